@@ -3,7 +3,10 @@
 use std::fmt::Debug;
 use std::ops::Deref;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -59,8 +62,10 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     // kubectl fails at once where the kind has no conditions yet.
     poll::until_async("the kind GpuPool is served", async || turn.kubectl(&kind).await.is_ok()).await;
     // Whatever the test before left, also where it failed.
-    delete_workloads(&turn).await;
     let client = turn.client().await.unwrap();
+    delete_all(Api::<MutatingWebhookConfiguration>::all(client.clone())).await;
+    delete_all(Api::<ValidatingWebhookConfiguration>::all(client.clone())).await;
+    delete_workloads(&turn).await;
     delete_all(Api::<ResourceClaimTemplate>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<Lease>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<Event>::namespaced(client.clone(), NAMESPACE)).await;
@@ -101,6 +106,7 @@ pub async fn start_with(nodes: usize, cards: usize, allocation: &str) -> Turn {
 pub async fn delete_workloads(cluster: &Cluster) {
     let client = cluster.client().await.unwrap();
     delete_all(Api::<Deployment>::namespaced(client.clone(), NAMESPACE)).await;
+    delete_all(Api::<StatefulSet>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<ReplicaSet>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<Job>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<Pod>::namespaced(client.clone(), NAMESPACE)).await;

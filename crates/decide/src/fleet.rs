@@ -35,13 +35,21 @@ pub(crate) struct Fleet {
     managed: BTreeSet<NodeIndex>,
     /// Nodes with cards that are avoided.
     avoiding: BTreeSet<NodeIndex>,
-    /// Pools whose queue is strict; `None` until somebody asks after a change of a report.
-    strict: Option<BTreeSet<String>>,
+    /// `None` until somebody asks after a change of a report or of devices.
+    strict: Option<Strict>,
     machines: KnownMachines,
     /// What was learnt of the demand.
     pub packing: Packing,
     /// Changes of the fleet up to here are in the nodes' plain numbers.
     plain_until: Option<usize>,
+}
+
+/// Managed pools whose queue is strict.
+#[derive(Debug)]
+pub(crate) struct Strict {
+    pub pools: BTreeSet<String>,
+    /// Whether all cards are theirs.
+    pub is_everything: bool,
 }
 
 /// A node with cards of ours.
@@ -213,19 +221,27 @@ impl Fleet {
     }
 
     /// Managed pools whose queue is strict.
-    pub fn strict_pools(&mut self) -> BTreeSet<String> {
+    pub fn strict(&mut self, cluster: &Cluster) -> &Strict {
         let nodes = &self.nodes;
-        let found = self.strict.get_or_insert_with(|| {
-            let cards = nodes
-                .iter()
-                .flat_map(|node| node.report.iter())
-                .flat_map(|(_, report)| report.cards.values());
-            let strict = cards.filter(|card| {
-                card.allocation == Allocation::Managed && card.placement.queue == QueuePolicy::Strict
-            });
-            strict.filter_map(|card| card.pool.clone()).collect()
-        });
-        found.clone()
+        self.strict.get_or_insert_with(|| {
+            let mut strict = Strict { pools: BTreeSet::new(), is_everything: true };
+            for node in nodes {
+                let cards = || node.report.iter().flat_map(|(_, report)| report.cards.values());
+                if cards().next().is_none() {
+                    strict.is_everything &= cluster.inventory().devices_of_node(&node.name).next().is_none();
+                }
+                for card in cards() {
+                    let is_strict =
+                        card.allocation == Allocation::Managed && card.placement.queue == QueuePolicy::Strict;
+                    match card.pool.clone().filter(|_| is_strict) {
+                        Some(pool) => drop(strict.pools.insert(pool)),
+                        None => strict.is_everything = false,
+                    }
+                }
+            }
+            strict.is_everything &= !strict.pools.is_empty();
+            strict
+        })
     }
 
     /// Whether any card is tainted as managed.
@@ -310,6 +326,7 @@ impl Fleet {
 
     /// The devices of a node changed.
     pub fn mark_devices(&mut self, node: &str) {
+        self.strict = None;
         if let Some(index) = self.by_name.get(node) {
             self.nodes[*index as usize].parts = None;
         }

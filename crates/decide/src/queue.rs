@@ -133,6 +133,11 @@ impl Queue {
         }
     }
 
+    /// Whether somebody before that place waits for cards of each of these pools, whose queues are strict.
+    pub fn is_behind(&self, order: &Order, pools: &BTreeSet<String>) -> bool {
+        pools.iter().all(|pool| self.heads.get(pool).is_some_and(|(head, _)| head < order))
+    }
+
     /// Whether nobody before it keeps nodes of any of these pools; it counts as the one that does from now on.
     pub fn begin_to_reserve(&mut self, pools: &BTreeSet<String>, who: &Who) -> bool {
         let is_first = pools.iter().all(|pool| self.reserving.get(pool).is_none_or(|first| first == who));

@@ -50,6 +50,7 @@ pub mod skip;
 pub mod strangers;
 mod timings;
 pub mod tools;
+pub mod workload_controllers;
 
 pub use cluster::{
     Cluster, ClusterError, ClusterOptions, ClusterRecord, CommandOutput, Component, ExtraFlags,

@@ -1,109 +1,102 @@
-//! JobSets and LeaderWorkerSets: their kinds are served here, and their pods are those that their controllers make.
+//! JobSets and LeaderWorkerSets, whose pods their own controllers make.
 
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tessera_fakes::poll;
 use tessera_harness::Cluster;
+use tessera_harness::workload_controllers::WorkloadControllers;
 
+use super::{allocated, is_gated};
 use crate::instance::Instance;
 use crate::steered::told;
 use crate::{fleet, pods};
 
-/// The kind, with any fields.
-fn kind(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+/// A template of pods with all cards of a node, whose label `app` is that.
+fn template(app: &str, restart: &str) -> Value {
+    let mut spec = pods::spec(4);
+    spec["restartPolicy"] = json!(restart);
+    json!({ "metadata": { "labels": { "app": app } }, "spec": spec })
+}
+
+fn metadata(name: &str) -> Value {
+    json!({ "name": name, "namespace": "default", "labels": { "gpu.tessera.dev/gang": "enabled" } })
+}
+
+/// A driver and two workers.
+fn job_set() -> Value {
+    let replicated = |name: &str, pods: usize| {
+        json!({ "name": name, "replicas": 1, "template": { "spec": { "parallelism": pods, "completions": pods,
+            "template": template("pretrain", "Never") } } })
+    };
     json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}"), "annotations": {
-            "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs" } },
-        "spec": { "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural },
-            "versions": [{ "name": version, "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] },
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata("pretrain"),
+        "spec": { "replicatedJobs": [replicated("driver", 1), replicated("workers", 2)] },
     })
 }
 
-fn labelled(name: &str, cards: usize, labels: Value) -> Value {
-    let mut pod = pods::pod(name, cards);
-    pod["metadata"]["labels"] = labels;
-    pod
+/// So many groups of a leader and a worker.
+fn leader_worker_set(name: &str, replicas: usize, policy: &str) -> Value {
+    json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata(name),
+        "spec": { "replicas": replicas, "startupPolicy": policy,
+            "leaderWorkerTemplate": { "size": 2, "workerTemplate": template(name, "Always") } },
+    })
 }
 
-/// What the JobSet controller (v0.10) makes of it.
-fn of_job_set(job: &str, global: usize, index: usize) -> Value {
-    let labels = json!({
-        "app": "pretrain",
-        "batch.kubernetes.io/job-completion-index": index.to_string(),
-        "jobset.sigs.k8s.io/job-global-index": global.to_string(),
-        "jobset.sigs.k8s.io/jobset-name": "pretrain",
-        "jobset.sigs.k8s.io/replicatedjob-name": job,
-        "jobset.sigs.k8s.io/restart-attempt": "0",
-    });
-    labelled(&format!("pretrain-{job}-0-{index}"), 4, labels)
+/// Waits until the app has so many pods, of which none has anything.
+async fn waits_whole(cluster: &Cluster, app: &str, count: usize) -> String {
+    let all = async || pods::of_app(cluster, app).await;
+    poll::until_async("all of its pods exist", async || all().await.len() == count).await;
+    let name = all().await.iter().map(kube::ResourceExt::name_any).min().unwrap();
+    let why = told(cluster, &name, "NotAllocated").await;
+    assert!(all().await.iter().all(is_gated) && allocated(cluster, app).await == 0, "{why}");
+    why
 }
 
-/// What the LeaderWorkerSet controller (v0.7) makes of a set of that name.
-fn of_leader_worker_set(set: &str, worker: usize) -> Value {
-    let labels = json!({
-        "app": set,
-        "leaderworkerset.sigs.k8s.io/name": set,
-        "leaderworkerset.sigs.k8s.io/group-index": "0",
-        "leaderworkerset.sigs.k8s.io/worker-index": worker.to_string(),
-    });
-    let mut pod = labelled(&format!("{set}-0-{worker}"), 4, labels);
-    pod["metadata"]["annotations"] = json!({ "leaderworkerset.sigs.k8s.io/size": "2" });
-    pod
-}
-
-async fn all_gated(cluster: &Cluster, app: &str) -> bool {
-    pods::of_app(cluster, app).await.iter().all(super::is_gated)
+/// The API server calls webhooks as soon as they answer.
+async fn create(cluster: &Cluster, object: Value) {
+    let text = object.to_string();
+    poll::until_async("it is admitted", async || cluster.apply(&text).await.is_ok()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_sets_and_leader_worker_sets_are_gangs() {
-    let cluster = fleet::start_with(5, 4, "Managed").await;
-    let kinds = [
-        kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-        kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
-    ];
-    fleet::apply(&cluster, &kinds).await;
-    for name in ["jobsets.jobset.x-k8s.io", "leaderworkersets.leaderworkerset.x-k8s.io"] {
-        let name = format!("crd/{name}");
-        let wait = ["wait", "--for=condition=Established", name.as_str(), "--timeout=60s"];
-        poll::until_async("the kind is served", async || cluster.kubectl(&wait).await.is_ok()).await;
-    }
+    let cluster = fleet::start_with(4, 4, "Managed").await;
+    let controllers = WorkloadControllers::start(&cluster).await.unwrap();
     let first = Instance::start(&cluster.kubeconfig(), "first");
-    let opted_in = json!({ "gpu.tessera.dev/gang": "enabled" });
-    let job_set = json!({
-        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-        "metadata": { "name": "pretrain", "namespace": "default", "labels": opted_in },
-        "spec": { "replicatedJobs": [
-            { "name": "driver", "replicas": 1, "template": { "spec": { "parallelism": 1, "completions": 1 } } },
-            { "name": "workers", "replicas": 1, "template": { "spec": { "parallelism": 2, "completions": 2 } } },
-        ] },
-    });
-    let set = |name: &str, policy: &str| {
-        json!({
-            "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
-            "metadata": { "name": name, "namespace": "default", "labels": opted_in },
-            "spec": { "replicas": 1, "startupPolicy": policy, "leaderWorkerTemplate": { "size": 2 } },
-        })
-    };
-    fleet::apply(&cluster, &[job_set, set("serve", "LeaderCreated"), set("late", "LeaderReady")]).await;
-
-    cluster.create_pod(of_job_set("driver", 0, 0)).await.unwrap();
-    cluster.create_pod(of_job_set("workers", 1, 0)).await.unwrap();
-    cluster.create_pod(of_leader_worker_set("serve", 0)).await.unwrap();
-    cluster.create_pod(of_leader_worker_set("late", 0)).await.unwrap();
-    let why = told(&cluster, "late-0-0", "NotAllocated").await;
-    assert!(why.contains("startupPolicy LeaderReady"), "{why}");
-    // There is room for each of them, but not all of any has come.
-    assert!(all_gated(&cluster, "pretrain").await && all_gated(&cluster, "serve").await);
-    cluster.create_pod(of_job_set("workers", 1, 1)).await.unwrap();
-    pods::nodes_of_app(&cluster, "pretrain", 3).await;
-    assert!(all_gated(&cluster, "serve").await);
-    cluster.create_pod(of_leader_worker_set("serve", 1)).await.unwrap();
-    pods::nodes_of_app(&cluster, "serve", 2).await;
-    assert!(all_gated(&cluster, "late").await);
-    for name in ["jobsets.jobset.x-k8s.io", "leaderworkersets.leaderworkerset.x-k8s.io"] {
-        cluster.kubectl(&["delete", "crd", name]).await.unwrap();
+    for name in ["in-the-way-0", "in-the-way-1"] {
+        pods::run(&cluster, name, 4).await;
     }
+    create(&cluster, job_set()).await;
+    let why = waits_whole(&cluster, "pretrain", 3).await;
+    assert!(why.contains("gang pretrain: 2 of 3 pods that it needs fit now"), "{why}");
+    cluster.delete_pod("default", "in-the-way-1").await.unwrap();
+    pods::nodes_of_app(&cluster, "pretrain", 3).await;
+    // The garbage collector comes to know a new kind only after half a minute.
+    cluster.kubectl(&["delete", "jobsets", "pretrain"]).await.unwrap();
+    fleet::delete_workloads(&cluster).await;
+
+    // Three nodes are free: enough for one of its groups.
+    pods::run(&cluster, "in-the-way", 4).await;
+    create(&cluster, leader_worker_set("serve", 2, "LeaderCreated")).await;
+    let all = async || pods::of_app(&cluster, "serve").await;
+    poll::until_async("all of its pods exist", async || all().await.len() == 4).await;
+    pods::nodes_of_app(&cluster, "serve", 2).await;
+    let groups = async |waits: bool| {
+        let pods = all().await.into_iter().filter(|pod| is_gated(pod) == waits);
+        pods.map(|pod| pod.labels()["leaderworkerset.sigs.k8s.io/group-index"].clone()).collect::<Vec<_>>()
+    };
+    let (waiting, running) = (groups(true).await, groups(false).await);
+    assert!(waiting.len() == 2 && waiting[0] == waiting[1] && running[0] == running[1], "{waiting:?}");
+    assert_eq!(allocated(&cluster, "serve").await, 2);
+    create(&cluster, leader_worker_set("late", 1, "LeaderReady")).await;
+    let why = waits_whole(&cluster, "late", 1).await;
+    assert!(why.contains("startupPolicy LeaderReady"), "{why}");
+    cluster.delete_pod("default", "in-the-way").await.unwrap();
+    pods::nodes_of_app(&cluster, "serve", 4).await;
+    assert_eq!(groups(true).await, [""; 0]);
+    cluster.kubectl(&["delete", "leaderworkersets", "serve", "late"]).await.unwrap();
+    fleet::delete_workloads(&cluster).await;
     first.terminate();
+    controllers.stop(&cluster).await.unwrap();
 }

@@ -89,12 +89,12 @@ impl Decider {
         let mut asked = BTreeSet::new();
         for index in 0..self.fleet.len() {
             let node = self.fleet.node(index as u32);
-            let Some((_, report)) = &node.report else { continue };
-            let pools: BTreeSet<String> =
-                report.cards.values().filter_map(|card| card.pool.clone()).collect();
+            if node.pools().all(|pool| asked.contains(pool)) {
+                continue;
+            }
             let name = node.name.clone();
-            if !pools.is_subset(&asked) && is_so(self, &name) {
-                asked.extend(pools);
+            if is_so(self, &name) {
+                asked.extend(self.fleet.node(index as u32).pools().map(str::to_owned));
             }
         }
         asked

@@ -14,24 +14,37 @@ use crate::demand::Demand;
 use crate::intent::Intent;
 use crate::queue::{Asks, Order, Who};
 
+/// What is said of those who are not looked at, see [`Decider::is_behind`].
+const BEHIND: &str = "pods that go first wait for cards of its pool, whose queue is strict";
+
+/// A pod or a gang that is to be looked at.
+pub(super) struct Turn {
+    who: Who,
+    order: Order,
+    /// Whether it changed itself, or asked to be looked at now.
+    is_due: bool,
+}
+
 impl Decider {
     /// Who is to be looked at now, first things first: all that wait if anything changed, else those who changed themselves.
-    pub(super) fn turns(&mut self, now: Time) -> Vec<Who> {
+    pub(super) fn turns(&mut self, now: Time) -> Vec<Turn> {
         let all = self.fleet.now() != self.planned;
-        let pods: BTreeSet<Key> =
-            if all { self.waiting.keys().cloned().collect() } else { self.queue.iter().cloned().collect() };
-        self.queue.clear();
+        let mut due_pods = std::mem::take(&mut self.queue);
         let due = self.gangs.take_due(now);
         let mut turns: BTreeSet<(Order, Who)> = BTreeSet::new();
         let mut gangs = BTreeSet::new();
-        let mut pods = pods;
         for gang in due {
             if self.gangs.members(&gang).next().is_some() {
                 gangs.insert(gang);
             } else {
                 // A pod that others make room for counts as a gang of its own.
-                pods.extend(Some((gang.namespace, gang.name)).filter(|pod| self.waiting.contains_key(pod)));
+                due_pods
+                    .extend(Some((gang.namespace, gang.name)).filter(|pod| self.waiting.contains_key(pod)));
             }
+        }
+        let mut pods = due_pods.clone();
+        if all {
+            pods.extend(self.waiting.keys().cloned());
         }
         for key in pods {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
@@ -41,19 +54,46 @@ impl Decider {
             }
         }
         turns.extend(gangs.into_iter().map(|gang| (self.order_of(&gang), Who::Gang(gang))));
-        let turns: Vec<Who> = turns.into_iter().map(|(_, who)| who).collect();
         if all {
-            self.standing.begin_anew(&turns);
+            let all: Vec<Who> = turns.iter().map(|(_, who)| who.clone()).collect();
+            self.standing.begin_anew(&all);
         }
-        turns
+        let is_due = |who: &Who| matches!(who, Who::Pod(key) if due_pods.contains(key));
+        turns.into_iter().map(|(order, who)| Turn { is_due: is_due(&who), who, order }).collect()
+    }
+
+    /// Whether nothing can have changed for a pod that found no card when it was looked at last: somebody before it waits for
+    /// cards, in every pool that there is. Where a queue is strict and long, that is nearly everybody.
+    fn is_behind(&mut self, turn: &Turn) -> bool {
+        let Who::Pod(key) = &turn.who else { return false };
+        let is_stuck = self.waiting.get(key).is_some_and(|waiting| waiting.is_stuck);
+        let strict = self.fleet.strict(&self.cluster);
+        !turn.is_due
+            && is_stuck
+            && strict.is_everything
+            && self.standing.is_behind(&turn.order, &strict.pools)
+    }
+
+    fn stays_behind(&mut self, now: Time, who: &Who) -> Option<Intent> {
+        let Who::Pod(key) = who else { return None };
+        if self.waiting.get(key)?.why == BEHIND {
+            return None;
+        }
+        let pod = self.cluster.objects().pods.get(key)?.clone();
+        self.waits(now, key, &pod, BEHIND.to_owned(), true)
     }
 
     /// Looks at these, one after the other. Returns, too, whether something is kept for one of them no more: others may have
     /// that.
-    pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Who>) -> (Vec<Intent>, bool) {
+    pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Turn>) -> (Vec<Intent>, bool) {
         let mut intents = Vec::new();
         let mut has_freed = false;
-        for who in turns {
+        for turn in turns {
+            if self.is_behind(&turn) {
+                intents.extend(self.stays_behind(now, &turn.who));
+                continue;
+            }
+            let who = turn.who;
             self.standing.begin_turn(&who);
             let looked = match &who {
                 Who::Pod(key) => self.look_at_pod(now, key),
@@ -111,8 +151,12 @@ impl Decider {
     fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
         let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
         let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
-        let is_strict = !self.fleet.strict_pools().is_empty();
+        let is_strict = !self.fleet.strict(&self.cluster).pools.is_empty();
         if is_strict && self.fits_no_empty_node(&demand) {
+            if let Some(waiting) = self.waiting.get_mut(key) {
+                // That stays so, whoever goes first: it is not told anything else instead.
+                waiting.is_stuck = false;
+            }
             let why = format!("{why}; no node could take it if it were empty: others pass it");
             return self.waits(now, key, pod, why, true).into_iter().collect();
         }
@@ -138,7 +182,7 @@ impl Decider {
 
     /// Who waits for cards of a pool whose queue is strict keeps those behind from them.
     pub(super) fn stand(&mut self, order: &Order, who: &Who, demand: &Demand) {
-        let strict = self.fleet.strict_pools();
+        let strict = self.fleet.strict(&self.cluster).pools.clone();
         if strict.is_empty() {
             return;
         }

@@ -23,7 +23,7 @@ const CLUSTER_WIDE: &str = "clusterroles,clusterrolebindings,validatingadmission
 const OF_NAMESPACE: &str = "pods,daemonsets,deployments,jobs,configmaps,services,serviceaccounts,roles,rolebindings,\
                             poddisruptionbudgets,networkpolicies";
 
-fn one_card(name: &str) -> String {
+pub fn one_card(name: &str) -> String {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests have no #[test]")]
 
 mod life;
+mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -155,16 +157,18 @@ async fn each_node_is_another_machine(cluster: &Cluster, tessera: &Installation)
     assert_eq!(cards.len(), 4 * cluster.nodes().len(), "{cards:?}");
 }
 
+/// Runs `kubectl gpu`.
+async fn kubectl_gpu(cluster: &Cluster, arguments: &[&str]) -> Output {
+    let programs = tessera_workspace::build_packages(&["kubectl-gpu"]).unwrap();
+    let mut command = tokio::process::Command::new(programs.join("kubectl-gpu"));
+    command.args(arguments).arg("--kubeconfig").arg(cluster.kubeconfig());
+    command.output().await.unwrap()
+}
+
 /// `kubectl gpu top` asks the controller by a forwarded port, and that has asked the node's plugin.
 async fn top_tells(cluster: &Cluster, node: &str) {
-    let program = tessera_workspace::build_packages(&["kubectl-gpu"]).unwrap().join("kubectl-gpu");
     let cards = async || {
-        let output = tokio::process::Command::new(&program)
-            .args(["top", "cards", "--node", node, "-o", "json", "--kubeconfig"])
-            .arg(cluster.kubeconfig())
-            .output()
-            .await
-            .unwrap();
+        let output = kubectl_gpu(cluster, &["top", "cards", "--node", node, "-o", "json"]).await;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         serde_json::from_slice::<Vec<Value>>(&output.stdout).map_err(|_| said)
     };
@@ -271,12 +275,12 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
     cluster.delete_pod(NAMESPACE, "holds").await.unwrap();
     change_hands_under_load(&cluster).await;
     allocate_managed(&cluster).await;
+    queue::shows_who_waits(&cluster).await;
     go_around(&cluster).await;
     assert_eq!(node(&cluster, "notebook-1", PodState::Ready).await, notebooks);
     life::upgrade_and_roll_back(&cluster, &tessera, &installation).await;
     // What is chance, or asked besides, or of a kind that this API server does not have: `chart/rights.rs`.
     let elsewhere = [
-        "create pods/eviction",
         "patch resourceclaims/binding.resource.k8s.io",
         "create events.events.k8s.io",
         "patch events.events.k8s.io",

@@ -2,7 +2,7 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
     time::Instant,
 };
 
@@ -109,6 +109,7 @@ fn build_into(cache: &Path, module: Module, progress: &Progress) -> Result<PathB
     // Beside its final place, so that the rename is atomic; removed with the guard when something fails.
     let building = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache).map_err(write(cache))?;
     compile(module, &version, &tool, building.path())?;
+    copy_files(module, &tool, building.path())?;
     if finished.exists() {
         fs::remove_dir_all(&finished).map_err(write(&finished))?;
     }
@@ -119,7 +120,9 @@ fn build_into(cache: &Path, module: Module, progress: &Progress) -> Result<PathB
 }
 
 fn is_complete(directory: &Path, module: Module) -> bool {
-    module.packages().iter().all(|(_, program)| directory.join(program).is_file())
+    let programs = module.packages().iter().map(|(_, program)| program);
+    let files = module.files().iter().map(|(.., name)| name);
+    programs.chain(files).all(|name| directory.join(name).is_file())
 }
 
 pub(crate) fn go() -> Command {
@@ -148,10 +151,31 @@ fn compile(module: Module, version: &str, tool: &str, directory: &Path) -> Resul
     if output.status.success() {
         return Ok(());
     }
+    Err(failed(tool, &output))
+}
+
+/// Copies the files that belong to a module's programs from Go's own cache.
+fn copy_files(module: Module, tool: &str, directory: &Path) -> Result<(), ToolError> {
+    for (required, path, name) in module.files() {
+        let mut list = go();
+        list.current_dir(module.source()).args(["list", "-m", "-f", "{{.Dir}}", required]);
+        let output = list.output().map_err(ToolError::NoGo)?;
+        if !output.status.success() {
+            return Err(failed(tool, &output));
+        }
+        let from = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join(path);
+        let text = fs::read(&from).map_err(|source| ToolError::Source { path: from, source })?;
+        let to = directory.join(name);
+        fs::write(&to, text).map_err(|source| ToolError::Write { path: to, source })?;
+    }
+    Ok(())
+}
+
+fn failed(tool: &str, output: &Output) -> ToolError {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().collect();
     let end = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
-    Err(ToolError::Build { tool: tool.to_owned(), output: end })
+    ToolError::Build { tool: tool.to_owned(), output: end }
 }
 
 /// Folder name in the cache, and the tool's version. The name covers everything that affects the programs.

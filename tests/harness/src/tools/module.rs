@@ -32,6 +32,8 @@ pub enum Module {
     StrangersGoNvml,
     /// A program that evaluates queries over scrapes, with Prometheus' own code.
     Promql,
+    /// The controllers of JobSet and LeaderWorkerSet, with their kinds and webhooks.
+    WorkloadControllers,
 }
 
 impl Module {
@@ -54,6 +56,7 @@ impl Module {
         Self::NvidiaContainerToolkit,
         Self::StrangersGoNvml,
         Self::Promql,
+        Self::WorkloadControllers,
     ];
 
     /// Name of its folder.
@@ -71,6 +74,7 @@ impl Module {
             Self::NvidiaContainerToolkit => "nvidia-container-toolkit",
             Self::StrangersGoNvml => "strangers-go-nvml",
             Self::Promql => "promql",
+            Self::WorkloadControllers => "workload-controllers",
         }
     }
 
@@ -100,6 +104,7 @@ impl Module {
             Self::NvidiaContainerToolkit => Some("github.com/NVIDIA/nvidia-container-toolkit"),
             Self::StrangersGoNvml => Some("github.com/NVIDIA/go-nvml"),
             Self::Promql => Some("github.com/prometheus/prometheus"),
+            Self::WorkloadControllers => Some("sigs.k8s.io/jobset"),
         }
     }
 
@@ -136,6 +141,29 @@ impl Module {
             ],
             Self::StrangersGoNvml => &[("tessera.dev/tests/tools/strangers-go-nvml", "strangers-go-nvml")],
             Self::Promql => &[("tessera.dev/tests/tools/promql", "promql")],
+            // Go names a program by its folder.
+            Self::WorkloadControllers => &[("sigs.k8s.io/jobset", "jobset"), ("sigs.k8s.io/lws/cmd", "cmd")],
+        }
+    }
+
+    /// Files of required modules that belong to its programs: module, path there, and name beside the programs.
+    pub(super) fn files(self) -> &'static [(&'static str, &'static str, &'static str)] {
+        match self {
+            Self::WorkloadControllers => &[
+                (
+                    "sigs.k8s.io/jobset",
+                    "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+                    "jobset-crd.yaml",
+                ),
+                ("sigs.k8s.io/jobset", "config/components/webhook/manifests.yaml", "jobset-webhooks.yaml"),
+                (
+                    "sigs.k8s.io/lws",
+                    "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+                    "lws-crd.yaml",
+                ),
+                ("sigs.k8s.io/lws", "config/webhook/manifests.yaml", "lws-webhooks.yaml"),
+            ],
+            _ => &[],
         }
     }
 
@@ -160,9 +188,12 @@ impl Module {
             Self::NvidiaContainerToolkit => {
                 format!("-s -w -X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={plain}")
             }
-            Self::Etcd | Self::Cni | Self::Testimage | Self::StrangersGoNvml | Self::Promql => {
-                "-s -w".to_owned()
-            }
+            Self::Etcd
+            | Self::Cni
+            | Self::Testimage
+            | Self::StrangersGoNvml
+            | Self::Promql
+            | Self::WorkloadControllers => "-s -w".to_owned(),
         }
     }
 
@@ -187,7 +218,9 @@ impl Module {
             | Self::Helm
             | Self::NvidiaContainerToolkit
             | Self::StrangersGoNvml => true,
-            Self::Containerd | Self::Cni | Self::Testimage | Self::Promql => false,
+            Self::Containerd | Self::Cni | Self::Testimage | Self::Promql | Self::WorkloadControllers => {
+                false
+            }
         }
     }
 
@@ -204,6 +237,7 @@ impl Module {
             Self::NvidiaContainerToolkit => 40,
             Self::StrangersGoNvml => 20,
             Self::Promql => 60,
+            Self::WorkloadControllers => 60,
         })
     }
 }

@@ -33,7 +33,8 @@ impl Decider {
         }
     }
 
-    /// That its pools never had enough for the gang, if so: then it keeps nothing from others until they grow.
+    /// That its pools never had enough for the gang, as far as this leader has seen, if so: then it keeps nothing from others until they
+    /// grow.
     pub(super) fn too_large(&mut self, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
         // What is being handed over counts soon.
         if self.fleet.next_handover().is_some() {
@@ -45,14 +46,14 @@ impl Decider {
         }
         let mut fit = 0;
         for (demand, pods) in shapes.into_values() {
-            let nodes = self.nodes_when_empty(demand);
+            let nodes = self.nodes_when_empty(demand, usize::MAX);
             fit += nodes.map_or(pods, |nodes| pods.min(nodes.iter().map(|(_, pods)| pods).sum()));
         }
         let most = self.gangs.see_room(&gang.id, fit);
         (most < needed).then(|| {
             format!(
-                "the gang is too large: its pools never had more than would be enough for {most} of {needed} pods; \
-                 others pass it until they grow"
+                "the gang is too large: as far as the controller has seen, its pools never had more than would be \
+                 enough for {most} of {needed} pods; others pass it until they grow"
             )
         })
     }
@@ -60,7 +61,7 @@ impl Decider {
     /// Whether no node of its pools could take the pod, were they all empty.
     pub(in super::super) fn fits_no_empty_node(&mut self, demand: &Demand) -> bool {
         self.fleet.next_handover().is_none()
-            && self.nodes_when_empty(demand).is_some_and(|nodes| nodes.is_empty())
+            && self.nodes_when_empty(demand, 1).is_some_and(|nodes| nodes.is_empty())
     }
 
     /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.
@@ -74,7 +75,7 @@ impl Decider {
             self.gangs.set_due(&gang.id, after);
             return None;
         }
-        let nodes = self.nodes_when_empty(demand).filter(|nodes| !nodes.is_empty())?;
+        let nodes = self.nodes_when_empty(demand, usize::MAX).filter(|nodes| !nodes.is_empty())?;
         if !self.standing.begin_to_reserve(&pools, &who) {
             return None;
         }
@@ -116,9 +117,9 @@ impl Decider {
         Time::from_secs(seconds.unwrap_or(tessera_api::gpu_pool::RESERVE_AFTER_SECONDS).into())
     }
 
-    /// The nodes that would take the pod if nothing of theirs were held, each with how many of them. `None` where it asks for parts
-    /// of cards, of which nobody can say how many there could be, or where none has what it asks for.
-    fn nodes_when_empty(&mut self, demand: &Demand) -> Option<Vec<(NodeIndex, usize)>> {
+    /// Nodes that would take the pod if nothing of theirs were held, `most` of them, each with how many of it. `None` where it asks for
+    /// parts of cards, of which nobody can say how many there could be, or where none has what it asks for.
+    fn nodes_when_empty(&mut self, demand: &Demand, most: usize) -> Option<Vec<(NodeIndex, usize)>> {
         let before = self.handed_over()?;
         let could: Vec<NodeIndex> = self.ranked(demand, Way::Managed).ranking.could().collect();
         let node_of = |index: &NodeIndex| {
@@ -145,7 +146,8 @@ impl Decider {
                 .map_or(usize::MAX, |(node, pod)| self.cluster.times_when_empty(pod, node));
             cards.min(times)
         };
-        Some(could.iter().map(|index| (*index, pods(index))).filter(|(_, pods)| *pods > 0).collect())
+        let found = could.iter().map(|index| (*index, pods(index))).filter(|(_, pods)| *pods > 0);
+        Some(found.take(most).collect())
     }
 
     /// When all cards of the node are expected to be free, as their pods' `activeDeadlineSeconds` say (with `true` where one says

@@ -85,6 +85,27 @@ fn when_the_head_of_a_strict_queue_goes_the_others_go_on() {
     assert_eq!(who(&mut fed), ["small"]);
 }
 
+/// Where the whole fleet is of that pool nobody looks at it again; a node of another pool is seen all the same.
+#[test]
+fn who_is_behind_in_a_strict_queue_is_told_so_and_gets_a_card_of_another_pool() {
+    let mut fed = with_one_held(strict());
+    ask_at(&mut fed, "large", 3, 10, |_| {});
+    ask_at(&mut fed, "small", 1, 20, |_| {});
+    assert_eq!(who(&mut fed), [""; 0]);
+    fed.apply(labelled("a", json!({ "changed": "yes" })));
+    assert_eq!(who(&mut fed), [""; 0]);
+    let why =
+        fed.decider.waiting().find(|(waiting, _)| **waiting == key("small")).map(|(_, why)| why.to_owned());
+    assert!(why.as_ref().is_some_and(|why| why.contains("whose queue is strict")), "{why:?}");
+    fed.apply(node("b"));
+    let other = json!({ "pool": "other", "allocation": "Managed" });
+    slices("b", 1, other).into_iter().for_each(|slice| fed.apply(slice));
+    fed.now += Time::from_secs(61);
+    fed.decide();
+    fed.listed();
+    assert_eq!(who(&mut fed), ["small"]);
+}
+
 /// A gang of two pods of two cards over two nodes, of which one has a card in use until `ends`.
 fn waiting_gang(ends: Option<u64>) -> Fed {
     let mut fed = leader(&[("a", 2), ("b", 2)]);
