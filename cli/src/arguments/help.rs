@@ -172,6 +172,9 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # Would two more help?
   kubectl gpu simulate --nodes 10xdgx-h100 --add 2xdgx-h100 --workload jobs.csv --policy tessera,kube-scheduler
 
+  # What would these GpuPools make of it?
+  kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml --workload jobs.csv
+
   # How much of Alibaba's cluster of 6,212 cards each policy would allocate
   kubectl gpu simulate --openb openb_node_list_gpu_node.csv openb_pod_list_default.csv
 
