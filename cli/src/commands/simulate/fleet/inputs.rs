@@ -57,7 +57,9 @@ impl Inputs {
         what.extend(source.files.iter().map(|file| file.display().to_string()));
         let is_cluster = arguments.nodes.is_empty();
         let (objects, made) = if is_cluster {
-            let Source { objects, manifests, is_live, .. } = Source::load(source, Wanted::Simulation)?;
+            let loaded = Source::load(source, Wanted::Simulation)
+                .map_err(|error| CommandError::Asked(format!("{error}; or say the fleet with --nodes")))?;
+            let Source { objects, manifests, is_live, .. } = loaded;
             if is_live {
                 what.insert(0, "the cluster".to_owned());
             }

@@ -22,6 +22,7 @@ fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
         "cards": fleet.models(),
         "costPerMonth": simulated.cost(fleet.models().into_iter()),
         "pods": workload.pods.len(),
+        "claimsHeldFromTheBeginning": workload.held(),
         "policies": policies.collect::<Map<_, _>>(),
     });
     if let Some(pools) = pools {

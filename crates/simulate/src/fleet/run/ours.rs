@@ -199,7 +199,10 @@ impl Placer for Ours<'_> {
         let waiting: HashMap<(&str, &str), &str> =
             waiting.map(|((namespace, name), why)| ((namespace.as_str(), name.as_str()), why)).collect();
         let why = |pod: &usize| waiting.get(&self.workload.key(*pod)).copied();
-        pods.iter().map(|pod| why(pod).unwrap_or_default().to_owned()).collect()
+        // Pods that ask for what no managed card has are not the controller's.
+        pods.iter()
+            .map(|pod| why(pod).unwrap_or("no card is offered as what it asks for").to_owned())
+            .collect()
     }
 
     fn cluster(&self) -> &Cluster {

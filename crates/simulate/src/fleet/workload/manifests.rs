@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use tessera_allocator::claim::Claim;
 use tessera_api::steering::GATE;
+use tessera_cel::{Features, Selector};
 use tessera_cluster::gang::{self, GangId};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
@@ -179,10 +180,15 @@ impl Reader<'_> {
             }
             let asked =
                 Claim::try_from(claim).map_err(|error| format!("its claim {}: {error}", reference.name))?;
-            // What is wrong with classes and selectors is wrong on every node.
+            // A class that there is not is missing on every node.
             let planned = self.cluster.plan(&Node::default(), &[asked], &mut self.asker);
             planned.map_err(|error| format!("its claim {}: {error}", reference.name))?;
-            claims.push((reference.name.clone(), claim.spec.clone().unwrap_or_default()));
+            let spec = claim.spec.clone().unwrap_or_default();
+            for expression in expressions(&spec) {
+                let compiled = Selector::compile_new(expression, Features::default());
+                compiled.map_err(|error| format!("its claim {}: {error}", reference.name))?;
+            }
+            claims.push((reference.name.clone(), spec));
         }
         Ok(claims)
     }
@@ -238,6 +244,17 @@ impl Reader<'_> {
         let is_taken = self.names.contains(&(namespace.clone(), plain.clone()));
         if is_taken { format!("{name}-{kind}-{number}") } else { plain }
     }
+}
+
+/// The CEL expressions of a claim.
+fn expressions(spec: &ResourceClaimSpec) -> impl Iterator<Item = &str> {
+    let requests = spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
+    let selectors = requests.flat_map(|request| {
+        let exactly = request.exactly.iter().filter_map(|exactly| exactly.selectors.as_ref());
+        let alternatives = request.first_available.iter().flatten();
+        exactly.chain(alternatives.filter_map(|alternative| alternative.selectors.as_ref())).flatten()
+    });
+    selectors.filter_map(|selector| Some(selector.cel.as_ref()?.expression.as_str()))
 }
 
 /// What of a pod decides where it may run, its claims named after themselves.
