@@ -46,8 +46,10 @@ pub use workload::{
 use part::Parts;
 
 /// Nodes with their cards.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Fleet {
+    /// The DRA driver.
+    driver: String,
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, usize>,
     /// The node of each pool of devices.
@@ -96,8 +98,22 @@ pub enum FleetError {
     #[error("there is no Node {0}, whose cards are in a ResourceSlice: give the nodes, too")]
     NoNode(String),
     /// A cluster without cards.
-    #[error("there is no ResourceSlice of {DRIVER}: no node publishes a card")]
-    NoSlices,
+    #[error("there is no ResourceSlice of {0}: no node publishes a card")]
+    NoSlices(String),
+}
+
+impl Default for Fleet {
+    /// Without nodes.
+    fn default() -> Self {
+        Self {
+            driver: DRIVER.to_owned(),
+            nodes: Vec::new(),
+            by_name: HashMap::new(),
+            of_pool: HashMap::new(),
+            others: Vec::new(),
+            warnings: BTreeSet::new(),
+        }
+    }
 }
 
 impl Fleet {
@@ -146,7 +162,7 @@ impl Fleet {
                 };
                 let labels = objects::labels(&node, &name);
                 let kind = kinds.entry(pools.selecting(&labels)).or_insert_with(|| {
-                    let resolution = pools.resolve(&labels, &machine);
+                    let resolution = pools.resolve(&self.driver, &labels, &machine);
                     Arc::new(self.kind(group, node.clone(), &resolution))
                 });
                 let kind = Arc::clone(kind);
@@ -160,7 +176,7 @@ impl Fleet {
 
     fn kind(&mut self, group: &NodeGroup, node: Node, resolution: &Resolution) -> NodeKind {
         let published = [Allocation::Managed, Allocation::Native].map(|allocation| {
-            let (published, warnings) = objects::publish(resolution, allocation);
+            let (published, warnings) = objects::publish(&self.driver, resolution, allocation);
             self.warnings.extend(warnings.iter().map(|warning| format!("{}: {warning}", group.machine)));
             published
         });
@@ -184,12 +200,18 @@ impl Fleet {
     /// What is to be said of each GpuPool, by its name.
     #[must_use]
     pub fn pools(&self) -> BTreeMap<String, PoolSummary> {
-        let mut decider = Decider::new(DRIVER, wish::share_ids());
+        let mut decider = Decider::new(&self.driver, wish::share_ids());
         for object in self.objects(Allocation::Managed) {
             // What the plugin publishes: no quantity of it is wrong.
             let _ = decider.observe(Duration::ZERO, Observation::Applied(Box::new(object)));
         }
         decider.pools()
+    }
+
+    /// Name of the DRA driver.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        &self.driver
     }
 
     /// The nodes.
@@ -228,10 +250,10 @@ impl Fleet {
     /// Classes, nodes and slices; all cards with this allocation.
     fn objects(&self, allocation: Allocation) -> impl Iterator<Item = Object> + '_ {
         let of_node = move |node: &'_ FleetNode| {
-            let slices = node.slices(allocation).into_iter().map(Object::from);
+            let slices = node.slices(&self.driver, allocation).into_iter().map(Object::from);
             std::iter::once(Object::from(node.object())).chain(slices).collect::<Vec<_>>()
         };
-        objects::classes()
+        objects::classes(&self.driver)
             .into_iter()
             .chain(self.nodes.iter().flat_map(of_node))
             .chain(self.others.iter().cloned())
@@ -248,9 +270,9 @@ impl FleetNode {
     }
 
     /// What its plugin publishes.
-    fn slices(&self, allocation: Allocation) -> Vec<ResourceSlice> {
+    fn slices(&self, driver: &str, allocation: Allocation) -> Vec<ResourceSlice> {
         let place = usize::from(allocation != Allocation::Managed);
-        self.kind.published[place].slices_of(&self.name)
+        self.kind.published[place].slices_of(driver, &self.name)
     }
 
     /// The cards, by address, with their product names.

@@ -20,23 +20,27 @@ impl Fleet {
     /// The nodes of a cluster on which cards are published, as they are. Slices of other drivers and DeviceTaintRules count, too.
     ///
     /// # Errors
-    /// There are none, too many, or one is not among the objects.
+    /// There are none, or too many.
     pub fn of_cluster(objects: &Objects) -> Result<Self, FleetError> {
-        let mut fleet = Self::default();
+        let mut fleet = Self { driver: driver_of(objects), ..Self::default() };
         let mut of_nodes: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
         for slice in objects.slices.values() {
-            match slice.spec.node_name.as_deref().filter(|_| slice.spec.driver == DRIVER) {
+            match slice.spec.node_name.as_deref().filter(|_| slice.spec.driver == fleet.driver) {
                 Some(node) => of_nodes.entry(node).or_default().push(slice),
                 None => fleet.others.push(slice.clone().into()),
             }
         }
         fleet.others.extend(objects.taint_rules.values().cloned().map(Object::from));
+        let mut missing = Vec::new();
         for (name, slices) in of_nodes {
             let newest = slices.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or_default();
             let slices: Vec<&ResourceSlice> =
                 slices.into_iter().filter(|slice| slice.spec.pool.generation == newest).collect();
             let node = objects.nodes.get(&(String::new(), name.to_owned()));
-            let node = node.ok_or_else(|| FleetError::NoNode(name.to_owned()))?;
+            let Some(node) = node else {
+                missing.push(name);
+                continue;
+            };
             if fleet.nodes.len() == MOST_NODES {
                 return Err(FleetError::TooLarge(MOST_NODES + 1));
             }
@@ -46,8 +50,27 @@ impl Fleet {
             let kind = Arc::new(kind(node, name, &slices));
             fleet.nodes.push(FleetNode { name: name.to_owned(), kind });
         }
-        if fleet.nodes.is_empty() { Err(FleetError::NoSlices) } else { Ok(fleet) }
+        match missing.first() {
+            Some(name) if fleet.nodes.is_empty() => return Err(FleetError::NoNode((*name).to_owned())),
+            _ if fleet.nodes.is_empty() => return Err(FleetError::NoSlices(fleet.driver)),
+            _ => {}
+        }
+        let left_out =
+            |name: &str| format!("node {name} is left out: it has ResourceSlices, but there is no such Node");
+        fleet.warnings.extend(missing.into_iter().map(left_out));
+        Ok(fleet)
     }
+}
+
+/// The driver whose plugins report of most nodes; the default where none does.
+fn driver_of(objects: &Objects) -> String {
+    let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+    for slice in objects.slices.values() {
+        if slice.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(node_report::ANNOTATION)) {
+            *nodes.entry(&slice.spec.driver).or_default() += 1;
+        }
+    }
+    nodes.into_iter().max_by_key(|(_, count)| *count).map_or(DRIVER, |(driver, _)| driver).to_owned()
 }
 
 fn kind(node: &Node, name: &str, slices: &[&ResourceSlice]) -> NodeKind {
@@ -136,7 +159,7 @@ impl Workload {
                 continue;
             };
             self.standing.push(claim.as_ref().clone().into());
-            let own = outcome::results(&allocation).iter().find(|result| result.driver == DRIVER);
+            let own = outcome::results(&allocation).iter().find(|result| result.driver == fleet.driver);
             if let Some(node) = own.and_then(|result| fleet.of_pool.get(&result.pool)) {
                 self.held.push(Held { name: holder(claim), node: *node, allocation });
             }

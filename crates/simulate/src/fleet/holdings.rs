@@ -7,7 +7,6 @@ use tessera_api::PciBusId;
 use tessera_cluster::outcome;
 
 use super::Fleet;
-use super::objects::DRIVER;
 
 /// Cards of all nodes, and who holds what of them.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +84,7 @@ impl Holdings {
     /// A pod gets this of a node.
     pub fn take(&mut self, fleet: &Fleet, pod: usize, node: usize, allocation: &AllocationResult) {
         for result in outcome::results(allocation) {
-            if result.driver != DRIVER || result.admin_access == Some(true) {
+            if result.driver != fleet.driver() || result.admin_access == Some(true) {
                 continue;
             }
             let Some(taken) = fleet.nodes[node].kind.parts.taken(result) else { continue };

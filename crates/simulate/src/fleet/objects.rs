@@ -14,7 +14,7 @@ use tessera_inventory::gpu_pools::Resolution;
 use tessera_inventory::pool::{CardOffer, CardOffers, Contents};
 use tessera_inventory::{Pool, PoolOptions, Topology, Warning};
 
-/// Name of the DRA driver.
+/// Name of the DRA driver where no cluster says another.
 pub const DRIVER: &str = tessera_api::DEFAULT_DRIVER_NAME;
 
 /// Pods that a node may have: the kubelet's default.
@@ -27,13 +27,13 @@ pub fn read<T: DeserializeOwned>(value: Value) -> T {
 }
 
 /// The classes that the chart installs.
-pub fn classes() -> Vec<Object> {
+pub fn classes(driver: &str) -> Vec<Object> {
     let class = |kind: DeviceType| {
         let kind = kind.as_str();
         let name =
-            if kind == DeviceType::Gpu.as_str() { DRIVER.to_owned() } else { format!("{kind}.{DRIVER}") };
+            if kind == DeviceType::Gpu.as_str() { driver.to_owned() } else { format!("{kind}.{driver}") };
         let expression = format!(
-            "device.driver == \"{DRIVER}\" && device.attributes[\"{DRIVER}\"].?type.orValue(\"\") == \"{kind}\""
+            "device.driver == \"{driver}\" && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"{kind}\""
         );
         let selectors = json!([{ "cel": { "expression": expression } }]);
         read::<DeviceClass>(json!({ "metadata": { "name": name }, "spec": { "selectors": selectors } }))
@@ -68,7 +68,7 @@ pub struct Published {
 }
 
 /// What the plugin publishes of a machine of which pools say this, if all of its cards had this allocation; and what it would warn of.
-pub fn publish(resolution: &Resolution, allocation: Allocation) -> (Published, Vec<Warning>) {
+pub fn publish(driver: &str, resolution: &Resolution, allocation: Allocation) -> (Published, Vec<Warning>) {
     let Resolution { machine, offers, cards, pools, .. } = resolution;
     let mut allocated = CardOffers::default();
     let mut report = NodeReport { cards: cards.clone(), pools: pools.clone(), ..NodeReport::default() };
@@ -77,7 +77,7 @@ pub fn publish(resolution: &Resolution, allocation: Allocation) -> (Published, V
         allocated.set(*address, CardOffer { allocation, ..offers.of(*address).clone() });
     }
     Topology::new(machine).write_to(&mut report);
-    let pool = Pool::new(machine, &PoolOptions { offers: allocated, ..PoolOptions::new(DRIVER) });
+    let pool = Pool::new(machine, &PoolOptions { offers: allocated, ..PoolOptions::new(driver) });
     let slices = pool.slices.into_iter().map(|slice| (slice.name_suffix, slice.contents)).collect();
     (Published { slices, report: json!(report).to_string(), pool: None }, pool.warnings)
 }
@@ -89,7 +89,7 @@ impl Published {
     }
 
     /// The slices of one of the nodes.
-    pub fn slices_of(&self, node: &str) -> Vec<ResourceSlice> {
+    pub fn slices_of(&self, driver: &str, node: &str) -> Vec<ResourceSlice> {
         let slice = |(place, (suffix, contents)): (usize, &(String, Contents))| {
             let annotation = (node_report::ANNOTATION.to_owned(), self.report.clone());
             let metadata = ObjectMeta {
@@ -98,7 +98,7 @@ impl Published {
                 ..ObjectMeta::default()
             };
             let mut spec = ResourceSliceSpec {
-                driver: DRIVER.to_owned(),
+                driver: driver.to_owned(),
                 node_name: Some(node.to_owned()),
                 pool: ResourcePool {
                     name: self.pool.as_deref().unwrap_or(node).to_owned(),

@@ -10,8 +10,6 @@ use tessera_api::offer::{Mps, OfferError};
 use tessera_inventory::Machine;
 use tessera_inventory::gpu_pools::{GpuPool, Resolution, resolve};
 
-use super::objects::DRIVER;
-
 /// The pool of all cards where none is given.
 const SIMULATED: &str = "simulated";
 
@@ -50,10 +48,15 @@ impl Pools {
     }
 
     /// What they say of a machine of a node with these labels. There is no file of MIG layouts.
-    pub(super) fn resolve(&self, labels: &BTreeMap<String, String>, machine: &Arc<Machine>) -> Resolution {
+    pub(super) fn resolve(
+        &self,
+        driver: &str,
+        labels: &BTreeMap<String, String>,
+        machine: &Arc<Machine>,
+    ) -> Resolution {
         let pools = self.by_name.iter().map(|(name, (created, spec))| {
             (name.as_str(), GpuPool { created: created.as_ref(), spec: Some(spec), error: None })
         });
-        resolve(DRIVER, labels, &pools.collect(), machine, false)
+        resolve(driver, labels, &pools.collect(), machine, false)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Objects;
 use tessera_simulate::fleet::{Fleet, FleetError, Line, ListReader, Manifest, Pools, Workload};
 
@@ -86,13 +87,13 @@ impl Inputs {
         };
         let (of_files, priorities) = made.into_parts();
         // What waits in the cluster came first.
-        let on_no_node = |pod: &&Box<k8s_openapi::api::core::v1::Pod>| {
+        let mut waiting: Vec<&Pod> = objects.pods.values().map(AsRef::as_ref).collect();
+        waiting.retain(|pod| {
             let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
             !is_bound && pod.metadata.deletion_timestamp.is_none()
-        };
-        let mut waiting: Vec<_> = objects.pods.values().filter(on_no_node).collect();
+        });
         waiting.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
-        let waiting = waiting.into_iter().map(|pod| Manifest::from(pod.as_ref().clone()));
+        let waiting = waiting.into_iter().map(|pod| Manifest::from(pod.clone()));
         let manifests = waiting.chain(of_files).collect();
         let what = what.join(", ");
         if !is_cluster
@@ -147,7 +148,7 @@ impl Inputs {
     /// # Errors
     /// A manifest cannot be simulated.
     pub fn workload(&self, fleet: &Fleet) -> Result<Workload, CommandError> {
-        let workload = Workload::of_manifests(&self.manifests, &self.objects, &self.priorities);
+        let workload = Workload::of_manifests(&self.manifests, &self.objects, &self.priorities, fleet);
         let mut workload = workload.map_err(|error| CommandError::Asked(error.to_string()))?;
         workload.add(Workload::of_lines(&self.list, fleet));
         if self.is_cluster {

@@ -79,7 +79,10 @@ impl PoolsOfFleet {
         let rows = self.pools.iter().map(|(name, pool)| {
             let PoolOfFleet { nodes, cards, devices, state, message } = pool;
             let counts = [nodes, cards, devices].map(u32::to_string);
-            [&[name.clone()], &counts[..], &[(*state).to_owned(), printable(message)]].concat()
+            let mut row = vec![name.clone()];
+            row.extend(counts);
+            row.extend([(*state).to_owned(), printable(message)]);
+            row
         });
         let mut text = output::table(&["POOL", "NODES", "CARDS", "DEVICES", "STATE", "MESSAGE"], rows);
         match self.cards_without_pool {

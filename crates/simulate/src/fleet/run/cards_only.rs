@@ -16,7 +16,6 @@ use tessera_packing::{Cards, Demand, ModelSet};
 use super::{FleetPolicy, Placed, Placer};
 use crate::Random;
 use crate::fleet::holdings::Holdings;
-use crate::fleet::objects::DRIVER;
 use crate::fleet::wish::share_ids;
 use crate::fleet::{Fleet, Workload};
 use crate::policy::kube_scheduler::{KubeScheduler, UNASKED, balanced_allocation, least_allocated};
@@ -284,7 +283,12 @@ impl Placer for CardsOnly<'_> {
                 let asks = &self.shapes[shape];
                 let (mut without, mut no_room, mut taken) = (0, 0, 0);
                 for NodeState { object, .. } in &self.nodes {
-                    let has = self.cluster.has_what_is_asked(object, &asks.claims, DRIVER, &mut self.asker);
+                    let has = self.cluster.has_what_is_asked(
+                        object,
+                        &asks.claims,
+                        self.fleet.driver(),
+                        &mut self.asker,
+                    );
                     if node_fit::refusal(&asks.pod, object).is_some() || !has.unwrap_or(false) {
                         without += 1;
                     } else if self.cluster.shortage(&asks.pod, object).is_some() {

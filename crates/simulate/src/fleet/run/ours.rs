@@ -12,7 +12,6 @@ use tessera_decide::{ClaimAllocation, Decider, Intent, Observation, PodReference
 
 use super::{Placed, Placer};
 use crate::fleet::holdings::Holdings;
-use crate::fleet::objects::DRIVER;
 use crate::fleet::wish::share_ids;
 use crate::fleet::workload::EPOCH;
 use crate::fleet::{Fleet, Workload};
@@ -41,7 +40,7 @@ impl<'r> Ours<'r> {
         let mut ours = Self {
             fleet,
             workload,
-            decider: Decider::new(DRIVER, share_ids()),
+            decider: Decider::new(fleet.driver(), share_ids()),
             by_name: by_name.collect(),
             version: 1,
         };

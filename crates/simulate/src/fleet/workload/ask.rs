@@ -5,7 +5,7 @@ use tessera_api::ProfileSpelling;
 
 use super::Shape;
 use crate::fleet::Fleet;
-use crate::fleet::objects::{DRIVER, read};
+use crate::fleet::objects::read;
 
 /// Namespace of the pods.
 const SIMULATED: &str = "simulated";
@@ -56,24 +56,25 @@ impl Ask {
         gpu_memory: Option<u64>,
         (cpu_milli, memory_mib): (u64, u64),
     ) -> Shape {
+        let driver = fleet.driver();
         let mut exactly = json!({ "allocationMode": "ExactCount", "count": 1 });
         let mut selector = None;
         match self {
             Ask::Cards(count) => {
-                exactly["deviceClassName"] = json!(DRIVER);
+                exactly["deviceClassName"] = json!(driver);
                 exactly["count"] = json!(count);
                 selector = gpu_memory.map(|bytes| {
-                    format!("device.capacity[\"{DRIVER}\"].memory.compareTo(quantity(\"{bytes}\")) >= 0")
+                    format!("device.capacity[\"{driver}\"].memory.compareTo(quantity(\"{bytes}\")) >= 0")
                 });
             }
             Ask::Profile(profile) => {
-                exactly["deviceClassName"] = json!(format!("mig.{DRIVER}"));
-                selector = Some(format!("device.attributes[\"{DRIVER}\"].profile == \"{profile}\""));
+                exactly["deviceClassName"] = json!(format!("mig.{driver}"));
+                selector = Some(format!("device.attributes[\"{driver}\"].profile == \"{profile}\""));
             }
             Ask::Share(percent) => {
                 let of_card = || fleet.share_memory(*percent).map(|bytes| bytes / MEMORY_STEP * MEMORY_STEP);
                 let memory = gpu_memory.or_else(of_card).unwrap_or(0).max(MEMORY_STEP);
-                exactly["deviceClassName"] = json!(format!("mps.{DRIVER}"));
+                exactly["deviceClassName"] = json!(format!("mps.{driver}"));
                 exactly["capacity"] = json!({ "requests": {
                     "compute": percent.to_string(), "memory": memory.to_string() } });
             }

@@ -13,6 +13,7 @@ use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
 
 use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
+use crate::fleet::Fleet;
 use crate::fleet::objects::classes;
 use crate::fleet::wish::share_ids;
 
@@ -51,7 +52,8 @@ struct Reader<'o> {
 
 impl Workload {
     /// The pods of these manifests, all at the beginning and in this order. Their templates, claims and classes are among `objects`;
-    /// `priorities` are those of PriorityClasses.
+    /// `priorities` are those of PriorityClasses; `fleet` has the
+    /// classes of the chart.
     ///
     /// # Errors
     /// The first that cannot be simulated. What is in a cluster already, with a uid, is left out in place of that.
@@ -59,9 +61,12 @@ impl Workload {
         manifests: &[Manifest],
         objects: &Objects,
         priorities: &BTreeMap<String, i32>,
+        fleet: &Fleet,
     ) -> Result<Self, ManifestError> {
         let mut cluster = Cluster::default();
-        for class in classes().into_iter().chain(objects.classes.values().cloned().map(Into::into)) {
+        for class in
+            classes(fleet.driver()).into_iter().chain(objects.classes.values().cloned().map(Into::into))
+        {
             // A class has nothing that could be wrong.
             let _ = cluster.apply(class);
         }
