@@ -92,6 +92,8 @@ pub enum Wanted {
     },
     /// What a migration from another driver is made of.
     Migration,
+    /// Everything that decides what pods get, besides volumes.
+    Simulation,
 }
 
 /// What was read from the cluster.

@@ -1,6 +1,7 @@
 //! Objects from files: YAML and JSON, any number of documents, folders, standard input.
 
 mod document;
+mod manifests;
 mod object;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
 use crate::foreign::Foreign;
+pub use manifests::Manifests;
 
 /// Largest file that is read, in bytes: a wrong or hostile path then ends in an error instead of using up the memory.
 const FILE_LIMIT: u64 = 1 << 30;
@@ -70,8 +72,21 @@ pub struct Loaded {
     pub pools: BTreeMap<Key, GpuPool>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Option<Foreign>,
+    /// What makes pods, if it is wanted; pods on no node are then here alone.
+    pub manifests: Option<Manifests>,
     /// For standard error: fields that Kubernetes does not know, documents that are not used.
     pub warnings: Vec<String>,
+}
+
+/// What is wanted of files besides the objects that decide what a pod gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Besides {
+    /// Nothing.
+    Nothing,
+    /// Objects of other drivers.
+    Foreign,
+    /// What makes pods.
+    Manifests,
 }
 
 /// The text of a file, and where it comes from.
@@ -104,12 +119,16 @@ pub fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Text>, FileError> 
 }
 
 /// All objects of the texts. Objects without a namespace get `namespace`. A file without any object gives a warning, or
-/// an error if there are no objects at all. `wants_foreign`: those of other drivers are kept.
+/// an error if there are no objects at all.
 ///
 /// # Errors
 /// See [`FileError`].
-pub fn parse(texts: &[Text], namespace: &str, wants_foreign: bool) -> Result<Loaded, FileError> {
-    let mut loaded = Loaded { foreign: wants_foreign.then(Foreign::default), ..Loaded::default() };
+pub fn parse(texts: &[Text], namespace: &str, besides: Besides) -> Result<Loaded, FileError> {
+    let mut loaded = Loaded {
+        foreign: (besides == Besides::Foreign).then(Foreign::default),
+        manifests: (besides == Besides::Manifests).then(Manifests::default),
+        ..Loaded::default()
+    };
     let mut unused = Vec::new();
     let mut empty = Vec::new();
     for Text { file, text } in texts {

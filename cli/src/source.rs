@@ -7,7 +7,7 @@ use tessera_cluster::{Key, Objects};
 
 use crate::api_server::{self, Wanted};
 use crate::arguments::SourceArguments;
-use crate::files;
+use crate::files::{self, Besides, Manifests};
 use crate::foreign::Foreign;
 use crate::output::{CommandError, warn};
 
@@ -20,6 +20,8 @@ pub struct Source {
     pub pools: Option<BTreeMap<Key, GpuPool>>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Foreign,
+    /// What makes pods, if it is wanted: of files alone.
+    pub manifests: Manifests,
     /// Namespace of names on the command line.
     pub namespace: String,
     /// The objects of the files alone, if those of the cluster were added.
@@ -38,18 +40,25 @@ impl Source {
             let loaded = api_server::load(arguments, wanted)?;
             warn(&loaded.warnings);
             let api_server::Loaded { objects, pools, foreign, namespace, .. } = loaded;
-            return Ok(Source { objects, pools, foreign, namespace, given: None, is_live: true });
+            let manifests = Manifests::default();
+            return Ok(Source { objects, pools, foreign, manifests, namespace, given: None, is_live: true });
         }
         let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let texts = files::read(&arguments.files, arguments.recursive)?;
-        let loaded = files::parse(&texts, &default, wanted == Wanted::Migration)?;
+        let besides = match wanted {
+            Wanted::Migration => Besides::Foreign,
+            Wanted::Simulation => Besides::Manifests,
+            _ => Besides::Nothing,
+        };
+        let loaded = files::parse(&texts, &default, besides)?;
         warn(&loaded.warnings);
-        let files::Loaded { objects, pools, foreign, .. } = loaded;
+        let files::Loaded { objects, pools, foreign, manifests, .. } = loaded;
         let has_pools = matches!(wanted, Wanted::Pools { .. }) && !pools.is_empty();
         let is_enough = has_pools || wanted == Wanted::Migration;
         if !objects.slices.is_empty() || !objects.nodes.is_empty() || is_enough {
             let (pools, foreign) = (Some(pools), foreign.unwrap_or_default());
-            return Ok(Source { objects, pools, foreign, namespace: default, given: None, is_live: false });
+            let (manifests, namespace) = (manifests.unwrap_or_default(), default);
+            return Ok(Source { objects, pools, foreign, manifests, namespace, given: None, is_live: false });
         }
         // Files without nodes and devices refer to those of the cluster.
         let wanted = match wanted {
@@ -66,8 +75,9 @@ impl Source {
         })?;
         warn(&of_cluster.warnings);
         let api_server::Loaded { mut objects, pools, foreign, namespace, .. } = of_cluster;
-        let loaded = files::parse(&texts, &namespace, false)?;
+        let loaded = files::parse(&texts, &namespace, besides)?;
         objects.overlay(&loaded.objects);
-        Ok(Source { objects, pools, foreign, namespace, given: Some(loaded.objects), is_live: true })
+        let (manifests, given) = (loaded.manifests.unwrap_or_default(), Some(loaded.objects));
+        Ok(Source { objects, pools, foreign, manifests, namespace, given, is_live: true })
     }
 }

@@ -3,18 +3,29 @@
 
 #![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
 
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Runs it where the examples are.
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kubectl-gpu"))
+    run_with(arguments, "")
+}
+
+/// Runs it with this on standard input.
+fn run_with(arguments: &[&str], input: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kubectl-gpu"))
         .arg("simulate")
         .args(arguments)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/simulate"))
         .env("KUBECONFIG", "no-such-kubeconfig")
-        .output()
-        .unwrap()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    program.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    program.wait_with_output().unwrap()
 }
 
 fn golden(name: &str, arguments: &[&str]) {
@@ -107,4 +118,137 @@ fn what_cannot_be_is_refused() {
     golden("fleet-no-list", &[&EIGHT[..], &["--workload", "README.md"]].concat());
     golden("fleet-too-large", &[&workload[..], &["--nodes", "1500xt4", "--nodes", "1500xdgx-h100"]].concat());
     golden("fleet-nothing", &[]);
+    golden("fleet-no-pool", &[&EIGHT[..], &workload, &["--pool", "../fleet/training.yaml"]].concat());
+    golden("fleet-pool-of-cluster", &[&["--pool", "pools.yaml"], &workload[..]].concat());
+}
+
+/// Two nodes are for shares alone.
+#[test]
+fn pools_of_a_file_decide_on_the_cards() {
+    let with = ["--workload", "shares.csv", "--pool", "pools.yaml", "--wish", "4xgpu,1xgpu,15%"];
+    let policies = ["--policy", "tessera,kube-scheduler", "--runs", "1"];
+    golden("fleet-pools", &[&EIGHT[..], &with, &policies].concat());
+}
+
+/// Said as the status of the pools would say it.
+#[test]
+fn pools_overlap_and_fail_as_on_a_node() {
+    let nodes = ["--nodes", "1xdgx-h100", "--nodes", "1xhgx-a100-40gb,label:zone=a", "--add", "1xdgx-h100"];
+    let with =
+        ["--pool", "../../cli/tests/simulate/pools.yaml", "--wish", "gpu,1g.10gb", "--policy", "tessera"];
+    golden("fleet-pools-that-fail", &[&nodes[..], &with].concat());
+    golden("fleet-pools-json", &[&["--nodes", "1xt4"], &with[..], &["-o", "json"]].concat());
+}
+
+/// `docs/fleet.md`, as it is written there.
+#[test]
+fn manifests_and_pools_of_the_fleet_worked_out() {
+    let nodes = [
+        "--nodes",
+        "1xdgx-a100,cards=4,label:example.com/pool=training",
+        "--nodes",
+        "1xdgx-a100,cards=3,mig=on,label:example.com/pool=inference",
+        "--nodes",
+        "1xdgx-a100,cards=3,label:example.com/pool=notebooks",
+    ];
+    let with = ["--pool", "../fleet/pools.yaml", "-f", "../fleet", "--policy", "tessera"];
+    golden("fleet-manifests", &[&nodes[..], &with].concat());
+}
+
+/// Jobs end at their deadlines; gangs by labels and by Jobs, and a PriorityClass.
+#[test]
+fn jobs_end_at_their_deadlines() {
+    let with = [
+        "--nodes",
+        "3xdgx-h100",
+        "-f",
+        "../../cli/tests/simulate/jobs.yaml",
+        "--policy",
+        "tessera,first-fit",
+    ];
+    golden("fleet-jobs", &with);
+}
+
+/// What holds devices in a cluster keeps them; what waits gets what is left, or what is added.
+#[test]
+fn a_cluster_goes_on_from_where_it_is() {
+    let data = "../../cli/tests/data";
+    let files = ["slices.yaml", "cluster.yaml", "waiting.yaml"].map(|file| format!("{data}/{file}"));
+    let files: Vec<&str> = files.iter().flat_map(|file| ["-f", file]).collect();
+    let with = ["--add", "1xdgx-h100", "--wish", "gpu,2xgpu", "--policy", "tessera,first-fit"];
+    golden("fleet-cluster", &[&files[..], &with].concat());
+}
+
+/// A manifest that cannot be simulated is said with file, line and object.
+#[test]
+fn manifests_that_cannot_be_simulated() {
+    let claims = |claim: &str| {
+        format!(
+            "spec: {{ containers: [{{ name: c, image: i }}], resourceClaims: [{{ name: gpu, {claim} }}] }}"
+        )
+    };
+    let template = |class: &str, selector: &str| {
+        format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {{ name: t }}\nspec: {{ spec: {{ devices: {{ \
+             requests: [{{ name: r, exactly: {{ deviceClassName: {class}{selector} }} }}] }} }} }}\n---\n"
+        )
+    };
+    let of_template = claims("resourceClaimTemplateName: t");
+    let one = template("gpu.tessera.dev", "");
+    let pod = |spec: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{ name: p }}\n{spec}\n");
+    let makes = |kind: &str, more: &str, labels: &str| {
+        let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+        format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{ name: p }}\nspec: {{ {more} selector: {{}}, template: {{ metadata: {{ \
+             labels: {{ {labels} }} }}, {of_template} }} }}\n"
+        )
+    };
+    let selector = ", selectors: [{ cel: { expression: device.driver } }]";
+    let limits =
+        "spec: { containers: [{ name: c, image: i, resources: { limits: { nvidia.com/gpu: 1 } } }] }";
+    let class = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: { name: c }\nspec: { extendedResourceName: nvidia.com/gpu }\n---\n";
+    let shared = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: { name: s }\nspec: { devices: { requests: [{ name: r, exactly: { deviceClassName: gpu.tessera.dev } }] } }\n---\n";
+    let of_shared = claims("resourceClaimName: s");
+    let gang = "gpu.tessera.dev/group: g, gpu.tessera.dev/group-size: \"2\"";
+    for (text, parts) in [
+        (
+            pod(&of_template),
+            ["line 1: Pod default/p cannot", "ResourceClaimTemplate default/t does not exist"],
+        ),
+        (pod(&of_shared), ["Pod default/p cannot", "ResourceClaim s does not exist"]),
+        (template("gpu.tesera.dev", "") + &pod(&of_template), ["line 6: Pod", "gpu.tesera.dev"]),
+        (
+            template("gpu.tessera.dev", selector) + &pod(&of_template),
+            ["Pod default/p cannot", "its claim gpu: must evaluate to bool"],
+        ),
+        (class.to_owned() + &pod(limits), ["asks for nvidia.com/gpu in its limits", "ResourceClaim"]),
+        (
+            shared.to_owned() + &pod(&of_shared) + "---\n" + &pod(&of_shared).replace("name: p", "name: q"),
+            ["Pod default/q cannot", "several pods share the ResourceClaim s"],
+        ),
+        (one.clone() + &makes("DaemonSet", "", ""), ["DaemonSet p cannot be simulated", "line 6"]),
+        (
+            one.clone() + &makes("Deployment", "replicas: 1000000000,", ""),
+            ["Deployment default/p", "100000 pods"],
+        ),
+        (
+            one.clone() + &makes("Deployment", "replicas: 3,", gang),
+            ["Deployment default/p", "3 pods of a gang of 2"],
+        ),
+        (
+            one.clone()
+                + &makes("Job", "parallelism: 2,", &format!("{gang}, gpu.tessera.dev/group-min: \"1\"")),
+            ["Job default/p", "only gangs are simulated that begin all together"],
+        ),
+        (
+            one.clone() + &pod(&of_template.replace("spec: {", "spec: { priorityClassName: high,")),
+            ["Pod default/p", "there is no PriorityClass high"],
+        ),
+        (one.clone() + &makes("Deployment", "replicas: many,", ""), ["line 9", "spec.replicas"]),
+    ] {
+        let output = run_with(&["--nodes", "1xdgx-h100", "-f", "-"], &text);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}\n{said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{text}\n{said}");
+    }
 }

@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::condition::{self, Condition};
 use tessera_api::gpu_pool::{GpuPool, GpuPoolStatus, UnmetDemand};
-use tessera_decide::PoolSummary;
+use tessera_decide::{PoolSummary, PoolVerdict};
 use tessera_kube_util::error_text::with_causes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -114,7 +114,7 @@ pub fn status(
 }
 
 fn ready(summary: &PoolSummary, before: &[Condition], now: Timestamp) -> Condition {
-    let (is_ready, reason, message) = verdict(summary);
+    let PoolVerdict { is_ready, reason, message } = summary.verdict();
     let status = if is_ready { "True" } else { "False" };
     let same =
         before.iter().find(|condition| condition.r#type == condition::READY && condition.status == status);
@@ -130,84 +130,9 @@ fn ready(summary: &PoolSummary, before: &[Condition], now: Timestamp) -> Conditi
     }
 }
 
-/// Whether all is well, the reason in one word, and in words.
-fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
-    if let Some((error, nodes)) = summary.errors.iter().max_by_key(|(_, nodes)| **nodes) {
-        let others = (summary.errors.len() - 1) as u64;
-        let more =
-            if others > 0 { format!(" (and {})", counted(others, "other error")) } else { String::new() };
-        return (false, condition::SELECTOR_FAILS, format!("on {}: {error}{more}", counted(*nodes, "node")));
-    }
-    let others = || summary.outranked_by.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    if summary.cards == 0 && !summary.outranked_by.is_empty() {
-        let message = format!(
-            "every card that it selects belongs to {}: raise its priority or narrow theirs",
-            others()
-        );
-        return (false, condition::OUTRANKED, message);
-    }
-    if summary.cards == 0 {
-        let message = "no card: check nodeSelector against the labels of the nodes, cards against the devices \
-                       (kubectl gpu cel), and that the kubelet plugin runs there";
-        return (false, condition::NOTHING_SELECTED, message.to_owned());
-    }
-    if summary.waits_for > 0 {
-        let message = format!(
-            "{} no longer offered, until the claims end that hold them",
-            counted(summary.waits_for, "device")
-        );
-        return (false, condition::WAITS_FOR_CLAIMS, message);
-    }
-    let decides =
-        format!("decides on {} of {}", counted(summary.cards, "card"), counted(summary.nodes, "node"));
-    let mut message = match others() {
-        others if others.is_empty() => decides,
-        others => format!("{decides}; others that it selects belong to {others}"),
-    };
-    if !summary.unprovided.is_empty() {
-        let resources: Vec<&str> = summary.unprovided.iter().map(String::as_str).collect();
-        message += &format!(
-            "; pods that ask for {} wait, for all cards are managed, and claims of extended resources kube-scheduler \
-             allocates alone: let them name a ResourceClaim, or leave some cards Native or Steered",
-            resources.join(", ")
-        );
-    }
-    (true, condition::AS_WANTED, message)
-}
-
-/// `1 node`, `2 nodes`.
-fn counted(count: impl Into<u64>, what: &str) -> String {
-    let count = count.into();
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reason(summary: &PoolSummary) -> String {
-        status(None, None, summary, Timestamp::UNIX_EPOCH).conditions[0].reason.clone()
-    }
-
-    #[test]
-    fn each_trouble_has_its_reason() {
-        let well = PoolSummary { nodes: 1, cards: 2, ..PoolSummary::default() };
-        assert_eq!(reason(&well), condition::AS_WANTED);
-        assert_eq!(reason(&PoolSummary::default()), condition::NOTHING_SELECTED);
-        let outranked = PoolSummary { outranked_by: ["b".to_owned()].into(), ..PoolSummary::default() };
-        assert_eq!(reason(&outranked), condition::OUTRANKED);
-        assert_eq!(reason(&PoolSummary { waits_for: 1, ..well.clone() }), condition::WAITS_FOR_CLAIMS);
-        let errors = BTreeMap::from([("no such key".to_owned(), 3), ("no such field".to_owned(), 1)]);
-        let errs = PoolSummary { errors, ..well.clone() };
-        assert_eq!(reason(&errs), condition::SELECTOR_FAILS);
-        assert_eq!(verdict(&errs).2, "on 3 nodes: no such key (and 1 other error)");
-        assert_eq!(verdict(&well).2, "decides on 2 cards of 1 node");
-        let unprovided = PoolSummary { unprovided: ["nvidia.com/gpu".to_owned()].into(), ..well };
-        assert_eq!(reason(&unprovided), condition::AS_WANTED);
-        let words =
-            "decides on 2 cards of 1 node; pods that ask for nvidia.com/gpu wait, for all cards are managed";
-        assert!(verdict(&unprovided).2.starts_with(words), "{}", verdict(&unprovided).2);
-    }
 
     #[test]
     fn the_time_of_a_condition_is_that_of_its_last_change() {

@@ -17,4 +17,5 @@ mod resolve;
 
 pub use follow::{PoolFollower, Reading};
 pub use known::{Known, KnownPool};
-pub use resolve::{Resolution, resolve};
+pub use resolve::resolve;
+pub use tessera_inventory::gpu_pools::Resolution;

@@ -57,7 +57,7 @@ impl Reader {
                 Ok(objects)
             }
             Wanted::All { volumes, .. } => self.all(objects, volumes).await,
-            Wanted::Migration => self.all(objects, false).await,
+            Wanted::Migration | Wanted::Simulation => self.all(objects, false).await,
         }
     }
 

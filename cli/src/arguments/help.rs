@@ -172,6 +172,16 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # Would two more help?
   kubectl gpu simulate --nodes 10xdgx-h100 --add 2xdgx-h100 --workload jobs.csv --policy tessera,kube-scheduler
 
+  # What would these GpuPools make of it, and what of these manifests?
+  kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml -f manifests/
+
+  # The cluster as it is: who waits would get what, what would still fit, and what with two machines more
+  kubectl gpu simulate --wish 1xgpu,4xgpu --add 2xdgx-h100
+
+  # The same from files
+  kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A -o yaml > cluster.yaml
+  kubectl gpu simulate -f cluster.yaml --wish 1xgpu,4xgpu --add 2xdgx-h100
+
   # How much of Alibaba's cluster of 6,212 cards each policy would allocate
   kubectl gpu simulate --openb openb_node_list_gpu_node.csv openb_pod_list_default.csv
 
@@ -182,7 +192,8 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   kubectl gpu simulate --openb nodes.csv pods.csv --runs 10 --seed 42 -o json
 
 A workload has a line for pods that are alike: name,count,gpu,at,every,duration, where gpu is 4 (cards), 1g.10gb (a MIG
-partition) or 15% (a share of a card). Pods that do not fit wait. Of a trace, pods arrive in random order until they would
+partition) or 15% (a share of a card). Manifests are Pods, Deployments, ReplicaSets, StatefulSets and Jobs with their
+claims. Pods that do not fit wait. Of a trace, pods arrive in random order until they would
 ask for 130 % of the cards; nobody leaves, and who finds no room is gone. All policies see the same arrivals. What is in
 the files, and what each policy does: docs/simulate.md.
 

@@ -29,12 +29,7 @@ const COMPARED: usize = 2;
 /// # Errors
 /// A file is no part of a trace, or the trace would not fill its fleet.
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
-    if !arguments.nodes.is_empty() {
-        return fleet::run(arguments);
-    }
-    let [nodes, pods] = arguments.openb.as_slice() else {
-        return Err(CommandError::Asked("--openb takes two files".to_owned()));
-    };
+    let [nodes, pods] = arguments.openb.as_slice() else { return fleet::run(arguments) };
     let trace = read(nodes, pods)?;
     let policies = policies(&arguments.policies, &PolicyName::ALL)?;
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();

@@ -1,5 +1,7 @@
 //! Turns a document into Kubernetes objects.
 
+mod manifest;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
@@ -93,6 +95,9 @@ impl Found<'_, '_> {
         let warnings = &mut loaded.warnings;
         match (group_version, kind.as_str()) {
             ("v1", "Node") => self.keep(&mut objects.nodes, "Node", None, warnings, |object| object),
+            (version, kind) if loaded.manifests.is_some() && manifest::is_one(version, kind, &self.value) => {
+                self.manifest(namespace, loaded)
+            }
             ("v1", "Pod") => self.keep(&mut objects.pods, "Pod", Some(namespace), warnings, Box::new),
             ("resource.k8s.io/v1", "ResourceClaim") => self.keep(
                 &mut objects.claims,

@@ -9,6 +9,7 @@ mod gate;
 mod migrate;
 mod pools;
 mod rights;
+mod simulate;
 mod topology;
 
 use std::path::Path;

@@ -37,7 +37,7 @@ mod view;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};
-pub use summary::{PoolSummary, Shape};
+pub use summary::{PoolSummary, PoolVerdict, Shape};
 pub use view::{FleetSnapshot, ViewPass};
 
 /// Time since the Unix epoch, as the process knew it when it began; never goes back.

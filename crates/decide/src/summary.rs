@@ -1,11 +1,14 @@
 //! What is to be said of each GpuPool.
 
+mod verdict;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::Cluster;
 
 use crate::fleet::{Fleet, NodeIndex};
 use crate::node_cards::WHOLE;
+pub use verdict::PoolVerdict;
 
 /// What is known of one GpuPool, over all nodes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! From facts about the cards of a machine to what is published of it: groups, order, devices, counters, slices.
 //!
 //! ```text
-//! Machine (facts) ─┬─> topology (links, groups, order) ─┬─> Pool (tiers of slices)
-//!                  └─> mig (profiles, placements) ──────┘
+//! Machine (facts) ─┬─> topology (links, groups, order) ────────┐
+//!                  ├─> mig (profiles, placements) ─────────────┼─> Pool (tiers of slices)
+//! GpuPools ────────┴─> gpu_pools (what is offered of each card)┘
 //! ```
 //! Pure and deterministic: the same facts give the same slices, whatever order the cards are enumerated in.
 #![forbid(unsafe_code)]
 
+pub mod gpu_pools;
 pub mod layout;
 pub mod machine;
 pub mod mig;

@@ -2,46 +2,61 @@
 //! others would.
 //!
 //! ```text
-//! NodeGroup (10xdgx-h100) ─> Machine (facts) ─> slices, as the plugin would publish them ─┐
-//!                                                                                        ├─> Run ─> RunReport
-//! Workload (a list, or manifests) ─> shapes of pods, and when each arrives and ends ──────┘
+//! NodeGroup (10xdgx-h100) ─> Machine (facts) ─┬─> slices, as the plugin would publish them ─┐
+//! Pools (GpuPools) ───────────────────────────┘                                            ├─> Run ─> RunReport
+//! Workload (a list, manifests) ─> shapes of pods, and when each arrives and ends ──────────────────────┘
 //! ```
 
+mod cluster;
 mod groups;
 mod holdings;
 mod machine;
 mod objects;
 mod part;
+mod pools;
 mod run;
 mod summary;
 mod wish;
 mod workload;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::PciBusId;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Object;
+use tessera_decide::{Decider, Observation, PoolSummary};
 use tessera_hardware::FactsError;
+use tessera_inventory::gpu_pools::Resolution;
 
 pub use groups::{GroupError, MOST_NODES, NodeGroup};
 pub use holdings::{CardView, Holder, Holdings};
 pub use objects::DRIVER;
+pub use pools::Pools;
 pub use run::{FleetPolicy, PodOutcome, Run, RunReport, UnknownFleetPolicy};
 pub use summary::{SPANS, Summary};
 pub use wish::{Wish, WishError};
-pub use workload::{Line, LineError, ListReader, MOST_PODS, Pods, Shape, Workload, time};
+pub use workload::{
+    Line, LineError, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape, Workload, time,
+};
 
 use part::Parts;
 
 /// Nodes with their cards.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Fleet {
+    /// The DRA driver.
+    driver: String,
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, usize>,
+    /// The node of each pool of devices.
+    of_pool: HashMap<String, usize>,
+    /// Slices of other drivers, and DeviceTaintRules.
+    others: Vec<Object>,
+    warnings: BTreeSet<String>,
 }
 
 /// A node of the fleet.
@@ -56,7 +71,8 @@ pub struct FleetNode {
 /// Nodes that are alike.
 #[derive(Debug)]
 struct NodeKind {
-    labels: BTreeMap<String, String>,
+    /// One of the nodes, without its name.
+    node: Node,
     cpu_milli: u64,
     memory_mib: u64,
     /// Product names of the cards by address, in the order of addresses.
@@ -78,47 +94,124 @@ pub enum FleetError {
     /// No nodes.
     #[error("the fleet has no nodes")]
     Empty,
+    /// A node with slices is missing.
+    #[error("there is no Node {0}, whose cards are in a ResourceSlice: give the nodes, too")]
+    NoNode(String),
+    /// A cluster without cards.
+    #[error("there is no ResourceSlice of {0}: no node publishes a card")]
+    NoSlices(String),
+}
+
+impl Default for Fleet {
+    /// Without nodes.
+    fn default() -> Self {
+        Self {
+            driver: DRIVER.to_owned(),
+            nodes: Vec::new(),
+            by_name: HashMap::new(),
+            of_pool: HashMap::new(),
+            others: Vec::new(),
+            warnings: BTreeSet::new(),
+        }
+    }
 }
 
 impl Fleet {
-    /// A fleet of these groups. Nodes are numbered through for each machine.
+    /// A fleet of these groups, all cards offered whole, in partitions on demand and in shares. Nodes are numbered through for each
+    /// machine.
     ///
     /// # Errors
     /// It would be empty or too large.
     pub fn new(groups: &[NodeGroup]) -> Result<Self, FleetError> {
-        let count: usize = groups.iter().map(|group| group.count).sum();
+        Self::with_pools(groups, &Pools::simulated())
+    }
+
+    /// A fleet of these groups, with what these pools offer of the cards.
+    ///
+    /// # Errors
+    /// It would be empty or too large.
+    pub fn with_pools(groups: &[NodeGroup], pools: &Pools) -> Result<Self, FleetError> {
+        let mut fleet = Self::default();
+        fleet.add(groups, pools)?;
+        if fleet.nodes.is_empty() { Err(FleetError::Empty) } else { Ok(fleet) }
+    }
+
+    /// Adds nodes, with what these pools offer of their cards.
+    ///
+    /// # Errors
+    /// There would be too many.
+    pub fn add(&mut self, groups: &[NodeGroup], pools: &Pools) -> Result<(), FleetError> {
+        let count: usize = groups.iter().map(|group| group.count).sum::<usize>() + self.nodes.len();
         if count > MOST_NODES {
             return Err(FleetError::TooLarge(count));
         }
-        let mut fleet = Self::default();
         let mut numbers: HashMap<&str, usize> = HashMap::new();
         for group in groups {
-            let machine = machine::machine(&group.hardware, group.cards, group.mig_mode)?;
-            let published = [Allocation::Managed, Allocation::Native]
-                .map(|allocation| objects::publish(&machine, allocation));
-            let cards = machine.cards_by_address();
-            let cards = cards
-                .into_iter()
-                .map(|card| (card.pci, card.product_name.clone().unwrap_or_default()))
-                .collect();
-            let kind = Arc::new(NodeKind {
-                labels: group.labels.clone(),
-                cpu_milli: group.cpu_milli,
-                memory_mib: group.memory_mib,
-                parts: Parts::of(&published[1]),
-                cards,
-                published,
-            });
+            let machine = Arc::new(machine::machine(&group.hardware, group.cards, group.mig_mode)?);
+            let node = objects::node(&group.labels, group.cpu_milli, group.memory_mib);
+            let mut kinds: HashMap<Vec<bool>, Arc<NodeKind>> = HashMap::new();
             for _ in 0..group.count {
                 let number = numbers.entry(&group.machine).or_default();
-                *number += 1;
                 // A name of a node may have dots, and machines of clouds do.
-                let name = format!("{}-{number:04}", group.machine);
-                fleet.by_name.insert(name.clone(), fleet.nodes.len());
-                fleet.nodes.push(FleetNode { name, kind: Arc::clone(&kind) });
+                let name = loop {
+                    *number += 1;
+                    let name = format!("{}-{number:04}", group.machine);
+                    if !self.by_name.contains_key(&name) {
+                        break name;
+                    }
+                };
+                let labels = objects::labels(&node, &name);
+                let kind = kinds.entry(pools.selecting(&labels)).or_insert_with(|| {
+                    let resolution = pools.resolve(&self.driver, &labels, &machine);
+                    Arc::new(self.kind(group, node.clone(), &resolution))
+                });
+                let kind = Arc::clone(kind);
+                self.of_pool.insert(name.clone(), self.nodes.len());
+                self.by_name.insert(name.clone(), self.nodes.len());
+                self.nodes.push(FleetNode { name, kind });
             }
         }
-        if fleet.nodes.is_empty() { Err(FleetError::Empty) } else { Ok(fleet) }
+        Ok(())
+    }
+
+    fn kind(&mut self, group: &NodeGroup, node: Node, resolution: &Resolution) -> NodeKind {
+        let published = [Allocation::Managed, Allocation::Native].map(|allocation| {
+            let (published, warnings) = objects::publish(&self.driver, resolution, allocation);
+            self.warnings.extend(warnings.iter().map(|warning| format!("{}: {warning}", group.machine)));
+            published
+        });
+        let cards = resolution.machine.cards_by_address().into_iter();
+        NodeKind {
+            node,
+            cpu_milli: group.cpu_milli,
+            memory_mib: group.memory_mib,
+            cards: cards.map(|card| (card.pci, card.product_name.clone().unwrap_or_default())).collect(),
+            parts: Parts::of(&published[1]),
+            published,
+        }
+    }
+
+    /// What cannot be offered as it should, and why.
+    #[must_use]
+    pub fn warnings(&self) -> &BTreeSet<String> {
+        &self.warnings
+    }
+
+    /// What is to be said of each GpuPool, by its name.
+    #[must_use]
+    pub fn pools(&self) -> BTreeMap<String, PoolSummary> {
+        let mut decider = Decider::new(&self.driver, wish::share_ids());
+        for object in self.objects(Allocation::Managed) {
+            // What the plugin publishes: no quantity of it is wrong.
+            let _ = decider.observe(Duration::ZERO, Observation::Applied(Box::new(object)));
+        }
+        decider.pools()
+    }
+
+    /// Name of the DRA driver.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        &self.driver
     }
 
     /// The nodes.
@@ -154,26 +247,32 @@ impl Fleet {
         self.by_name.get(name).copied()
     }
 
-    /// Classes, nodes and slices, as they would be in the API server; all cards of one pool with this allocation.
+    /// Classes, nodes and slices, as they would be in the API server; all cards with this allocation.
     pub fn objects(&self, allocation: Allocation) -> impl Iterator<Item = Object> + '_ {
         let of_node = move |node: &'_ FleetNode| {
-            let slices = node.slices(allocation).into_iter().map(Object::from);
+            let slices = node.slices(&self.driver, allocation).into_iter().map(Object::from);
             std::iter::once(Object::from(node.object())).chain(slices).collect::<Vec<_>>()
         };
-        objects::classes().into_iter().chain(self.nodes.iter().flat_map(of_node))
+        objects::classes(&self.driver)
+            .into_iter()
+            .chain(self.nodes.iter().flat_map(of_node))
+            .chain(self.others.iter().cloned())
     }
 }
 
 impl FleetNode {
     /// The node.
     fn object(&self) -> Node {
-        objects::node(&self.name, &self.kind.labels, self.kind.cpu_milli, self.kind.memory_mib)
+        let mut node = self.kind.node.clone();
+        node.metadata.labels = Some(objects::labels(&node, &self.name));
+        node.metadata.name = Some(self.name.clone());
+        node
     }
 
     /// What its plugin publishes.
-    fn slices(&self, allocation: Allocation) -> Vec<ResourceSlice> {
+    fn slices(&self, driver: &str, allocation: Allocation) -> Vec<ResourceSlice> {
         let place = usize::from(allocation != Allocation::Managed);
-        self.kind.published[place].slices_of(&self.name)
+        self.kind.published[place].slices_of(driver, &self.name)
     }
 
     /// The cards, by address, with their product names.

@@ -1,46 +1,11 @@
-//! Which pool decides on which card. Pure.
+//! What the known pools say of the machine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
-use tessera_api::gpu_pool::precedence;
-use tessera_api::node_report::{CardReport, PoolReport};
-use tessera_api::{GpuPoolSpec, PciBusId};
-use tessera_cel::{Features, PublishedAttribute, Selector};
 use tessera_inventory::Machine;
-use tessera_inventory::pool::{CardOffer, CardOffers, whole_cards};
+use tessera_inventory::gpu_pools::{self, GpuPool, Resolution};
 
 use super::{Known, KnownPool};
-use tessera_kube_util::error_text::shorten;
-
-/// Longest error in a report, in bytes.
-const LONGEST_ERROR: usize = 512;
-
-/// What the pools say of the cards of a machine.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resolution {
-    /// The machine that it is about.
-    pub machine: Arc<Machine>,
-    /// What is offered of each card.
-    pub offers: CardOffers,
-    /// Names of the MIG layouts that cards shall have.
-    pub layouts: BTreeMap<PciBusId, String>,
-    /// What the node reports of each card, without the claims that are waited for.
-    pub cards: BTreeMap<PciBusId, CardReport>,
-    /// What the node reports of pools with errors.
-    pub pools: BTreeMap<String, PoolReport>,
-}
-
-/// A pool that selects the node.
-struct Candidate<'a> {
-    name: &'a str,
-    pool: &'a KnownPool,
-    spec: &'a GpuPoolSpec,
-    offer: CardOffer,
-    /// `None` takes every card.
-    cards: Option<Result<Selector, String>>,
-}
 
 /// Decides on each card of `machine`; `None` until pools and labels are known. `has_layouts` says whether there is a file
 /// of MIG layouts.
@@ -52,119 +17,30 @@ pub fn resolve(
     has_layouts: bool,
 ) -> Option<Resolution> {
     let (labels, pools) = (known.labels.as_ref()?, known.pools.as_ref()?);
-    let mut candidates: Vec<Candidate<'_>> = pools
-        .iter()
-        .filter_map(|(name, pool)| {
-            let spec = pool.spec.as_ref().filter(|spec| spec.selects_node(labels))?;
-            let offer = CardOffer {
-                pool: Some(name.clone()),
-                offer: Arc::new(spec.offer.clone()),
-                allocation: spec.allocation,
-            };
-            let compile = |text: &String| {
-                Selector::compile_new(text, Features::default()).map_err(|error| error.to_string())
-            };
-            Some(Candidate { name, pool, spec, offer, cards: spec.cards.as_ref().map(compile) })
-        })
-        .collect();
-    candidates.sort_by(|one, other| {
-        precedence(
-            (one.spec.priority, &one.pool.created, one.name),
-            (other.spec.priority, &other.pool.created, other.name),
-        )
-    });
-
-    let mut resolution = Resolution { machine: Arc::clone(machine), ..Resolution::default() };
-    for (name, pool) in pools.iter().filter(|(_, pool)| pool.spec.is_none()) {
-        resolution.error(name, pool.error.as_deref().unwrap_or("its spec cannot be read"));
-    }
-    for Candidate { name, pool, spec, cards, .. } in &candidates {
-        if let Some(error) = &pool.error {
-            resolution.error(name, &format!("its spec cannot be read, and the last one holds: {error}"));
-        }
-        if let Some(Err(error)) = cards {
-            resolution.error(name, &format!("cards: {error}"));
-        }
-        let names_layout = spec.offer.layout.is_some() || spec.offer.layout_from_node_label.is_some();
-        if names_layout && !has_layouts {
-            resolution.error(name, "offer.layout: there is no file of layouts (the chart's migLayouts)");
-        }
-    }
-    let views = match candidates.iter().any(|candidate| candidate.cards.is_some()) {
-        true => whole_cards(machine, driver_name),
-        false => BTreeMap::new(),
-    };
-    let views: BTreeMap<PciBusId, Result<tessera_cel::Device, String>> =
-        views.iter().map(|(card, device)| (*card, view(driver_name, device))).collect();
-    for card in machine.cards_by_address() {
-        let mut report = CardReport::default();
-        for candidate in &candidates {
-            match candidate.takes(views.get(&card.pci)) {
-                Ok(false) => {}
-                Ok(true) if report.pool.is_some() => report.outranked.push(candidate.name.to_owned()),
-                Ok(true) => {
-                    report.pool = Some(candidate.name.to_owned());
-                    report.allocation = candidate.spec.allocation;
-                    report.placement = candidate.spec.placement.clone();
-                    let offer = &candidate.spec.offer;
-                    let label = offer.layout_from_node_label.as_ref().and_then(|key| labels.get(key));
-                    let layout = label.filter(|name| !name.is_empty()).or(offer.layout.as_ref());
-                    if let Some(layout) = layout.filter(|_| has_layouts) {
-                        resolution.layouts.insert(card.pci, layout.clone());
-                    }
-                    resolution.offers.set(card.pci, candidate.offer.clone());
-                }
-                Err(error) => resolution.error(candidate.name, &format!("cards, for {}: {error}", card.pci)),
-            }
-        }
-        resolution.cards.insert(card.pci, report);
-    }
-    Some(resolution)
+    let pools = pools.iter().map(|(name, pool)| (name.as_str(), pool.view())).collect();
+    Some(gpu_pools::resolve(driver_name, labels, &pools, machine, has_layouts))
 }
 
-impl Resolution {
-    /// Reports an error of a pool, unless it has one already.
-    fn error(&mut self, pool: &str, error: &str) {
-        let report = self.pools.entry(pool.to_owned()).or_default();
-        report.error.get_or_insert_with(|| shorten(error, LONGEST_ERROR).to_owned());
-    }
-}
-
-impl Candidate<'_> {
-    /// Whether it selects the card with this view. What does not compile selects none, and was reported.
-    fn takes(&self, view: Option<&Result<tessera_cel::Device, String>>) -> Result<bool, String> {
-        let selector = match &self.cards {
-            None => return Ok(true),
-            Some(Err(_)) => return Ok(false),
-            Some(Ok(selector)) => selector,
-        };
-        let view = view.ok_or("the card is not known")?.as_ref().map_err(Clone::clone)?;
-        selector.matches(view).map_err(|error| error.to_string())
-    }
-}
-
-/// A published device as selectors see it.
-fn view(driver_name: &str, device: &Device) -> Result<tessera_cel::Device, String> {
-    let attributes = device.attributes.iter().flatten();
-    let attributes = attributes.map(|(name, value)| (name.clone(), attribute(value))).collect();
-    let capacity = device.capacity.iter().flatten();
-    let capacity = capacity.map(|(name, capacity)| (name.clone(), capacity.value.0.clone())).collect();
-    tessera_cel::Device::new(driver_name)
-        .with_attributes(&attributes, false)
-        .with_capacity(&capacity)
-        .map_err(|error| error.to_string())
-}
-
-/// Our own devices have no lists.
-fn attribute(value: &DeviceAttribute) -> PublishedAttribute {
-    match value {
-        DeviceAttribute { int: Some(value), .. } => PublishedAttribute::Int(*value),
-        DeviceAttribute { bool: Some(value), .. } => PublishedAttribute::Bool(*value),
-        DeviceAttribute { string: Some(value), .. } => PublishedAttribute::String(value.clone()),
-        DeviceAttribute { version: Some(value), .. } => PublishedAttribute::Version(value.clone()),
-        _ => PublishedAttribute::Unknown,
+impl KnownPool {
+    fn view(&self) -> GpuPool<'_> {
+        let Self { created, spec, error, .. } = self;
+        GpuPool { created: created.as_ref(), spec: spec.as_ref(), error: error.as_deref() }
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_until_pools_and_labels_are_known() {
+        let machine = Arc::new(Machine::default());
+        let all = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()), ..Known::default() };
+        for known in [Known { labels: None, ..all.clone() }, Known { pools: None, ..all.clone() }] {
+            assert_eq!(resolve("d", &known, &machine, true), None);
+        }
+        assert!(resolve("d", &all, &machine, true).is_some());
+    }
+}

@@ -1,26 +1,30 @@
 //! A fleet that need not exist, and a workload on it.
 
+mod inputs;
 mod json;
 mod map;
+mod pools;
 mod text;
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tessera_simulate::fleet::{
-    Fleet, FleetPolicy, ListReader, NodeGroup, Run, RunReport, Summary, Wish, Workload,
-};
+use tessera_simulate::fleet::{Fleet, FleetPolicy, Run, RunReport, Summary, Wish, Workload};
 
 use super::{lines, policies, wrong};
 use crate::arguments::SimulateArguments;
-use crate::output::{self, CommandError, Verdict};
+use crate::output::{self, CommandError, Verdict, warn};
+use inputs::{Inputs, NamedFleet};
+use pools::PoolsOfFleet;
 
 /// All that was simulated.
 struct Simulated<'s> {
-    workload_file: String,
+    /// Where the pods are from.
+    workload: String,
     seeds: Vec<u64>,
     prices: Vec<(String, f64)>,
     wishes: &'s [Wish],
@@ -32,6 +36,8 @@ struct Variant {
     /// What makes it different.
     name: String,
     fleet: Fleet,
+    /// What the GpuPools of a file make of its cards.
+    pools: Option<PoolsOfFleet>,
     workload: Workload,
     policies: Vec<PolicyRuns>,
 }
@@ -50,35 +56,25 @@ struct PolicyRuns {
 /// # Errors
 /// The workload is none, or the fleet cannot be.
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
-    let Some(file) = &arguments.workload else {
-        return Err(CommandError::Asked("--nodes needs a workload: --workload FILE".to_owned()));
-    };
     let names = policies(&arguments.policies, &FleetPolicy::ALL)?;
-    let mut reader = ListReader::default();
-    lines(file, |line| reader.line(line))?;
-    let list = reader.finish().map_err(|error| wrong(file, &error))?;
-    let fleet =
-        |groups: &[NodeGroup]| Fleet::new(groups).map_err(|error| CommandError::Asked(error.to_string()));
-    let mut fleets = vec![("as it is".to_owned(), fleet(&arguments.nodes)?)];
-    if !arguments.add.is_empty() {
-        let groups = [&arguments.nodes[..], &arguments.add[..]].concat();
-        let added: Vec<String> =
-            arguments.add.iter().map(|group| format!("+{}x{}", group.count, group.machine)).collect();
-        fleets.push((added.join(" "), fleet(&groups)?));
-    }
-    let prices = prices(&arguments.prices, fleets.iter().map(|(_, fleet)| fleet))?;
+    let inputs = Inputs::read(arguments)?;
+    let fleets = inputs.fleets(arguments)?;
+    let prices = prices(&arguments.prices, fleets.iter().map(|of_pools| &of_pools.fleet))?;
     let seeds = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
-    let variants = fleets.into_iter().map(|(name, fleet)| {
-        let workload = Workload::of_lines(&list, &fleet);
-        Variant { name, fleet, workload, policies: Vec::new() }
-    });
-    let mut simulated = Simulated {
-        workload_file: file.display().to_string(),
-        seeds,
-        prices,
-        wishes: &arguments.wishes,
-        variants: variants.collect(),
+    let variant = |NamedFleet { name, fleet, pools }| {
+        let workload = inputs.workload(&fleet)?;
+        Ok(Variant { name, fleet, pools, workload, policies: Vec::new() })
     };
+    let variants = fleets.into_iter().map(variant).collect::<Result<Vec<Variant>, CommandError>>()?;
+    if let Some(first) = variants.first() {
+        warn(&first.workload.left_out);
+        if first.workload.pods.is_empty() && arguments.wishes.is_empty() && first.workload.held() == 0 {
+            let asked = "nothing waits for devices: give pods with --workload or -f, or ask for a --wish";
+            return Err(CommandError::Asked(asked.to_owned()));
+        }
+    }
+    let mut simulated =
+        Simulated { workload: inputs.what.clone(), seeds, prices, wishes: &arguments.wishes, variants };
     simulated.run(&names, arguments.at);
     match arguments.output {
         Some(format) => output::structured(format, &json::report(&simulated))?,
@@ -92,8 +88,7 @@ fn prices<'f>(
     given: &[(String, f64)],
     fleets: impl Iterator<Item = &'f Fleet>,
 ) -> Result<Vec<(String, f64)>, CommandError> {
-    let models: std::collections::BTreeSet<&str> =
-        fleets.flat_map(|fleet| fleet.models().into_keys()).collect();
+    let models: BTreeSet<&str> = fleets.flat_map(|fleet| fleet.models().into_keys()).collect();
     let price = |(name, price): &(String, f64)| {
         let is_it = |model: &&&str| **model == name || model.strip_prefix("NVIDIA ") == Some(name);
         let known = || models.iter().copied().collect::<Vec<_>>().join(", ");

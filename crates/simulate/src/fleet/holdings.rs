@@ -28,7 +28,7 @@ struct Card {
 /// Who holds a part of a card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holder {
-    /// Place of the pod in the workload.
+    /// Place of the pod in the workload, for [`super::Workload::name`].
     pub pod: usize,
     /// The device.
     pub device: String,
@@ -84,6 +84,9 @@ impl Holdings {
     /// A pod gets this of a node.
     pub fn take(&mut self, fleet: &Fleet, pod: usize, node: usize, allocation: &AllocationResult) {
         for result in outcome::results(allocation) {
+            if result.driver != fleet.driver() || result.admin_access == Some(true) {
+                continue;
+            }
             let Some(taken) = fleet.nodes[node].kind.parts.taken(result) else { continue };
             let holder =
                 Holder { pod, device: result.device.clone(), part: taken.words, of_card: taken.of_card };

@@ -1,25 +1,21 @@
 //! Nodes, slices and classes, as they would be in the API server.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourcePool, ResourceSlice, ResourceSliceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_api::gpu_pool::{Allocation, GpuPoolSpec};
-use tessera_api::node_report::{self, CardReport};
-use tessera_api::{DeviceType, NodeReport};
+use tessera_api::gpu_pool::Allocation;
+use tessera_api::{DeviceType, NodeReport, node_report};
 use tessera_cluster::Object;
+use tessera_inventory::gpu_pools::Resolution;
 use tessera_inventory::pool::{CardOffer, CardOffers, Contents};
-use tessera_inventory::{Machine, Pool, PoolOptions, Topology};
+use tessera_inventory::{Pool, PoolOptions, Topology, Warning};
 
-/// Name of the DRA driver.
+/// Name of the DRA driver where no cluster says another.
 pub const DRIVER: &str = tessera_api::DEFAULT_DRIVER_NAME;
-
-/// The pool that all cards are of.
-const POOL: &str = "simulated";
 
 /// Pods that a node may have: the kubelet's default.
 const PODS: &str = "110";
@@ -31,13 +27,13 @@ pub fn read<T: DeserializeOwned>(value: Value) -> T {
 }
 
 /// The classes that the chart installs.
-pub fn classes() -> Vec<Object> {
+pub fn classes(driver: &str) -> Vec<Object> {
     let class = |kind: DeviceType| {
         let kind = kind.as_str();
         let name =
-            if kind == DeviceType::Gpu.as_str() { DRIVER.to_owned() } else { format!("{kind}.{DRIVER}") };
+            if kind == DeviceType::Gpu.as_str() { driver.to_owned() } else { format!("{kind}.{driver}") };
         let expression = format!(
-            "device.driver == \"{DRIVER}\" && device.attributes[\"{DRIVER}\"].?type.orValue(\"\") == \"{kind}\""
+            "device.driver == \"{driver}\" && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"{kind}\""
         );
         let selectors = json!([{ "cel": { "expression": expression } }]);
         read::<DeviceClass>(json!({ "metadata": { "name": name }, "spec": { "selectors": selectors } }))
@@ -46,50 +42,44 @@ pub fn classes() -> Vec<Object> {
     [DeviceType::Gpu, DeviceType::Mig, DeviceType::Mps, DeviceType::TimeSlice].map(class).into()
 }
 
-/// A node.
-pub fn node(name: &str, labels: &BTreeMap<String, String>, cpu_milli: u64, memory_mib: u64) -> Node {
-    let mut all = labels.clone();
-    all.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
+/// A node without a name.
+pub fn node(labels: &BTreeMap<String, String>, cpu_milli: u64, memory_mib: u64) -> Node {
     let allocatable =
         json!({ "cpu": format!("{cpu_milli}m"), "memory": format!("{memory_mib}Mi"), "pods": PODS });
-    read(json!({ "metadata": { "name": name, "labels": all }, "status": { "allocatable": allocatable } }))
+    read(json!({ "metadata": { "labels": labels }, "status": { "allocatable": allocatable } }))
+}
+
+/// The labels of a node of this name.
+pub fn labels(node: &Node, name: &str) -> BTreeMap<String, String> {
+    let mut labels = node.metadata.labels.clone().unwrap_or_default();
+    labels.entry("kubernetes.io/hostname".to_owned()).or_insert_with(|| name.to_owned());
+    labels
 }
 
 /// What a plugin publishes on nodes that are alike.
 #[derive(Debug)]
 pub struct Published {
     /// Each with the end of its name.
-    slices: Vec<(String, Contents)>,
-    report: String,
+    pub slices: Vec<(String, Contents)>,
+    /// The report of the node, as JSON.
+    pub report: String,
+    /// The name of the pool of devices; `None` for the node's.
+    pub pool: Option<String>,
 }
 
-/// What is offered of all cards unless a pool says otherwise: whole, in partitions on demand, and in shares by MPS.
-fn default_pool() -> GpuPoolSpec {
-    let mut spec = GpuPoolSpec::default();
-    spec.offer.sharing.mps = Some(tessera_api::offer::Mps::default());
-    spec
-}
-
-/// What the plugin publishes of a machine of which all cards are of one pool.
-pub fn publish(machine: &Machine, allocation: Allocation) -> Published {
-    let spec = default_pool();
-    let offer = CardOffer { pool: Some(POOL.to_owned()), offer: Arc::new(spec.offer), allocation };
-    let report = CardReport {
-        pool: Some(POOL.to_owned()),
-        allocation,
-        placement: spec.placement,
-        ..CardReport::default()
-    };
-    let mut offers = CardOffers::default();
-    let mut reports = NodeReport::default();
-    for card in &machine.cards {
-        offers.set(card.pci, offer.clone());
-        reports.cards.insert(card.pci, report.clone());
+/// What the plugin publishes of a machine of which pools say this, if all of its cards had this allocation; and what it would warn of.
+pub fn publish(driver: &str, resolution: &Resolution, allocation: Allocation) -> (Published, Vec<Warning>) {
+    let Resolution { machine, offers, cards, pools, .. } = resolution;
+    let mut allocated = CardOffers::default();
+    let mut report = NodeReport { cards: cards.clone(), pools: pools.clone(), ..NodeReport::default() };
+    for (address, card) in &mut report.cards {
+        card.allocation = allocation;
+        allocated.set(*address, CardOffer { allocation, ..offers.of(*address).clone() });
     }
-    Topology::new(machine).write_to(&mut reports);
-    let pool = Pool::new(machine, &PoolOptions { offers, ..PoolOptions::new(DRIVER) });
+    Topology::new(machine).write_to(&mut report);
+    let pool = Pool::new(machine, &PoolOptions { offers: allocated, ..PoolOptions::new(driver) });
     let slices = pool.slices.into_iter().map(|slice| (slice.name_suffix, slice.contents)).collect();
-    Published { slices, report: json!(reports).to_string() }
+    (Published { slices, report: json!(report).to_string(), pool: None }, pool.warnings)
 }
 
 impl Published {
@@ -99,7 +89,7 @@ impl Published {
     }
 
     /// The slices of one of the nodes.
-    pub fn slices_of(&self, node: &str) -> Vec<ResourceSlice> {
+    pub fn slices_of(&self, driver: &str, node: &str) -> Vec<ResourceSlice> {
         let slice = |(place, (suffix, contents)): (usize, &(String, Contents))| {
             let annotation = (node_report::ANNOTATION.to_owned(), self.report.clone());
             let metadata = ObjectMeta {
@@ -108,10 +98,10 @@ impl Published {
                 ..ObjectMeta::default()
             };
             let mut spec = ResourceSliceSpec {
-                driver: DRIVER.to_owned(),
+                driver: driver.to_owned(),
                 node_name: Some(node.to_owned()),
                 pool: ResourcePool {
-                    name: node.to_owned(),
+                    name: self.pool.as_deref().unwrap_or(node).to_owned(),
                     generation: 1,
                     resource_slice_count: self.slices.len() as i64,
                 },

@@ -107,15 +107,20 @@ impl Run<'_> {
             other => Box::new(cards_only::CardsOnly::new(self.fleet, self.workload, other, seed)),
         };
         let pods = &self.workload.pods;
+        let mut holdings = Holdings::new(self.fleet);
+        for (number, held) in self.workload.held.iter().enumerate() {
+            holdings.take(self.fleet, pods.len() + number, held.node, &held.allocation);
+        }
         let mut state = State {
-            holdings: Holdings::new(self.fleet),
             outcomes: vec![PodOutcome::default(); pods.len()],
-            taken: vec![(Duration::ZERO, 0.0)],
+            taken: vec![(Duration::ZERO, holdings.taken())],
+            holdings,
             ends: BinaryHeap::new(),
             gangs: HashMap::new(),
             cards_used: BTreeMap::new(),
             nodes_used: 0,
         };
+        state.note_taken(Duration::ZERO);
         let mut snapshot: Option<(Holdings, Vec<usize>)> = None;
         let (mut arrived, mut idle) = (0, 0);
         let mut now = Duration::ZERO;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_allocator::claim::Claim;
 use tessera_api::gpu_pool::Allocation;
-use tessera_cluster::{Asker, Cluster, Kind, Objects, key};
+use tessera_cluster::{Asker, Cluster, Kind, Objects, key, node_fit};
 
 use super::workload::Ask;
 use super::{Fleet, Pods};
@@ -93,7 +93,7 @@ fn more(fleet: &Fleet, cluster: &mut Cluster, used: &[bool], wish: &Wish, asker:
         loop {
             let pod = Pods { name: format!("wish-{}", made.len()), ..Pods::default() };
             let mut bound = shape.pod_of(&pod, Default::default());
-            if cluster.shortage(&bound, &object).is_some() {
+            if node_fit::refusal(&bound, &object).is_some() || cluster.shortage(&bound, &object).is_some() {
                 break;
             }
             let mut claims = shape.claims_of(&pod);

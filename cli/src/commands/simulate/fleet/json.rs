@@ -14,16 +14,21 @@ pub fn report(simulated: &Simulated<'_>) -> Value {
 }
 
 fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
-    let Variant { name, fleet, workload, policies } = variant;
+    let Variant { name, fleet, pools, workload, policies } = variant;
     let policies = policies.iter().map(|runs| (runs.policy.to_string(), of_policy(simulated, variant, runs)));
-    json!({
+    let mut report = json!({
         "fleet": name,
         "nodes": fleet.nodes().len(),
         "cards": fleet.models(),
         "costPerMonth": simulated.cost(fleet.models().into_iter()),
         "pods": workload.pods.len(),
+        "claimsHeldFromTheBeginning": workload.held(),
         "policies": policies.collect::<Map<_, _>>(),
-    })
+    });
+    if let Some(pools) = pools {
+        report["gpuPools"] = json!(pools);
+    }
+    report
 }
 
 fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Value {
@@ -64,7 +69,7 @@ fn map<'v>(variant: &'v Variant, runs: &'v PolicyRuns) -> BTreeMap<&'v str, Vec<
     let mut nodes: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for card in runs.first.holdings.cards(&variant.fleet) {
         let held = card.holders.iter().map(|holder| {
-            let pod = &variant.workload.pods[holder.pod].name;
+            let pod = variant.workload.name(holder.pod);
             json!({ "pod": pod, "device": holder.device, "part": holder.part, "ofCard": rounded(holder.of_card) })
         });
         let held: Vec<Value> = held.collect();

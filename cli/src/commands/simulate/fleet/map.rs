@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tessera_simulate::fleet::{CardView, Fleet, Holdings, Workload};
 
-use crate::output;
+use crate::output::{self, printable};
 
 /// Cards of a node, next to each other, of which the same pods hold all.
 struct Row<'v> {
@@ -57,28 +57,36 @@ pub fn text(fleet: &Fleet, workload: &Workload, holdings: &Holdings) -> String {
 fn held(card: &CardView<'_>, workload: &Workload) -> String {
     let mut by_part: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for holder in card.holders {
-        by_part.entry(&holder.part).or_default().push(&workload.pods[holder.pod].name);
+        by_part.entry(&holder.part).or_default().push(workload.name(holder.pod));
     }
     let parts = by_part.into_iter().map(|(part, names)| format!("{}: {part}", numbered(&names)));
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Names with numbers that follow each other as one.
+/// Names with numbers that follow each other as one; those without are first.
 fn numbered(names: &[&str]) -> String {
-    let split = names.iter().filter_map(|name| name.rsplit_once('-'));
-    let mut split: Vec<(&str, usize)> =
-        split.filter_map(|(name, number)| Some((name, number.parse().ok()?))).collect();
+    let split = |name: &str| {
+        let (name, number) = name.rsplit_once('-')?;
+        // `007` is no number, but the end of a generated name.
+        let digits = number.parse().ok().filter(|digits: &usize| digits.to_string() == number)?;
+        Some((name.to_owned(), digits))
+    };
+    let mut parts: Vec<String> =
+        names.iter().filter(|name| split(name).is_none()).map(|name| printable(name)).collect();
+    parts.sort_unstable();
+    let mut split: Vec<(String, usize)> = names.iter().filter_map(|name| split(name)).collect();
     split.sort_unstable();
-    let mut ranges: Vec<(&str, usize, usize)> = Vec::new();
+    let mut ranges: Vec<(String, usize, usize)> = Vec::new();
     for (name, number) in split {
         match ranges.last_mut() {
             Some((last, _, end)) if *last == name && *end + 1 == number => *end = number,
             _ => ranges.push((name, number, number)),
         }
     }
-    let range = |(name, first, last): (&str, usize, usize)| match last - first {
+    let range = |(name, first, last): (String, usize, usize)| match last - first {
         0 => format!("{name}-{first}"),
         _ => format!("{name}-{first}..{last}"),
     };
-    ranges.into_iter().map(range).collect::<Vec<_>>().join(", ")
+    parts.extend(ranges.into_iter().map(range));
+    parts.join(", ")
 }

@@ -19,6 +19,11 @@ const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇',
 /// All of it.
 pub fn report(simulated: &Simulated<'_>) -> String {
     let mut text: String = simulated.variants.iter().map(|variant| heading(simulated, variant)).collect();
+    for Variant { name, pools, .. } in &simulated.variants {
+        if let Some(pools) = pools {
+            text += &format!("\nGpuPools, fleet {name}\n{}", pools.text());
+        }
+    }
     text += &figures(simulated);
     for variant in &simulated.variants {
         let title = match simulated.variants.len() {
@@ -41,13 +46,19 @@ fn heading(simulated: &Simulated<'_>, variant: &Variant) -> String {
     let price = simulated.cost(models.clone().into_iter());
     let price = price.map_or_else(String::new, |price| format!(", {price:.0} a month"));
     let models: Vec<String> = models.into_iter().map(|(model, count)| format!("{count} {model}")).collect();
+    let (pods, held) = (variant.workload.pods.len(), variant.workload.held());
+    let mut arrives = format!("{pods} pods");
+    if !simulated.workload.is_empty() {
+        arrives += &format!(" of {}", printable(&simulated.workload));
+    }
+    if held > 0 {
+        arrives += &format!("; {held} claims hold devices from the beginning");
+    }
     format!(
-        "Fleet {}: {} nodes with {}{price}; {} pods of {}\n",
-        variant.name,
+        "Fleet {}: {} nodes with {}{price}; {arrives}\n",
+        printable(&variant.name),
         variant.fleet.nodes().len(),
         models.join(" and "),
-        variant.workload.pods.len(),
-        printable(&simulated.workload_file),
     )
 }
 

@@ -10,15 +10,13 @@ use tessera_allocator::claim::Claim;
 use tessera_api::DeviceName;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Asker, Cluster, Kind, PlacementLimits, key, node_fit};
+use tessera_cluster::{Asker, Cluster, Kind, Object, PlacementLimits, key, node_fit};
 use tessera_packing::{Cards, Demand, ModelSet};
 
 use super::{FleetPolicy, Placed, Placer};
 use crate::Random;
 use crate::fleet::holdings::Holdings;
-use crate::fleet::objects::DRIVER;
 use crate::fleet::wish::share_ids;
-use crate::fleet::workload::NAMESPACE;
 use crate::fleet::{Fleet, Workload};
 use crate::policy::kube_scheduler::{KubeScheduler, UNASKED, balanced_allocation, least_allocated};
 
@@ -75,11 +73,21 @@ fn demand(cpu_milli: u64, memory_mib: u64) -> Demand {
     demand.expect("a demand")
 }
 
+/// What a pod asks for, and what kube-scheduler counts for it.
+fn demands(pod: &Pod) -> [Demand; 2] {
+    let asked = Room::asked(pod);
+    let counted = |asked: u64, unasked: u64| if asked == 0 { unasked } else { asked };
+    let counted = demand(counted(asked.cpu_milli, UNASKED[0]), counted(asked.memory_mib, UNASKED[1]));
+    [demand(asked.cpu_milli, asked.memory_mib), counted]
+}
+
 impl<'r> CardsOnly<'r> {
     pub fn new(fleet: &'r Fleet, workload: &'r Workload, policy: FleetPolicy, seed: u64) -> Self {
         let mut cluster = Cluster::default();
-        for object in fleet.objects(Allocation::Native) {
-            // What the plugin publishes: no quantity of it is wrong.
+        let classes = workload.classes.iter().cloned().map(Object::from);
+        let standing = workload.standing.iter().cloned();
+        for object in fleet.objects(Allocation::Native).chain(classes).chain(standing) {
+            // What the plugin publishes, or the API server took: no quantity of it is wrong.
             let _ = cluster.apply(object);
         }
         let node = |node: &crate::fleet::FleetNode| {
@@ -88,16 +96,24 @@ impl<'r> CardsOnly<'r> {
                 tessera_packing::Node::new(0, 1, node.kind.cpu_milli, node.kind.memory_mib).expect("a node");
             NodeState { object: node.object(), counted: room.clone(), room, changes: 0, freed: 0 }
         };
+        let mut nodes: Vec<NodeState> = fleet.nodes().iter().map(node).collect();
+        for pod in cluster.objects().pods.values() {
+            let on = pod.spec.as_ref().and_then(|spec| fleet.index(spec.node_name.as_deref()?));
+            let Some(state) = on.map(|node| &mut nodes[node]) else { continue };
+            let [demand, counted] = demands(pod);
+            // What is counted but not asked for may be more than there is.
+            let _ = state.room.take(&demand, Cards::NONE);
+            let _ = state.counted.take(&counted, Cards::NONE);
+        }
         let shape = |shape: &crate::fleet::Shape| {
             let pod = crate::fleet::Pods { name: "shape".to_owned(), ..Default::default() };
             let claims = shape.claims_of(&pod);
-            let asked = Room::asked(&shape.pod);
-            let counted = |asked: u64, unasked: u64| if asked == 0 { unasked } else { asked };
+            let [demand, counted] = demands(&shape.pod);
             ShapeState {
                 pod: shape.pod_of(&pod, Default::default()),
                 claims: claims.iter().filter_map(|claim| Claim::try_from(claim).ok()).collect(),
-                demand: demand(asked.cpu_milli, asked.memory_mib),
-                counted: demand(counted(asked.cpu_milli, UNASKED[0]), counted(asked.memory_mib, UNASKED[1])),
+                demand,
+                counted,
                 failed: None,
             }
         };
@@ -108,7 +124,7 @@ impl<'r> CardsOnly<'r> {
             random: Random::new(seed),
             cluster,
             asker: Asker::new(share_ids()),
-            nodes: fleet.nodes().iter().map(node).collect(),
+            nodes,
             shapes: workload.shapes.iter().map(shape).collect(),
             waiting: BTreeSet::new(),
             placed: HashMap::new(),
@@ -229,10 +245,11 @@ impl Placer for CardsOnly<'_> {
     fn end(&mut self, _now: Duration, pod: usize, _holdings: &Holdings) {
         let Some((node, is_taken)) = self.placed.remove(&pod) else { return };
         let described = &self.workload.pods[pod];
-        for claim in self.workload.shapes[described.shape].claims_of(described) {
+        let shape = &self.workload.shapes[described.shape];
+        for claim in shape.claims_of(described) {
             self.cluster.delete(Kind::ResourceClaim, &key(&claim.metadata));
         }
-        self.cluster.delete(Kind::Pod, &(NAMESPACE.to_owned(), described.name.clone()));
+        self.cluster.delete(Kind::Pod, &(shape.namespace.clone(), described.name.clone()));
         let (state, asks) = (&mut self.nodes[node], &self.shapes[described.shape]);
         state.changes += 1;
         state.freed = state.changes;
@@ -266,7 +283,12 @@ impl Placer for CardsOnly<'_> {
                 let asks = &self.shapes[shape];
                 let (mut without, mut no_room, mut taken) = (0, 0, 0);
                 for NodeState { object, .. } in &self.nodes {
-                    let has = self.cluster.has_what_is_asked(object, &asks.claims, DRIVER, &mut self.asker);
+                    let has = self.cluster.has_what_is_asked(
+                        object,
+                        &asks.claims,
+                        self.fleet.driver(),
+                        &mut self.asker,
+                    );
                     if node_fit::refusal(&asks.pod, object).is_some() || !has.unwrap_or(false) {
                         without += 1;
                     } else if self.cluster.shortage(&asks.pod, object).is_some() {

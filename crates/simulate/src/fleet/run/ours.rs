@@ -12,9 +12,8 @@ use tessera_decide::{ClaimAllocation, Decider, Intent, Observation, PodReference
 
 use super::{Placed, Placer};
 use crate::fleet::holdings::Holdings;
-use crate::fleet::objects::DRIVER;
 use crate::fleet::wish::share_ids;
-use crate::fleet::workload::{EPOCH, NAMESPACE};
+use crate::fleet::workload::EPOCH;
 use crate::fleet::{Fleet, Workload};
 
 /// When the run begins, in seconds since the Unix epoch (1 January 2026): long after all cards were tainted, so that they count as handed over by
@@ -29,28 +28,31 @@ pub(super) struct Ours<'r> {
     fleet: &'r Fleet,
     workload: &'r Workload,
     decider: Decider,
-    by_name: HashMap<&'r str, usize>,
+    /// The pods by namespace and name.
+    by_name: HashMap<(&'r str, &'r str), usize>,
     /// Version of the claim that was written last.
     version: u64,
 }
 
 impl<'r> Ours<'r> {
     pub fn new(fleet: &'r Fleet, workload: &'r Workload) -> Self {
-        let by_name = workload.pods.iter().enumerate().map(|(place, pod)| (pod.name.as_str(), place));
+        let by_name = workload.pods.iter().enumerate().map(|(place, _)| (workload.key(place), place));
         let mut ours = Self {
             fleet,
             workload,
-            decider: Decider::new(DRIVER, share_ids()),
+            decider: Decider::new(fleet.driver(), share_ids()),
             by_name: by_name.collect(),
             version: 1,
         };
         // An hour before.
         let before = BEGIN - Duration::from_secs(3_600);
-        for object in fleet.objects(Allocation::Managed) {
+        let classes = workload.classes.iter().cloned().map(Object::from);
+        let standing = workload.standing.iter().cloned();
+        for object in fleet.objects(Allocation::Managed).chain(classes).chain(standing) {
             ours.observe(before, Observation::Applied(Box::new(object)));
         }
         ours.decider.lead(BEGIN, EPOCH);
-        // Asks for all claims; there are none.
+        // Asks for all claims; they are told.
         ours.decider.decide(BEGIN);
         ours.observe(BEGIN, Observation::ClaimsListed { asked_at: BEGIN });
         ours
@@ -123,7 +125,7 @@ impl<'r> Ours<'r> {
 
     /// kube-scheduler binds a pod whose claims have their devices.
     fn bind(&mut self, now: Time, pod: &PodReference, node: &str) -> Option<Placed> {
-        let place = *self.by_name.get(pod.key.1.as_str())?;
+        let place = *self.by_name.get(&(pod.key.0.as_str(), pod.key.1.as_str()))?;
         let mut object = self.decider.cluster().objects().pods.get(&pod.key)?.as_ref().clone();
         let spec = object.spec.get_or_insert_default();
         (spec.node_name, spec.scheduling_gates) = (Some(node.to_owned()), None);
@@ -156,8 +158,9 @@ impl Placer for Ours<'_> {
 
     fn end(&mut self, now: Duration, pod: usize, _holdings: &Holdings) {
         let claims = self.claims_of(pod);
-        let name = self.workload.pods[pod].name.clone();
-        self.observe(BEGIN + now, Observation::Deleted(Kind::Pod, (NAMESPACE.to_owned(), name)));
+        let (namespace, name) = self.workload.key(pod);
+        let key = (namespace.to_owned(), name.to_owned());
+        self.observe(BEGIN + now, Observation::Deleted(Kind::Pod, key));
         for claim in claims {
             self.observe(BEGIN + now, Observation::Deleted(Kind::ResourceClaim, claim));
         }
@@ -191,10 +194,14 @@ impl Placer for Ours<'_> {
     }
 
     fn whys(&mut self, pods: &[usize]) -> Vec<String> {
-        let waiting: HashMap<&str, &str> =
-            self.decider.waiting().map(|((_, name), why)| (name.as_str(), why)).collect();
-        let why = |pod: &usize| waiting.get(self.workload.pods[*pod].name.as_str()).copied();
-        pods.iter().map(|pod| why(pod).unwrap_or_default().to_owned()).collect()
+        let waiting = self.decider.waiting();
+        let waiting: HashMap<(&str, &str), &str> =
+            waiting.map(|((namespace, name), why)| ((namespace.as_str(), name.as_str()), why)).collect();
+        let why = |pod: &usize| waiting.get(&self.workload.key(*pod)).copied();
+        // Pods that ask for what no managed card has are not the controller's.
+        pods.iter()
+            .map(|pod| why(pod).unwrap_or("no card is offered as what it asks for").to_owned())
+            .collect()
     }
 
     fn cluster(&self) -> &Cluster {

@@ -4,14 +4,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use k8s_openapi::jiff::{Span, SpanRelativeTo};
-use serde_json::json;
-use tessera_api::ProfileSpelling;
 use tessera_api::gang::MAX_SIZE;
 
-use super::{MOST_PODS, Pods, Shape, Workload};
+use super::{Ask, MOST_PODS, Pods, Workload};
 use crate::fleet::Fleet;
 use crate::fleet::groups::amount;
-use crate::fleet::objects::{DRIVER, read};
 use crate::openb::TraceError;
 use crate::openb::table::{Row, Table};
 
@@ -20,9 +17,6 @@ const LONGEST_NAME: usize = 40;
 
 /// Longest time: a hundred years.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
-
-/// The step of a share's memory, in bytes: that of what is published.
-const MEMORY_STEP: u64 = 128 << 20;
 
 /// Columns of the list that must be there.
 const NEEDED: [&str; 2] = ["name", "gpu"];
@@ -55,17 +49,6 @@ pub struct Line {
     priority: i32,
     /// So many start together.
     gang: Option<u32>,
-}
-
-/// What a pod asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::fleet) enum Ask {
-    /// Whole cards of one node.
-    Cards(u32),
-    /// A MIG partition of this profile.
-    Profile(String),
-    /// So many percent of a card, by MPS.
-    Share(u32),
 }
 
 /// What is wrong with a list, and where.
@@ -195,97 +178,6 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
         priority: priority.transpose()?.unwrap_or(0),
         gang,
     })
-}
-
-impl Ask {
-    /// `4`, `1g.10gb` or `15%`.
-    pub(in crate::fleet) fn read(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "gpu is {text:?}; it must be a number of cards (4), a MIG profile (1g.10gb) or a share of a card (15%)"
-            )
-        };
-        if let Some(percent) = text.strip_suffix('%') {
-            let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
-            return percent
-                .map(Ask::Share)
-                .ok_or_else(|| format!("gpu is {text:?}; a share is from 1% to 100%, in whole ones"));
-        }
-        if ProfileSpelling::of_profile(text).is_ok() {
-            return Ok(Ask::Profile(text.to_owned()));
-        }
-        let cards = text.parse().map_err(|_| wrong())?;
-        match cards {
-            0 => Err("gpu is 0; leave pods without cards out".to_owned()),
-            1..=32 => Ok(Ask::Cards(cards)),
-            _ => Err(format!("gpu is {cards}; a claim has at most 32 cards")),
-        }
-    }
-
-    /// A pod that asks for this.
-    pub(in crate::fleet) fn shape(
-        &self,
-        fleet: &Fleet,
-        gpu_memory: Option<u64>,
-        (cpu_milli, memory_mib): (u64, u64),
-    ) -> Shape {
-        let mut exactly = json!({ "allocationMode": "ExactCount", "count": 1 });
-        let mut selector = None;
-        let mut words;
-        match self {
-            Ask::Cards(count) => {
-                exactly["deviceClassName"] = json!(DRIVER);
-                exactly["count"] = json!(count);
-                words = if *count == 1 { "1 card".to_owned() } else { format!("{count} cards") };
-                if let Some(bytes) = gpu_memory {
-                    selector = Some(format!(
-                        "device.capacity[\"{DRIVER}\"].memory.compareTo(quantity(\"{bytes}\")) >= 0"
-                    ));
-                    words += &format!(" of {} or more", mebibytes(bytes));
-                }
-            }
-            Ask::Profile(profile) => {
-                exactly["deviceClassName"] = json!(format!("mig.{DRIVER}"));
-                selector = Some(format!("device.attributes[\"{DRIVER}\"].profile == \"{profile}\""));
-                words = profile.clone();
-            }
-            Ask::Share(percent) => {
-                let of_card = || fleet.share_memory(*percent).map(|bytes| bytes / MEMORY_STEP * MEMORY_STEP);
-                let memory = gpu_memory.or_else(of_card).unwrap_or(0).max(MEMORY_STEP);
-                exactly["deviceClassName"] = json!(format!("mps.{DRIVER}"));
-                exactly["capacity"] = json!({ "requests": {
-                    "compute": percent.to_string(), "memory": memory.to_string() } });
-                words = format!("{percent} % of a card");
-                if gpu_memory.is_some() {
-                    words += &format!(" with {}", mebibytes(memory));
-                }
-            }
-        }
-        if let Some(expression) = selector {
-            exactly["selectors"] = json!([{ "cel": { "expression": expression } }]);
-        }
-        let mut requests = serde_json::Map::new();
-        if cpu_milli > 0 {
-            requests.insert("cpu".to_owned(), json!(format!("{cpu_milli}m")));
-        }
-        if memory_mib > 0 {
-            requests.insert("memory".to_owned(), json!(format!("{memory_mib}Mi")));
-        }
-        let pod = json!({ "metadata": {}, "spec": {
-            "containers": [{ "name": "c", "resources": { "requests": requests, "claims": [{ "name": "gpu" }] } }],
-            "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": "gpu" }],
-        } });
-        let claim = json!({ "devices": { "requests": [{ "name": "gpu", "exactly": exactly }] } });
-        Shape { words, pod: read(pod), claims: vec![("gpu".to_owned(), read(claim))] }
-    }
-}
-
-fn mebibytes(bytes: u64) -> String {
-    if bytes.is_multiple_of(1 << 30) {
-        format!("{} GiB", bytes >> 30)
-    } else {
-        format!("{} MiB", bytes >> 20)
-    }
 }
 
 /// `90s`, `1h30m`, `2d` or `0`.

@@ -13,14 +13,11 @@ use super::Pods;
 /// The term of leadership.
 pub(in crate::fleet) const EPOCH: &str = "simulated";
 
-/// Namespace of all pods.
-pub(in crate::fleet) const NAMESPACE: &str = "simulated";
-
 /// Pods that are alike, and the claims of each.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What each asks for, in words.
-    pub words: String,
+    /// Of the pods and their claims.
+    pub namespace: String,
     /// Without name and status.
     pub pod: Pod,
     /// Names of the pod's claims, and what they ask for.
@@ -42,7 +39,7 @@ impl Shape {
             let name = claim_name(&pod.name, name);
             ResourceClaim {
                 metadata: ObjectMeta {
-                    namespace: Some(NAMESPACE.to_owned()),
+                    namespace: Some(self.namespace.clone()),
                     uid: Some(name.clone()),
                     name: Some(name),
                     annotations: Some([(EPOCH_ANNOTATION.to_owned(), EPOCH.to_owned())].into()),
@@ -61,7 +58,7 @@ impl Shape {
     pub(in crate::fleet) fn pod_of(&self, pod: &Pods, created: Timestamp) -> Pod {
         let mut object = self.pod.clone();
         let metadata = &mut object.metadata;
-        metadata.namespace = Some(NAMESPACE.to_owned());
+        metadata.namespace = Some(self.namespace.clone());
         (metadata.name, metadata.uid) = (Some(pod.name.clone()), Some(pod.name.clone()));
         metadata.creation_timestamp = Some(Time(created));
         let spec = object.spec.get_or_insert_default();

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::Allocation;
-use tessera_inventory::machine::Card;
 
 use super::*;
+use crate::machine::{Card, Health};
 
 const LABEL: &str = "nvidia.com/mig.config";
 
@@ -24,22 +24,35 @@ fn machine() -> Arc<Machine> {
     })
 }
 
+/// Labels and pools.
+#[derive(Clone)]
+struct Known {
+    labels: BTreeMap<String, String>,
+    pools: BTreeMap<String, (Time, Option<GpuPoolSpec>, Option<String>)>,
+}
+
 /// Pools by name, in the order in which they were made.
 fn known(labels: Value, pools: &[(&str, Value)]) -> Known {
     let pool = |(position, (name, spec)): (usize, &(&str, Value))| {
         let created = serde_json::from_value(json!(format!("2026-11-21T10:00:{position:02}Z"))).unwrap();
-        let spec = Some(GpuPoolSpec::decode(spec).unwrap());
-        (name.to_string(), KnownPool { uid: name.to_string(), created, spec, error: None })
+        (name.to_string(), (created, Some(GpuPoolSpec::decode(spec).unwrap()), None))
     };
     Known {
         labels: serde_json::from_value(labels).unwrap(),
-        pools: Some(pools.iter().enumerate().map(pool).collect()),
-        ..Known::default()
+        pools: pools.iter().enumerate().map(pool).collect(),
     }
 }
 
+fn resolved_on(known: &Known, driver: &str, machine: &Arc<Machine>, has_layouts: bool) -> Resolution {
+    let pools = known.pools.iter().map(|(name, (created, spec, error))| {
+        let (spec, error) = (spec.as_ref(), error.as_deref());
+        (name.as_str(), GpuPool { created: Some(created), spec, error })
+    });
+    resolve(driver, &known.labels, &pools.collect(), machine, has_layouts)
+}
+
 fn resolved(known: &Known) -> Resolution {
-    resolve("gpu.tessera.dev", known, &machine(), true).unwrap()
+    resolved_on(known, "gpu.tessera.dev", &machine(), true)
 }
 
 /// The pools that decide on the two cards, and those that come after.
@@ -56,12 +69,8 @@ fn decided(resolution: &Resolution) -> Vec<(Option<&str>, Vec<&str>)> {
 }
 
 #[test]
-fn nothing_is_said_until_pools_and_labels_are_known() {
-    let all = known(json!({}), &[]);
-    for known in [Known { labels: None, ..all.clone() }, Known { pools: None, ..all.clone() }] {
-        assert_eq!(resolve("d", &known, &machine(), true), None);
-    }
-    let resolution = resolved(&all);
+fn without_pools_cards_are_offered_as_by_default() {
+    let resolution = resolved(&known(json!({}), &[]));
     assert_eq!(decided(&resolution), [(None, vec![]), (None, vec![])]);
     assert_eq!(*resolution.offers.of(pci(1)).offer, tessera_api::Offer::default());
     assert_eq!(resolution.cards[&pci(1)].allocation, Allocation::Native);
@@ -121,10 +130,9 @@ fn an_expression_that_fails_takes_no_card_and_is_reported() {
 #[test]
 fn what_cannot_be_read_is_reported_and_the_last_spec_holds() {
     let mut known = known(json!({}), &[("kept", json!({"priority": 1})), ("never", json!({}))]);
-    let pools = known.pools.as_mut().unwrap();
-    pools.get_mut("kept").unwrap().error = Some("unknown field".to_owned());
-    let never = pools.get_mut("never").unwrap();
-    (never.spec, never.error) = (None, Some("x".repeat(600)));
+    known.pools.get_mut("kept").unwrap().2 = Some("unknown field".to_owned());
+    let never = known.pools.get_mut("never").unwrap();
+    (never.1, never.2) = (None, Some("x".repeat(600)));
     let resolution = resolved(&known);
     assert_eq!(decided(&resolution)[0], (Some("kept"), vec![]));
     assert!(resolution.pools["kept"].error.as_ref().unwrap().contains("the last one holds: unknown field"));
@@ -142,7 +150,7 @@ fn a_layout_is_the_labels_where_the_node_has_it() {
     assert_eq!(layout(json!({LABEL: ""}), &pool).as_deref(), Some("all"));
     assert_eq!(layout(json!({LABEL: "other"}), &pool).as_deref(), Some("other"));
     assert_eq!(layout(json!({LABEL: "other"}), &("p", json!({}))), None);
-    let resolution = resolve("d", &known(json!({}), &[pool]), &machine(), false).unwrap();
+    let resolution = resolved_on(&known(json!({}), &[pool]), "d", &machine(), false);
     assert!(
         resolution.layouts.is_empty() && resolution.pools["p"].error.as_ref().unwrap().contains("migLayouts")
     );
@@ -153,9 +161,9 @@ fn a_layout_is_the_labels_where_the_node_has_it() {
 fn what_is_offered_of_a_card_does_not_decide_who_selects_it() {
     let mut machine = machine();
     let card = &mut Arc::make_mut(&mut machine).cards[1];
-    card.health = tessera_inventory::machine::Health::Lost;
+    card.health = Health::Lost;
     let hopper = r#"device.attributes["d"].architecture == "Hopper" && device.attributes["d"].type == "gpu""#;
     let known = known(json!({}), &[("p", json!({"cards": hopper, "offer": {"wholeCards": false}}))]);
-    let resolution = resolve("d", &known, &machine, true).unwrap();
+    let resolution = resolved_on(&known, "d", &machine, true);
     assert_eq!(decided(&resolution), [(None, vec![]), (Some("p"), vec![])]);
 }

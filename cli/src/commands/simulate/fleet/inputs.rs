@@ -1,0 +1,159 @@
+//! What the command line asks to simulate: a fleet, or several, and what arrives there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::Objects;
+use tessera_simulate::fleet::{Fleet, FleetError, Line, ListReader, Manifest, Pools, Workload};
+
+use super::pools::{self, PoolFile, PoolsOfFleet};
+use super::{lines, wrong};
+use crate::api_server::Wanted;
+use crate::arguments::SimulateArguments;
+use crate::files::{self, Besides};
+use crate::output::{CommandError, warn};
+use crate::source::Source;
+
+/// What was read.
+pub struct Inputs {
+    /// The list, if there is one.
+    list: Vec<Line>,
+    /// What makes pods.
+    manifests: Vec<Manifest>,
+    /// Of PriorityClasses.
+    priorities: BTreeMap<String, i32>,
+    /// Templates, claims and classes; of a cluster, all of it.
+    objects: Objects,
+    /// Whether the fleet is that of a cluster, or of its objects in files.
+    is_cluster: bool,
+    /// GpuPools of each file.
+    pools: Vec<PoolFile>,
+    /// Where the pods are from.
+    pub what: String,
+}
+
+/// A fleet, and what makes it different.
+pub struct NamedFleet {
+    pub name: String,
+    pub fleet: Fleet,
+    pub pools: Option<PoolsOfFleet>,
+}
+
+impl Inputs {
+    /// Reads the files, and the cluster where they and the arguments have no nodes.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn read(arguments: &SimulateArguments) -> Result<Self, CommandError> {
+        let mut list = Vec::new();
+        let mut what = Vec::new();
+        if let Some(file) = &arguments.workload {
+            let mut reader = ListReader::default();
+            lines(file, |line| reader.line(line))?;
+            list = reader.finish().map_err(|error| wrong(file, &error))?;
+            what.push(file.display().to_string());
+        }
+        let pools = arguments.pools.iter().map(|file| pools::read(file)).collect::<Result<Vec<_>, _>>()?;
+        let source = &arguments.source;
+        what.extend(source.files.iter().map(|file| file.display().to_string()));
+        let is_cluster = arguments.nodes.is_empty();
+        let (objects, made) = if is_cluster {
+            let loaded = Source::load(source, Wanted::Simulation)
+                .map_err(|error| CommandError::Asked(format!("{error}; or say the fleet with --nodes")))?;
+            let Source { objects, manifests, is_live, .. } = loaded;
+            if is_live {
+                what.insert(0, "the cluster".to_owned());
+            }
+            (objects, manifests)
+        } else if source.files.is_empty() {
+            (Objects::default(), files::Manifests::default())
+        } else {
+            let texts = files::read(&source.files, source.recursive)?;
+            let namespace = source.namespace.as_deref().unwrap_or("default");
+            let loaded = files::parse(&texts, namespace, Besides::Manifests)?;
+            warn(&loaded.warnings);
+            let files::Loaded { objects, manifests, pools, .. } = loaded;
+            let mut unused = Vec::new();
+            if !objects.nodes.is_empty() || !objects.slices.is_empty() {
+                unused.push(
+                    "Nodes and ResourceSlices of -f are not used: the fleet is that of --nodes".to_owned(),
+                );
+            }
+            if !pools.is_empty() {
+                unused.push("GpuPools of -f are not used: give them with --pool".to_owned());
+            }
+            warn(&unused);
+            (objects, manifests.unwrap_or_default())
+        };
+        let (of_files, priorities) = made.into_parts();
+        // What waits in the cluster came first.
+        let mut waiting: Vec<&Pod> = objects.pods.values().map(AsRef::as_ref).collect();
+        waiting.retain(|pod| {
+            let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            !is_bound && pod.metadata.deletion_timestamp.is_none()
+        });
+        waiting.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
+        let waiting = waiting.into_iter().map(|pod| Manifest::from(pod.clone()));
+        let manifests = waiting.chain(of_files).collect();
+        let what = what.join(", ");
+        if !is_cluster
+            && arguments.workload.is_none()
+            && source.files.is_empty()
+            && arguments.wishes.is_empty()
+        {
+            let asked = "--nodes needs pods: --workload FILE or -f FILE; or ask for a --wish";
+            return Err(CommandError::Asked(asked.to_owned()));
+        }
+        Ok(Self { list, manifests, priorities, objects, is_cluster, pools, what })
+    }
+
+    /// The fleet as it is and with what is added, each as it is offered by default and by the GpuPools of each file.
+    ///
+    /// # Errors
+    /// There is no such fleet.
+    pub fn fleets(&self, arguments: &SimulateArguments) -> Result<Vec<NamedFleet>, CommandError> {
+        let base = |pools: &Pools, adds: bool| {
+            let mut fleet =
+                if self.is_cluster { Fleet::of_cluster(&self.objects)? } else { Fleet::default() };
+            fleet.add(&arguments.nodes, pools)?;
+            if adds {
+                fleet.add(&arguments.add, pools)?;
+            }
+            Ok(fleet)
+        };
+        let asked = |error: FleetError| CommandError::Asked(error.to_string());
+        let added: Vec<String> =
+            arguments.add.iter().map(|group| format!("+{}x{}", group.count, group.machine)).collect();
+        let added = added.join(" ");
+        let mut fleets = Vec::new();
+        for adds in [false, true].into_iter().filter(|adds| !adds || !added.is_empty()) {
+            let name = if adds { &added } else { "as it is" };
+            let fleet = base(&Pools::simulated(), adds).map_err(asked)?;
+            fleets.push(NamedFleet { name: name.to_owned(), fleet, pools: None });
+            for file in &self.pools {
+                let fleet = base(&file.pools, adds).map_err(asked)?;
+                let with = format!("with {}", file.name);
+                let name = if adds { format!("{added} {with}") } else { with };
+                let pools = Some(PoolsOfFleet::of(&fleet, file));
+                fleets.push(NamedFleet { name, fleet, pools });
+            }
+        }
+        let warnings: BTreeSet<&String> = fleets.iter().flat_map(|named| named.fleet.warnings()).collect();
+        warn(&warnings.into_iter().cloned().collect::<Vec<_>>());
+        Ok(fleets)
+    }
+
+    /// What arrives on a fleet, and what is there already.
+    ///
+    /// # Errors
+    /// A manifest cannot be simulated.
+    pub fn workload(&self, fleet: &Fleet) -> Result<Workload, CommandError> {
+        let workload = Workload::of_manifests(&self.manifests, &self.objects, &self.priorities, fleet);
+        let mut workload = workload.map_err(|error| CommandError::Asked(error.to_string()))?;
+        workload.add(Workload::of_lines(&self.list, fleet));
+        if self.is_cluster {
+            workload.hold(&self.objects, fleet);
+        }
+        Ok(workload)
+    }
+}

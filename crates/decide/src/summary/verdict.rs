@@ -1,0 +1,103 @@
+//! What is to be said of a GpuPool in words: the same in its status and in a simulation.
+
+use tessera_api::gpu_pool::condition;
+
+use super::PoolSummary;
+
+/// Whether a GpuPool does what it should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolVerdict {
+    /// Whether all is well.
+    pub is_ready: bool,
+    /// In one word: of [`condition`].
+    pub reason: &'static str,
+    /// In words.
+    pub message: String,
+}
+
+impl PoolSummary {
+    /// Whether the pool does what it should, and if not, why.
+    pub fn verdict(&self) -> PoolVerdict {
+        let (is_ready, reason, message) = verdict(self);
+        PoolVerdict { is_ready, reason, message }
+    }
+}
+
+fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
+    if let Some((error, nodes)) = summary.errors.iter().max_by_key(|(_, nodes)| **nodes) {
+        let others = (summary.errors.len() - 1) as u64;
+        let more =
+            if others > 0 { format!(" (and {})", counted(others, "other error")) } else { String::new() };
+        return (false, condition::SELECTOR_FAILS, format!("on {}: {error}{more}", counted(*nodes, "node")));
+    }
+    let others = || summary.outranked_by.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    if summary.cards == 0 && !summary.outranked_by.is_empty() {
+        let message = format!(
+            "every card that it selects belongs to {}: raise its priority or narrow theirs",
+            others()
+        );
+        return (false, condition::OUTRANKED, message);
+    }
+    if summary.cards == 0 {
+        let message = "no card: check nodeSelector against the labels of the nodes, cards against the devices \
+                       (kubectl gpu cel), and that the kubelet plugin runs there";
+        return (false, condition::NOTHING_SELECTED, message.to_owned());
+    }
+    if summary.waits_for > 0 {
+        let message = format!(
+            "{} no longer offered, until the claims end that hold them",
+            counted(summary.waits_for, "device")
+        );
+        return (false, condition::WAITS_FOR_CLAIMS, message);
+    }
+    let decides =
+        format!("decides on {} of {}", counted(summary.cards, "card"), counted(summary.nodes, "node"));
+    let mut message = match others() {
+        others if others.is_empty() => decides,
+        others => format!("{decides}; others that it selects belong to {others}"),
+    };
+    if !summary.unprovided.is_empty() {
+        let resources: Vec<&str> = summary.unprovided.iter().map(String::as_str).collect();
+        message += &format!(
+            "; pods that ask for {} wait, for all cards are managed, and claims of extended resources kube-scheduler \
+             allocates alone: let them name a ResourceClaim, or leave some cards Native or Steered",
+            resources.join(", ")
+        );
+    }
+    (true, condition::AS_WANTED, message)
+}
+
+/// `1 node`, `2 nodes`.
+fn counted(count: impl Into<u64>, what: &str) -> String {
+    let count = count.into();
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn each_trouble_has_its_reason() {
+        let reason = |summary: &PoolSummary| summary.verdict().reason;
+        let message = |summary: &PoolSummary| summary.verdict().message;
+        let well = PoolSummary { nodes: 1, cards: 2, ..PoolSummary::default() };
+        assert_eq!(reason(&well), condition::AS_WANTED);
+        assert_eq!(reason(&PoolSummary::default()), condition::NOTHING_SELECTED);
+        let outranked = PoolSummary { outranked_by: ["b".to_owned()].into(), ..PoolSummary::default() };
+        assert_eq!(reason(&outranked), condition::OUTRANKED);
+        assert_eq!(reason(&PoolSummary { waits_for: 1, ..well.clone() }), condition::WAITS_FOR_CLAIMS);
+        let errors = BTreeMap::from([("no such key".to_owned(), 3), ("no such field".to_owned(), 1)]);
+        let errs = PoolSummary { errors, ..well.clone() };
+        assert_eq!(reason(&errs), condition::SELECTOR_FAILS);
+        assert_eq!(message(&errs), "on 3 nodes: no such key (and 1 other error)");
+        assert_eq!(message(&well), "decides on 2 cards of 1 node");
+        let unprovided = PoolSummary { unprovided: ["nvidia.com/gpu".to_owned()].into(), ..well };
+        assert_eq!(reason(&unprovided), condition::AS_WANTED);
+        let words =
+            "decides on 2 cards of 1 node; pods that ask for nvidia.com/gpu wait, for all cards are managed";
+        assert!(message(&unprovided).starts_with(words), "{}", message(&unprovided));
+    }
+}

@@ -1,0 +1,291 @@
+//! Pods of manifests.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod, PodResourceClaim, PodSpec, ResourceRequirements};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use tessera_allocator::claim::Claim;
+use tessera_api::steering::GATE;
+use tessera_cel::{Features, Selector};
+use tessera_cluster::gang::{self, GangId};
+use tessera_cluster::subject::{self, PodObstacle, Wanted};
+use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
+
+use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
+use crate::fleet::Fleet;
+use crate::fleet::objects::classes;
+use crate::fleet::wish::share_ids;
+
+/// Priorities of classes that every cluster has.
+const SYSTEM_PRIORITIES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+/// An object that cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{object} cannot be simulated: {reason}", if .origin.is_empty() { String::new() } else { format!("{}: ", .origin) })]
+pub struct ManifestError {
+    /// File and line.
+    origin: String,
+    /// Kind and name.
+    object: String,
+    reason: String,
+}
+
+/// Takes manifests in, one by one.
+struct Reader<'o> {
+    objects: Objects,
+    priorities: &'o BTreeMap<String, i32>,
+    /// Classes alone.
+    cluster: Cluster,
+    asker: Asker,
+    workload: Workload,
+    /// Names of pods, with their namespaces.
+    names: HashSet<Key>,
+    /// Claims that pods name themselves.
+    named_claims: HashSet<Key>,
+    /// Gangs with their numbers, sizes, and pods so far.
+    gangs: HashMap<GangId, (u32, u32, u32)>,
+    /// Places of shapes, by what is in them.
+    shapes: HashMap<String, usize>,
+}
+
+impl Workload {
+    /// The pods of these manifests, all at the beginning and in this order. Their templates, claims and classes are among `objects`;
+    /// `priorities` are those of PriorityClasses; `fleet` has the
+    /// classes of the chart.
+    ///
+    /// # Errors
+    /// The first that cannot be simulated. What is in a cluster already, with a uid, is left out in place of that.
+    pub fn of_manifests(
+        manifests: &[Manifest],
+        objects: &Objects,
+        priorities: &BTreeMap<String, i32>,
+        fleet: &Fleet,
+    ) -> Result<Self, ManifestError> {
+        let mut cluster = Cluster::default();
+        for class in
+            classes(fleet.driver()).into_iter().chain(objects.classes.values().cloned().map(Into::into))
+        {
+            // A class has nothing that could be wrong.
+            let _ = cluster.apply(class);
+        }
+        let mut reader = Reader {
+            objects: Objects {
+                claims: objects.claims.clone(),
+                templates: objects.templates.clone(),
+                classes: objects.classes.clone(),
+                nodes: objects.nodes.clone(),
+                pod_groups: objects.pod_groups.clone(),
+                ..Objects::default()
+            },
+            priorities,
+            cluster,
+            asker: Asker::new(share_ids()),
+            workload: Self { classes: objects.classes.values().cloned().collect(), ..Self::default() },
+            names: HashSet::new(),
+            named_claims: HashSet::new(),
+            gangs: HashMap::new(),
+            shapes: HashMap::new(),
+        };
+        for manifest in manifests {
+            let object = format!("{} {}", manifest.kind, display(&key(&manifest.pod.metadata)));
+            let error = |reason| ManifestError { origin: manifest.origin.clone(), object, reason };
+            match reader.add(manifest).map_err(error) {
+                Ok(()) => {}
+                Err(error) if manifest.pod.metadata.uid.is_some() => {
+                    reader.workload.left_out.push(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(reader.workload)
+    }
+}
+
+impl Reader<'_> {
+    fn add(&mut self, manifest: &Manifest) -> Result<(), String> {
+        if manifest.count == 0 {
+            return Ok(());
+        }
+        if self.workload.pods.len().saturating_add(manifest.count) > MOST_PODS {
+            return Err(format!("with it there are more than {MOST_PODS} pods"));
+        }
+        let mut pod = manifest.pod.clone();
+        self.own(manifest, &mut pod);
+        let subject = subject::of_pod(&self.objects, &pod);
+        // Our gate is put on again where a gang needs it.
+        let is_ours =
+            |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(gate) if gate == GATE);
+        if let Some(obstacle) = subject.obstacles.iter().find(|obstacle| !is_ours(obstacle)) {
+            return Err(obstacle.to_string());
+        }
+        let of_pod = key(&pod.metadata);
+        if subject.claims.is_empty() {
+            let words = "it asks for no devices, and only those who do are simulated";
+            self.workload.left_out.push(format!("{} {}: {words}", manifest.kind, display(&of_pod)));
+            return Ok(());
+        }
+        let spec = pod.spec.clone().unwrap_or_default();
+        let claims = self.claims(manifest, &spec, &subject.claims)?;
+        let priority = self.priority(&spec)?;
+        let gang = self.gang(&pod, manifest.count)?;
+        let shape = self.shape(Shape { namespace: of_pod.0.clone(), pod: reduced(spec, &claims), claims });
+        for number in 0..manifest.count {
+            let name = self.unused(&of_pod, manifest.kind, number);
+            self.names.insert((of_pod.0.clone(), name.clone()));
+            let duration = manifest.duration;
+            self.workload.pods.push(Pods { name, shape, duration, priority, gang, ..Pods::default() });
+        }
+        Ok(())
+    }
+
+    /// Says who made the pod, where nothing does, and notes what its owner says of gangs.
+    fn own(&mut self, manifest: &Manifest, pod: &mut Pod) {
+        if let Some(job) = &manifest.job {
+            self.objects.jobs.insert(key(&pod.metadata), job.clone());
+        }
+        if manifest.kind != "Pod" {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            pod.metadata.owner_references = Some(vec![OwnerReference {
+                kind: manifest.kind.to_owned(),
+                uid: name.clone(),
+                name,
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]);
+        }
+    }
+
+    /// The claims of each of the pods.
+    fn claims(
+        &mut self,
+        manifest: &Manifest,
+        spec: &PodSpec,
+        wanted: &[Wanted],
+    ) -> Result<Vec<(String, ResourceClaimSpec)>, String> {
+        if let Some(extended) = wanted.iter().find(|wanted| !wanted.extended_resources.is_empty()) {
+            return Err(format!(
+                "it asks for {} in its limits, and managed devices serve no extended resource: let it name a ResourceClaim",
+                extended.extended_resources.join(", ")
+            ));
+        }
+        let references = spec.resource_claims.iter().flatten();
+        let mut claims = Vec::new();
+        for (reference, Wanted { claim, made_from, .. }) in references.zip(wanted) {
+            let of_claim = key(&claim.metadata);
+            if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
+                return Err(format!("its ResourceClaim {} has its devices already", of_claim.1));
+            }
+            if made_from.is_none() && (manifest.count > 1 || !self.named_claims.insert(of_claim.clone())) {
+                return Err(format!(
+                    "several pods share the ResourceClaim {}; give each its own by a ResourceClaimTemplate",
+                    of_claim.1
+                ));
+            }
+            let asked =
+                Claim::try_from(claim).map_err(|error| format!("its claim {}: {error}", reference.name))?;
+            // A class that there is not is missing on every node.
+            let planned = self.cluster.plan(&Node::default(), &[asked], &mut self.asker);
+            planned.map_err(|error| format!("its claim {}: {error}", reference.name))?;
+            let spec = claim.spec.clone().unwrap_or_default();
+            for expression in expressions(&spec) {
+                let compiled = Selector::compile_new(expression, Features::default());
+                compiled.map_err(|error| format!("its claim {}: {error}", reference.name))?;
+            }
+            claims.push((reference.name.clone(), spec));
+        }
+        Ok(claims)
+    }
+
+    fn priority(&self, spec: &PodSpec) -> Result<i32, String> {
+        if let Some(priority) = spec.priority {
+            return Ok(priority);
+        }
+        let Some(class) = spec.priority_class_name.as_deref().filter(|class| !class.is_empty()) else {
+            return Ok(0);
+        };
+        let system = SYSTEM_PRIORITIES.iter().find(|(name, _)| *name == class).map(|(_, value)| *value);
+        let known = self.priorities.get(class).copied().or(system);
+        known.ok_or_else(|| format!("there is no PriorityClass {class}; give its manifest, too"))
+    }
+
+    /// Number and size of the gang of `count` more pods like this one.
+    fn gang(&mut self, pod: &Pod, count: usize) -> Result<Option<(u32, u32)>, String> {
+        let member = gang::of_pod(&self.objects, pod).map_err(|error| error.to_string())?;
+        let Some(member) = member.filter(|member| member.size > 1) else { return Ok(None) };
+        if member.min < member.size {
+            return Err(format!(
+                "its gang can work with {} of {} pods, and only gangs are simulated that begin all together",
+                member.min, member.size
+            ));
+        }
+        let next = self.gangs.len() as u32;
+        let (number, size, pods) = self.gangs.entry(member.gang).or_insert((next, member.size, 0));
+        if *size != member.size {
+            return Err(format!("others of its gang say that it has {size} pods, not {}", member.size));
+        }
+        *pods = pods.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if *pods > *size {
+            return Err(format!("with it there are {pods} pods of a gang of {size}"));
+        }
+        Ok(Some((*number, *size)))
+    }
+
+    /// The place of a shape; of those that are alike the first's.
+    fn shape(&mut self, shape: Shape) -> usize {
+        let text = serde_json::to_string(&(&shape.namespace, &shape.pod, &shape.claims)).unwrap_or_default();
+        let shapes = &mut self.workload.shapes;
+        *self.shapes.entry(text).or_insert_with(|| {
+            shapes.push(shape);
+            shapes.len() - 1
+        })
+    }
+
+    /// A name for a pod. Things of several kinds may have the same name.
+    fn unused(&self, (namespace, name): &Key, kind: &str, number: usize) -> String {
+        let kind = kind.to_lowercase();
+        let plain = if kind == "pod" { name.clone() } else { format!("{name}-{number}") };
+        let is_taken = self.names.contains(&(namespace.clone(), plain.clone()));
+        if is_taken { format!("{name}-{kind}-{number}") } else { plain }
+    }
+}
+
+/// The CEL expressions of a claim.
+fn expressions(spec: &ResourceClaimSpec) -> impl Iterator<Item = &str> {
+    let requests = spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
+    let selectors = requests.flat_map(|request| {
+        let exactly = request.exactly.iter().filter_map(|exactly| exactly.selectors.as_ref());
+        let alternatives = request.first_available.iter().flatten();
+        exactly.chain(alternatives.filter_map(|alternative| alternative.selectors.as_ref())).flatten()
+    });
+    selectors.filter_map(|selector| Some(selector.cel.as_ref()?.expression.as_str()))
+}
+
+/// What of a pod decides where it may run, its claims named after themselves.
+fn reduced(spec: PodSpec, claims: &[(String, ResourceClaimSpec)]) -> Pod {
+    let container = |container: Container| Container {
+        name: container.name,
+        ports: container.ports,
+        resources: container.resources.map(|resources| ResourceRequirements { claims: None, ..resources }),
+        restart_policy: container.restart_policy,
+        ..Container::default()
+    };
+    let claim = |(name, _): &(String, ResourceClaimSpec)| PodResourceClaim {
+        name: name.clone(),
+        resource_claim_template_name: Some(name.clone()),
+        resource_claim_name: None,
+    };
+    let spec = PodSpec {
+        affinity: spec.affinity,
+        containers: spec.containers.into_iter().map(container).collect(),
+        init_containers: spec.init_containers.map(|all| all.into_iter().map(container).collect()),
+        node_selector: spec.node_selector,
+        overhead: spec.overhead,
+        resource_claims: Some(claims.iter().map(claim).collect()),
+        resources: spec.resources,
+        tolerations: spec.tolerations,
+        ..PodSpec::default()
+    };
+    Pod { metadata: ObjectMeta::default(), spec: Some(spec), status: None }
+}
