@@ -182,6 +182,7 @@ async fn all_at_once(cluster: &Cluster, machines: &Fleet, mut workload: Workload
         let cards = |name: &String| KINDS.iter().find(|(kind, ..)| name.starts_with(kind)).unwrap().2;
         places.keys().map(cards).sum()
     };
+    let claims = claims(cluster).await;
     // What the loop knows of the demand when it decides depends on how fast pods arrive.
     poll::until_async("as much is placed, but for a card", async || {
         total(&real_places(&claims).await) > total(&said) - 1.0
