@@ -35,6 +35,7 @@ Examples:
   cargo xtask image kubelet-plugin --output plugin.tar
   cargo xtask image --repository registry.example.com/tessera --tag 0.1.0 --output images
   cargo xtask image --arch arm64 --output images-arm64
+  cargo xtask image --profile dev                                for trying: sooner done
 
 Then, into a registry:
   skopeo copy oci:images:registry.example.com/tessera/kubelet-plugin:0.1.0 \\
@@ -63,6 +64,9 @@ pub struct ImageArguments {
     /// Architecture to build for. [default: this machine's]
     #[arg(long, value_parser = architecture)]
     arch: Option<Architecture>,
+    /// Cargo's profile: `dev` is built in a fraction of the time, for trying; its programs are larger and slower.
+    #[arg(long, default_value = "node", value_name = "NAME")]
+    profile: String,
     /// `text` for people; with `json` standard output is one line of JSON with path and digests.
     #[arg(long, short = 'o', value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -100,7 +104,7 @@ pub fn run(arguments: &ImageArguments) -> Result<ExitCode> {
         .arch
         .or_else(Architecture::native)
         .context("this machine is neither amd64 nor arm64: name one with --arch")?;
-    let folder = toolchain::build(all, architecture)?;
+    let folder = toolchain::build(all, architecture, &arguments.profile)?;
     let images = all
         .iter()
         .map(|program| image(*program, &folder, architecture, &arguments.repository, &arguments.tag))

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Pod};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
@@ -32,6 +32,8 @@ const OLDEST: u32 = 36;
 /// When the cluster cannot be used for it, or something does not work.
 pub async fn run(mut clock: Clock, arguments: &DemoArguments, kubeconfig: &Path) -> Result<ExitCode> {
     let kubectl = Kubectl::with(kubeconfig);
+    kubectl.run(&["version", "--client"]).await?;
+    kubectl.helm(&["version"]).await?;
     let client = connect(kubeconfig).await?;
     let had_pools = examine(&client).await?;
     clock.reached("the cluster is there, and has no Tessera");
@@ -49,10 +51,13 @@ pub async fn run(mut clock: Clock, arguments: &DemoArguments, kubeconfig: &Path)
             );
             conclude(&clock, arguments.output, &summary)
         }
-        Err(error) => Err(error.context(format!(
-            "what was installed is left to be looked at; remove it with:\n{}",
-            cleanup.commands()
-        ))),
+        Err(error) => {
+            eprintln!(
+                "\nWhat was installed is left to be looked at. Remove it with:\n{}\n",
+                cleanup.commands()
+            );
+            Err(error)
+        }
     }
 }
 
@@ -77,6 +82,14 @@ async fn examine(client: &Client) -> Result<bool> {
         bail!(
             "Tessera is installed in namespace {} already, and the demo would be in its way: choose another cluster",
             daemon_set.namespace().unwrap_or_default()
+        );
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for namespace in [NAMESPACE, RELEASE_NAMESPACE] {
+        ensure!(
+            namespaces.get_opt(namespace).await?.is_none(),
+            "the cluster has a namespace {namespace}, which the demo would make and remove: if it is left of an earlier demo, kubectl \
+             delete namespace {namespace}"
         );
     }
     let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -174,9 +187,9 @@ struct Cleanup<'a> {
 impl Cleanup<'_> {
     fn steps(&self) -> Vec<Vec<&'static str>> {
         let mut steps = vec![
-            vec!["kubectl", "delete", "namespace", NAMESPACE],
-            vec!["kubectl", "delete", "gpupool", "shared"],
-            vec!["helm", "uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE, "--wait"],
+            vec!["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found"],
+            vec!["kubectl", "delete", "gpupool", "shared", "--ignore-not-found"],
+            vec!["helm", "uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE, "--wait", "--no-hooks"],
             vec!["kubectl", "delete", "namespace", RELEASE_NAMESPACE],
         ];
         if self.removes_kind {

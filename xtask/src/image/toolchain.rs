@@ -8,19 +8,16 @@ use tessera_harness::{Architecture, workspace};
 
 use super::Program;
 
-/// The profile of programs that run on nodes.
-const PROFILE: &str = "node";
-
 /// Builds the programs and returns their folder.
-pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<PathBuf> {
+pub(super) fn build(programs: &[Program], architecture: Architecture, profile: &str) -> Result<PathBuf> {
     let names: Vec<&str> = programs.iter().map(|program| program.name()).collect();
     eprintln!(
-        "building {} for {architecture} with the profile `{PROFILE}` (the first time takes minutes)",
+        "building {} for {architecture} with the profile `{profile}` (the first time takes minutes)",
         names.join(", ")
     );
     let mut cargo = workspace::cargo()?;
     // cargo shows its own progress on standard error.
-    cargo.args(["build", "--profile", PROFILE]);
+    cargo.args(["build", "--profile", profile]);
     for program in programs {
         cargo.args(["--package", program.package()]);
     }
@@ -39,7 +36,8 @@ pub(super) fn build(programs: &[Program], architecture: Architecture) -> Result<
     }
     let status = cargo.stdin(Stdio::null()).status().context("cannot run cargo")?;
     ensure!(status.success(), "the programs do not build");
-    Ok(folder.join(PROFILE))
+    // Cargo's own profile has a folder of another name.
+    Ok(folder.join(if profile == "dev" { "debug" } else { profile }))
 }
 
 /// Checks that Rust's target and the linker are installed; the error says what to install.
