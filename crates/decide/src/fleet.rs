@@ -234,7 +234,9 @@ impl Fleet {
                     let is_strict =
                         card.allocation == Allocation::Managed && card.placement.queue == QueuePolicy::Strict;
                     match card.pool.clone().filter(|_| is_strict) {
-                        Some(pool) => drop(strict.pools.insert(pool)),
+                        Some(pool) => {
+                            strict.pools.insert(pool);
+                        }
                         None => strict.is_everything = false,
                     }
                 }
