@@ -41,7 +41,7 @@ fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnO
     fed.apply_pod(pod);
 }
 
-fn allocated(intents: &[Intent]) -> Vec<&str> {
+fn allocated_to(intents: &[Intent]) -> Vec<&str> {
     let allocated = intents.iter().filter_map(|intent| match intent {
         Intent::Allocate { pod, .. } => Some(pod.key.1.as_str()),
         _ => None,
@@ -104,6 +104,24 @@ fn who_is_behind_in_a_strict_queue_is_told_so_and_gets_a_card_of_another_pool() 
     fed.decide();
     fed.listed();
     assert_eq!(who(&mut fed), ["small"]);
+}
+
+/// One whose claim somebody else allocated meanwhile needs no card any more: whoever changed is looked at, behind others or not.
+#[test]
+fn who_is_behind_is_looked_at_when_its_own_claim_changes() {
+    let mut fed = with_one_held(strict());
+    ask_at(&mut fed, "large", 3, 10, |_| {});
+    ask_at(&mut fed, "small", 1, 20, |_| {});
+    assert_eq!(fed.decide().iter().filter(|intent| !matches!(intent, Intent::Tell { .. })).count(), 0);
+    let mut claim = allocated(claim("small", "gpu", 1), "a", &[card(0)]);
+    claim["metadata"]["resourceVersion"] = json!("6");
+    fed.apply_claim(claim);
+    let intents = fed.decide();
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Steer { pod, .. } | Intent::Release { pod, .. }
+            | Intent::Allocate { pod, .. } if pod.key.1 == "small")),
+        "{intents:?}"
+    );
 }
 
 /// A gang of two pods of two cards over two nodes, of which one has a card in use until `ends`.
@@ -246,7 +264,7 @@ fn a_gang_that_is_too_large_keeps_nobody_from_a_strict_queue_until_the_pool_grow
         _ => None,
     });
     assert!(told.is_some_and(|told| told.contains("the gang is too large")), "{intents:?}");
-    assert_eq!(allocated(&intents), ["small"]);
+    assert_eq!(allocated_to(&intents), ["small"]);
     fed.written(&intents);
     let small = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("small")]).unwrap();
     let Some(Intent::Allocate { node: taken, .. }) =
@@ -276,7 +294,7 @@ fn a_gang_is_too_large_for_want_of_processors() {
         pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("9");
     });
     let intents = fed.decide();
-    assert_eq!(allocated(&intents), ["small"]);
+    assert_eq!(allocated_to(&intents), ["small"]);
     assert!(
         intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
         if message.contains("enough for 0 of 2 pods"))),
@@ -290,7 +308,7 @@ fn a_pod_that_no_node_could_take_keeps_nobody_from_a_strict_queue() {
     ask_at(&mut fed, "large", 3, 10, |_| {});
     ask_at(&mut fed, "small", 1, 20, |_| {});
     let intents = fed.decide();
-    assert_eq!(allocated(&intents), ["small"]);
+    assert_eq!(allocated_to(&intents), ["small"]);
     assert!(
         intents.iter().any(|intent| matches!(intent, Intent::Tell { message, .. }
         if message.contains("no node could take it if it were empty: others pass it"))),
