@@ -12,6 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
+use tessera_api::gpu_pool::GpuPool;
 use tessera_harness::workspace;
 use tokio::time::sleep;
 
@@ -22,6 +23,8 @@ use super::{Clock, DemoArguments, Images, NAMESPACE, PATIENCE, POOL, Summary, VA
 const RELEASE: &str = "tessera";
 const RELEASE_NAMESPACE: &str = "tessera-demo";
 const PLUGIN: &str = "app.kubernetes.io/name=tessera,app.kubernetes.io/component=kubelet-plugin";
+/// The pool of [`POOL`].
+const POOL_NAME: &str = "shared";
 const POOL_KIND: &str = "gpupools.gpu.tessera.dev";
 /// Oldest minor version of Kubernetes that allocates partitions and shares.
 const OLDEST: u32 = 36;
@@ -93,7 +96,16 @@ async fn examine(client: &Client) -> Result<bool> {
         );
     }
     let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    Ok(kinds.get_opt(POOL_KIND).await?.is_some())
+    let has_pools = kinds.get_opt(POOL_KIND).await?.is_some();
+    if has_pools {
+        let pools: Api<GpuPool> = Api::all(client.clone());
+        ensure!(
+            pools.get_opt(POOL_NAME).await?.is_none(),
+            "the cluster has a GpuPool {POOL_NAME}, which the demo would overwrite and remove: if it is left of an earlier demo, \
+             kubectl delete gpupool {POOL_NAME}"
+        );
+    }
+    Ok(has_pools)
 }
 
 async fn play(
@@ -188,7 +200,7 @@ impl Cleanup<'_> {
     fn steps(&self) -> Vec<Vec<&'static str>> {
         let mut steps = vec![
             vec!["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found"],
-            vec!["kubectl", "delete", "gpupool", "shared", "--ignore-not-found"],
+            vec!["kubectl", "delete", "gpupool", POOL_NAME, "--ignore-not-found"],
             vec!["helm", "uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE, "--wait", "--no-hooks"],
             vec!["kubectl", "delete", "namespace", RELEASE_NAMESPACE],
         ];
