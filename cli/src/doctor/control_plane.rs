@@ -5,15 +5,28 @@ use std::collections::BTreeMap;
 use super::{Facts, Finding, error, warning};
 use crate::api_server::Controller;
 
-/// Feature gates of kube-apiserver that the driver uses, each with what is missing without it. Docs: docs/installing.md.
-const GATES: [(&str, &str); 6] = [
-    ("DynamicResourceAllocation", "there are no ResourceClaims and no ResourceSlices"),
-    ("DRAPartitionableDevices", "no MIG partition is offered"),
-    ("DRAConsumableCapacity", "no shares of cards are offered"),
-    ("DRADeviceTaints", "cards of managed pools are not offered, and sick cards are not tainted"),
-    ("DRAAdminAccess", "no claim can look at devices that others hold"),
-    ("DRAExtendedResource", "pods that ask for nvidia.com/gpu get no devices of DeviceClasses"),
+/// A feature gate of kube-apiserver that the driver uses. Docs: docs/installing.md.
+struct Gate {
+    name: &'static str,
+    /// What is missing without it.
+    without: &'static str,
+    /// Minor versions before this one do not do it with the gate either; with `DRADeviceTaints`, kube-scheduler 1.34 waits
+    /// for ever for an API that is not served.
+    since: u32,
+}
+
+const GATES: [Gate; 6] = [
+    gate("DynamicResourceAllocation", "there are no ResourceClaims and no ResourceSlices", 34),
+    gate("DRAPartitionableDevices", "no MIG partition is offered", 35),
+    gate("DRAConsumableCapacity", "no shares of cards are offered", 34),
+    gate("DRADeviceTaints", "cards of managed pools are not offered, and sick cards are not tainted", 35),
+    gate("DRAAdminAccess", "no claim can look at devices that others hold", 34),
+    gate("DRAExtendedResource", "pods that ask for nvidia.com/gpu get no devices of DeviceClasses", 34),
 ];
+
+const fn gate(name: &'static str, without: &'static str, since: u32) -> Gate {
+    Gate { name, without, since }
+}
 
 /// The oldest version with `resource.k8s.io/v1`, and that with everything.
 const OLDEST: (u32, u32) = (1, 34);
@@ -70,13 +83,18 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
         found.extend(faults(version, live.gates.as_ref()));
     }
-    for (gate, without) in GATES {
-        if live.gates.as_ref().and_then(|gates| gates.get(gate)) == Some(&false) {
-            found.push(warning(
-                "API server",
-                format!("the feature gate {gate} is off: {without}"),
-                format!("start kube-apiserver, kube-scheduler, kube-controller-manager and kubelets with --feature-gates={gate}=true"),
-            ));
+    let minor = live.version.as_deref().and_then(parsed).map(|(_, minor)| minor);
+    for Gate { name, without, since } in GATES {
+        if live.gates.as_ref().and_then(|gates| gates.get(name)) == Some(&false) {
+            let todo = match minor.filter(|minor| *minor < since) {
+                Some(minor) => format!(
+                    "upgrade the control plane to 1.{since} or later; leave the gate off on 1.{minor}, where it does not help"
+                ),
+                None => format!(
+                    "start kube-apiserver, kube-scheduler, kube-controller-manager and kubelets with --feature-gates={name}=true"
+                ),
+            };
+            found.push(warning("API server", format!("the feature gate {name} is off: {without}"), todo));
         }
     }
     match &live.controller {
@@ -168,7 +186,8 @@ mod tests {
             node: None,
             now: Timestamp::UNIX_EPOCH,
         };
-        findings(&facts).into_iter().map(|finding| format!("{}: {}", finding.about, finding.what)).collect()
+        let told = |finding: Finding| format!("{}: {}; {}", finding.about, finding.what, finding.todo);
+        findings(&facts).into_iter().map(told).collect()
     }
 
     #[test]
@@ -209,7 +228,7 @@ mod tests {
             (Live { version: Some("v1.35.0".to_owned()), ..well() }, "need Kubernetes 1.36"),
             (
                 Live { gates: Some([("DRADeviceTaints".to_owned(), false)].into()), ..well() },
-                "DRADeviceTaints is off",
+                "DRADeviceTaints is off: cards of managed pools are not offered, and sick cards are not tainted; start",
             ),
             (Live { version: Some("v1.36.1-gke.1200".to_owned()), ..well() }, "hold shares of it"),
             (Live { version: Some("v1.36.2".to_owned()), ..well() }, "that of v1.36.2 lets pods wait"),
@@ -230,5 +249,15 @@ mod tests {
             let told = told(&live);
             assert!(told.len() == 1 && told[0].contains(says), "{says}: {told:?}");
         }
+    }
+
+    #[test]
+    fn a_gate_is_not_to_be_set_where_it_does_harm() {
+        let gates = [("DRADeviceTaints".to_owned(), false)].into();
+        let told = told(&Live { version: Some("v1.34.4".to_owned()), gates: Some(gates), ..Live::default() });
+        assert!(
+            told[1].contains("; upgrade the control plane to 1.35 or later; leave the gate off"),
+            "{told:?}"
+        );
     }
 }
