@@ -40,7 +40,8 @@ pub use run::{FleetPolicy, PodOutcome, Run, RunReport, UnknownFleetPolicy};
 pub use summary::{SPANS, Summary};
 pub use wish::{Wish, WishError};
 pub use workload::{
-    Line, LineError, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape, Workload, time,
+    JobSet, LeaderWorkerSet, Line, LineError, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape,
+    Workload, time,
 };
 
 use part::Parts;

@@ -13,7 +13,7 @@ use tessera_cluster::Object;
 
 pub(super) use ask::Ask;
 pub use list::{Line, LineError, ListReader, time};
-pub use manifest::Manifest;
+pub use manifest::{JobSet, LeaderWorkerSet, Manifest};
 pub use manifests::ManifestError;
 pub(super) use shape::EPOCH;
 pub use shape::Shape;

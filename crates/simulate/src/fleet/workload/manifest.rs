@@ -1,12 +1,16 @@
-//! What makes pods: a Deployment, a StatefulSet, a ReplicaSet, a Job, or a Pod by itself.
+//! What makes pods: a Deployment, a StatefulSet, a ReplicaSet, a Job, a CronJob, a JobSet, a LeaderWorkerSet, or a Pod by itself.
+
+mod sets;
 
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_cluster::workloads;
+
+pub use sets::{JobSet, LeaderWorkerSet};
 
 /// What makes pods that are alike.
 #[derive(Clone, Debug)]
@@ -17,12 +21,46 @@ pub struct Manifest {
     pub origin: String,
     /// One of the pods, with name and namespace of what makes it.
     pub pod: Pod,
-    /// How many; 0 for none.
+    /// How many, of each replica if there are replicas; 0 for none.
     pub count: usize,
     /// How long each runs; `None` for ever.
     pub duration: Option<Duration>,
-    /// Of a Job, what makes its pods a gang.
-    pub(super) job: Option<workloads::Job>,
+    /// Of what makes pods in groups, how many groups.
+    pub(super) replicas: Option<Replicas>,
+    /// What makes the pods a gang.
+    pub(super) made_by: Option<MadeBy>,
+    /// Why there are none of them.
+    pub(super) obstacle: Option<Obstacle>,
+}
+
+/// Groups of pods that are alike: Jobs of a JobSet, replicas of a LeaderWorkerSet.
+#[derive(Clone, Debug)]
+pub(super) struct Replicas {
+    /// How many.
+    pub count: usize,
+    /// The label of a pod that has the number of its group.
+    pub label: &'static str,
+    /// Pods are called so, with the number of the group, and their own.
+    pub prefix: String,
+    /// The number of the first pod of each; `None` where there is a single one, without a number.
+    pub first: Option<usize>,
+}
+
+/// What tells how large a gang is.
+#[derive(Clone, Debug)]
+pub(super) enum MadeBy {
+    Job(workloads::Job),
+    JobSet(workloads::JobSet),
+    LeaderWorkerSet(workloads::LeaderWorkerSet),
+}
+
+/// Why there are no pods of a manifest.
+#[derive(Clone, Debug)]
+pub(super) enum Obstacle {
+    /// It cannot be.
+    Refused(String),
+    /// It can, and is not simulated.
+    LeftOut(String),
 }
 
 impl Manifest {
@@ -35,11 +73,33 @@ impl Manifest {
             kind,
             origin: String::new(),
             pod: Pod { metadata, spec, status: None },
-            // 1 is Kubernetes' default of all these kinds.
-            count: usize::try_from(count.unwrap_or(1)).unwrap_or(0),
+            count: 0,
             duration: None,
-            job: None,
+            replicas: None,
+            made_by: None,
+            obstacle: None,
         }
+        .counted("replicas", count)
+    }
+
+    /// With so many pods; 1 is Kubernetes' default of all these kinds. `field` says so.
+    fn counted(mut self, field: &str, count: Option<i32>) -> Self {
+        self.count = self.number(field, count);
+        self
+    }
+
+    /// What a field says, which must not be negative.
+    fn number(&mut self, field: &str, number: Option<i32>) -> usize {
+        let number = number.unwrap_or(1);
+        usize::try_from(number).unwrap_or_else(|_| {
+            self.obstacle = Some(Obstacle::Refused(format!("{field} is {number}; it must be 0 or more")));
+            0
+        })
+    }
+
+    /// Number of all its pods.
+    pub(super) fn total(&self) -> usize {
+        self.replicas.as_ref().map_or(self.count, |replicas| replicas.count.saturating_mul(self.count))
     }
 }
 
@@ -52,7 +112,9 @@ impl From<Pod> for Manifest {
             pod,
             count: 1,
             duration: deadline.and_then(seconds),
-            job: None,
+            replicas: None,
+            made_by: None,
+            obstacle: None,
         }
     }
 }
@@ -90,14 +152,32 @@ impl From<Job> for Manifest {
         };
         let of_pod = spec.template.spec.as_ref().and_then(|pod| pod.active_deadline_seconds);
         let deadline = [spec.active_deadline_seconds, of_pod].into_iter().flatten().min();
-        let at_once = spec.parallelism.unwrap_or(1);
-        let count = spec.completions.map_or(at_once, |completions| completions.min(at_once));
-        let count = if spec.suspend == Some(true) { 0 } else { count };
-        Self {
-            duration: deadline.and_then(seconds),
-            job: Some(job),
-            ..Self::new("Job", metadata, spec.template, Some(count))
+        let mut made = Self::new("Job", metadata, spec.template, Some(0));
+        made.count = made.number("parallelism", spec.parallelism);
+        if spec.completions.is_some() {
+            made.count = made.number("completions", spec.completions).min(made.count);
         }
+        if spec.suspend == Some(true) {
+            made.obstacle = Some(Obstacle::LeftOut("it is suspended".to_owned()));
+        }
+        Self { duration: deadline.and_then(seconds), made_by: Some(MadeBy::Job(job)), ..made }
+    }
+}
+
+impl From<CronJob> for Manifest {
+    /// One run of its Job, at once.
+    fn from(CronJob { metadata, spec, .. }: CronJob) -> Self {
+        let labels = spec.job_template.metadata.and_then(|metadata| metadata.labels);
+        let job = Job {
+            metadata: ObjectMeta { labels, ..metadata },
+            spec: spec.job_template.spec,
+            ..Job::default()
+        };
+        let mut made = Self { kind: "CronJob", ..job.into() };
+        if spec.suspend == Some(true) {
+            made.obstacle = Some(Obstacle::LeftOut("it is suspended".to_owned()));
+        }
+        made
     }
 }
 

@@ -12,6 +12,7 @@ use tessera_cluster::gang::{self, GangId};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
 
+use super::manifest::{MadeBy, Obstacle, Replicas};
 use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
 use crate::fleet::Fleet;
 use crate::fleet::objects::classes;
@@ -105,13 +106,22 @@ impl Workload {
 
 impl Reader<'_> {
     fn add(&mut self, manifest: &Manifest) -> Result<(), String> {
-        if manifest.count == 0 {
+        let mut pod = manifest.pod.clone();
+        match &manifest.obstacle {
+            Some(Obstacle::Refused(reason)) => return Err(reason.clone()),
+            Some(Obstacle::LeftOut(reason)) => {
+                let object = display(&key(&pod.metadata));
+                self.workload.left_out.push(format!("{} {object}: {reason}", manifest.kind));
+                return Ok(());
+            }
+            None => {}
+        }
+        if manifest.total() == 0 {
             return Ok(());
         }
-        if self.workload.pods.len().saturating_add(manifest.count) > MOST_PODS {
+        if self.workload.pods.len().saturating_add(manifest.total()) > MOST_PODS {
             return Err(format!("with it there are more than {MOST_PODS} pods"));
         }
-        let mut pod = manifest.pod.clone();
         self.own(manifest, &mut pod);
         let subject = subject::of_pod(&self.objects, &pod);
         // Our gate is put on again where a gang needs it.
@@ -129,26 +139,41 @@ impl Reader<'_> {
         let spec = pod.spec.clone().unwrap_or_default();
         let claims = self.claims(manifest, &spec, &subject.claims)?;
         let priority = self.priority(&spec)?;
-        let gang = self.gang(&pod, manifest.count)?;
-        let shape = self.shape(Shape { namespace: of_pod.0.clone(), pod: reduced(spec, &claims), claims });
-        for number in 0..manifest.count {
-            let name = self.unused(&of_pod, manifest.kind, number);
-            self.names.insert((of_pod.0.clone(), name.clone()));
-            let duration = manifest.duration;
-            self.workload.pods.push(Pods { name, shape, duration, priority, gang, ..Pods::default() });
+        let shape = Shape { namespace: of_pod.0.clone(), pod: reduced(spec, &claims), claims };
+        let shape = self.shape(shape);
+        let duration = manifest.duration;
+        for replica in 0..manifest.replicas.as_ref().map_or(1, |replicas| replicas.count) {
+            if let Some(replicas) = &manifest.replicas {
+                let labels = pod.metadata.labels.get_or_insert_default();
+                labels.insert(replicas.label.to_owned(), replica.to_string());
+            }
+            let gang = self.gang(&pod, manifest.count)?;
+            for number in 0..manifest.count {
+                let name = self.unused(&of_pod.0, manifest, replica, number);
+                self.names.insert((of_pod.0.clone(), name.clone()));
+                self.workload.pods.push(Pods { name, shape, duration, priority, gang, ..Pods::default() });
+            }
         }
         Ok(())
     }
 
     /// Says who made the pod, where nothing does, and notes what its owner says of gangs.
     fn own(&mut self, manifest: &Manifest, pod: &mut Pod) {
-        if let Some(job) = &manifest.job {
-            self.objects.jobs.insert(key(&pod.metadata), job.clone());
+        let made_by = key(&pod.metadata);
+        match &manifest.made_by {
+            None => {}
+            Some(MadeBy::Job(job)) => drop(self.objects.jobs.insert(made_by, job.clone())),
+            Some(MadeBy::JobSet(set)) => drop(self.objects.job_sets.insert(made_by, set.clone())),
+            Some(MadeBy::LeaderWorkerSet(set)) => {
+                self.objects.leader_worker_sets.insert(made_by, set.clone());
+            }
         }
         if manifest.kind != "Pod" {
             let name = pod.metadata.name.clone().unwrap_or_default();
             pod.metadata.owner_references = Some(vec![OwnerReference {
-                kind: manifest.kind.to_owned(),
+                // Of a CronJob that of its run.
+                kind: if matches!(manifest.made_by, Some(MadeBy::Job(_))) { "Job" } else { manifest.kind }
+                    .to_owned(),
                 uid: name.clone(),
                 name,
                 controller: Some(true),
@@ -177,7 +202,7 @@ impl Reader<'_> {
             if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
                 return Err(format!("its ResourceClaim {} has its devices already", of_claim.1));
             }
-            if made_from.is_none() && (manifest.count > 1 || !self.named_claims.insert(of_claim.clone())) {
+            if made_from.is_none() && (manifest.total() > 1 || !self.named_claims.insert(of_claim.clone())) {
                 return Err(format!(
                     "several pods share the ResourceClaim {}; give each its own by a ResourceClaimTemplate",
                     of_claim.1
@@ -243,11 +268,18 @@ impl Reader<'_> {
     }
 
     /// A name for a pod. Things of several kinds may have the same name.
-    fn unused(&self, (namespace, name): &Key, kind: &str, number: usize) -> String {
-        let kind = kind.to_lowercase();
-        let plain = if kind == "pod" { name.clone() } else { format!("{name}-{number}") };
-        let is_taken = self.names.contains(&(namespace.clone(), plain.clone()));
-        if is_taken { format!("{name}-{kind}-{number}") } else { plain }
+    fn unused(&self, namespace: &str, manifest: &Manifest, replica: usize, number: usize) -> String {
+        let name = manifest.pod.metadata.name.as_deref().unwrap_or_default();
+        let (prefix, end) = match &manifest.replicas {
+            None => (name, number.to_string()),
+            Some(Replicas { prefix, first: None, .. }) => (prefix.as_str(), replica.to_string()),
+            Some(Replicas { prefix, first: Some(first), .. }) => {
+                (prefix.as_str(), format!("{replica}-{}", first + number))
+            }
+        };
+        let plain = if manifest.kind == "Pod" { name.to_owned() } else { format!("{prefix}-{end}") };
+        let is_taken = self.names.contains(&(namespace.to_owned(), plain.clone()));
+        if is_taken { format!("{prefix}-{}-{end}", manifest.kind.to_lowercase()) } else { plain }
     }
 }
 
