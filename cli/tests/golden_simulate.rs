@@ -193,6 +193,13 @@ fn a_cluster_goes_on_from_where_it_is() {
     golden("fleet-cluster", &[&files[..], &with].concat());
 }
 
+/// Of a dump only the pods that are missing come; who has a deadline leaves.
+#[test]
+fn a_dump_with_what_makes_its_pods() {
+    let files = ["-f", "../../cli/tests/data/slices.yaml", "-f", "../../cli/tests/simulate/dump.yaml"];
+    golden("fleet-dump", &[&files[..], &["--policy", "tessera,first-fit"]].concat());
+}
+
 /// A manifest that cannot be simulated is said with file, line and object.
 #[test]
 fn manifests_that_cannot_be_simulated() {

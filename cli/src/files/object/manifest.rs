@@ -73,13 +73,18 @@ impl Found<'_, '_> {
                 warnings,
                 |class: PriorityClass| class.value.unwrap_or(0),
             ),
-            _ => Err(self.error(
-                &[],
-                format!(
+            _ => {
+                let reason = format!(
                     "{kind} {name} cannot be simulated: only Pods, Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs, \
                      JobSets and LeaderWorkerSets can"
-                ),
-            )),
+                );
+                // Of a cluster its pods are there, too.
+                if self.value.pointer("/metadata/uid").is_none() {
+                    return Err(self.error(&[], reason));
+                }
+                warnings.push(format!("{reason}; of it the pods count that are there"));
+                Ok(())
+            }
         }
     }
 

@@ -152,7 +152,7 @@ impl Inputs {
         let mut workload = workload.map_err(|error| CommandError::Asked(error.to_string()))?;
         workload.add(Workload::of_lines(&self.list, fleet));
         if self.is_cluster {
-            workload.hold(&self.objects, fleet);
+            workload.hold(&self.objects, &self.manifests, fleet);
         }
         Ok(workload)
     }

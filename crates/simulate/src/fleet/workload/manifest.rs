@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tessera_cluster::workloads;
 
 pub use sets::{JobSet, LeaderWorkerSet};
@@ -19,12 +20,14 @@ pub struct Manifest {
     pub kind: &'static str,
     /// Where it is from, as `jobs.yaml, line 12`; empty for what is from a cluster.
     pub origin: String,
-    /// One of the pods, with name and namespace of what makes it.
+    /// One of the pods, with name, namespace, uid and owner of what makes it.
     pub pod: Pod,
     /// How many, of each replica if there are replicas; 0 for none.
     pub count: usize,
     /// How long each runs; `None` for ever.
     pub duration: Option<Duration>,
+    /// Of a Job that began: when its pods must be gone.
+    pub(in crate::fleet) ends: Option<Timestamp>,
     /// Of what makes pods in groups, how many groups.
     pub(super) replicas: Option<Replicas>,
     /// What makes the pods a gang.
@@ -38,12 +41,27 @@ pub struct Manifest {
 pub(super) struct Replicas {
     /// How many.
     pub count: usize,
+    /// What tells them from other groups of the same thing: the name of their Jobs, or whether it is the leaders.
+    pub part: String,
     /// The label of a pod that has the number of its group.
     pub label: &'static str,
+    /// The number of the first group there.
+    pub offset: usize,
     /// Pods are called so, with the number of the group, and their own.
     pub prefix: String,
     /// The number of the first pod of each; `None` where there is a single one, without a number.
     pub first: Option<usize>,
+}
+
+impl Replicas {
+    /// The parts of a LeaderWorkerSet.
+    pub const LEADER: &str = "leader";
+    pub const WORKER: &str = "worker";
+
+    /// What the label says of a group, counted from 0.
+    pub fn group(&self, group: usize) -> String {
+        (self.offset + group).to_string()
+    }
 }
 
 /// What tells how large a gang is.
@@ -67,14 +85,23 @@ impl Manifest {
     fn new(kind: &'static str, made_by: ObjectMeta, template: PodTemplateSpec, count: Option<i32>) -> Self {
         let PodTemplateSpec { metadata, spec } = template;
         let ObjectMeta { labels, annotations, .. } = metadata.unwrap_or_default();
-        let (name, namespace) = (made_by.name, made_by.namespace);
-        let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };
+        let ObjectMeta { name, namespace, uid, owner_references, .. } = made_by;
+        let metadata = ObjectMeta {
+            name,
+            namespace,
+            uid,
+            owner_references,
+            labels,
+            annotations,
+            ..ObjectMeta::default()
+        };
         Self {
             kind,
             origin: String::new(),
             pod: Pod { metadata, spec, status: None },
             count: 0,
             duration: None,
+            ends: None,
             replicas: None,
             made_by: None,
             obstacle: None,
@@ -112,6 +139,7 @@ impl From<Pod> for Manifest {
             pod,
             count: 1,
             duration: deadline.and_then(seconds),
+            ends: None,
             replicas: None,
             made_by: None,
             obstacle: None,
@@ -139,11 +167,18 @@ impl From<StatefulSet> for Manifest {
 
 impl From<Job> for Manifest {
     /// All pods that it has at once, to its deadline. What it makes when some of them have ended, nobody can tell.
-    fn from(Job { metadata, spec, .. }: Job) -> Self {
+    fn from(Job { metadata, spec, status }: Job) -> Self {
         let spec = spec.unwrap_or_default();
+        let status = status.unwrap_or_default();
+        let is_over = status.conditions.iter().flatten().any(|condition| {
+            matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
+        });
         let number = |count: Option<i32>| count.and_then(|count| u32::try_from(count).ok());
         let job = workloads::Job {
-            metadata: ObjectMeta { uid: metadata.name.clone(), ..metadata.clone() },
+            metadata: ObjectMeta {
+                uid: metadata.uid.clone().or_else(|| metadata.name.clone()),
+                ..metadata.clone()
+            },
             spec: workloads::JobSpec {
                 completion_mode: spec.completion_mode,
                 completions: number(spec.completions),
@@ -155,12 +190,18 @@ impl From<Job> for Manifest {
         let mut made = Self::new("Job", metadata, spec.template, Some(0));
         made.count = made.number("parallelism", spec.parallelism);
         if spec.completions.is_some() {
-            made.count = made.number("completions", spec.completions).min(made.count);
+            let succeeded = usize::try_from(status.succeeded.unwrap_or(0)).unwrap_or(0);
+            let left = made.number("completions", spec.completions).saturating_sub(succeeded);
+            made.count = made.count.min(left);
+        }
+        if is_over {
+            made.count = 0;
         }
         if spec.suspend == Some(true) {
             made.obstacle = Some(Obstacle::LeftOut("it is suspended".to_owned()));
         }
-        Self { duration: deadline.and_then(seconds), made_by: Some(MadeBy::Job(job)), ..made }
+        let ends = ends(status.start_time.as_ref(), spec.active_deadline_seconds);
+        Self { duration: deadline.and_then(seconds), ends, made_by: Some(MadeBy::Job(job)), ..made }
     }
 }
 
@@ -179,6 +220,12 @@ impl From<CronJob> for Manifest {
         }
         made
     }
+}
+
+/// When something that began then has had so many seconds.
+pub(in crate::fleet) fn ends(began: Option<&Time>, seconds: Option<i64>) -> Option<Timestamp> {
+    let duration = self::seconds(seconds?)?;
+    began?.0.checked_add(SignedDuration::try_from(duration).ok()?).ok()
 }
 
 /// A time above 0.

@@ -18,6 +18,17 @@ pub struct JobSet {
     /// Its metadata.
     pub metadata: ObjectMeta,
     spec: JobSetSpec,
+    #[serde(default)]
+    status: JobSetStatus,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct JobSetStatus {
+    /// How often all of it began anew.
+    restarts: u32,
+    /// `Completed` or `Failed`; absent while it is neither.
+    terminal_state: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -79,7 +90,9 @@ struct LeaderWorkerTemplate {
 
 impl From<JobSet> for Vec<Manifest> {
     /// The pods of each of its Jobs that do not wait until others are complete.
-    fn from(JobSet { metadata, spec }: JobSet) -> Self {
+    fn from(JobSet { metadata, spec, status }: JobSet) -> Self {
+        let is_over = status.terminal_state.is_some_and(|state| !state.is_empty());
+        let mut jobs = 0;
         let set = metadata.name.clone().unwrap_or_default();
         let made_by = MadeBy::JobSet(of_gangs(&metadata, &spec));
         let is_suspended = spec.suspend == Some(true);
@@ -93,6 +106,13 @@ impl From<JobSet> for Vec<Manifest> {
             let pod_labels = made.pod.metadata.labels.get_or_insert_default();
             pod_labels.insert(labels::JOBSET_NAME.to_owned(), set.clone());
             pod_labels.insert(labels::JOBSET_REPLICATED_JOB.to_owned(), name.clone());
+            if let Some(uid) = metadata.uid.clone() {
+                pod_labels.insert(labels::JOBSET_UID.to_owned(), uid);
+                pod_labels.insert(labels::JOBSET_ATTEMPT.to_owned(), status.restarts.to_string());
+            }
+            if is_over {
+                made.count = 0;
+            }
             if let Some(after) =
                 depends_on.iter().find(|after| after.status == "Complete" || late.contains(&after.name))
             {
@@ -108,10 +128,13 @@ impl From<JobSet> for Vec<Manifest> {
             }
             let replicas = Replicas {
                 count,
-                label: labels::JOBSET_JOB,
                 prefix: format!("{set}-{name}"),
+                part: name,
+                label: labels::JOBSET_JOB,
+                offset: jobs,
                 first: Some(0),
             };
+            jobs = jobs.saturating_add(count);
             Manifest { kind: "JobSet", replicas: Some(replicas), made_by: Some(made_by.clone()), ..made }
         };
         spec.replicated_jobs.into_iter().map(of_job).collect()
@@ -175,8 +198,14 @@ impl From<LeaderWorkerSet> for Vec<Manifest> {
             let pod = &mut made.pod.metadata;
             pod.labels.get_or_insert_default().insert(labels::LWS_NAME.to_owned(), set.clone());
             pod.annotations.get_or_insert_default().insert(labels::LWS_SIZE.to_owned(), pods.to_string());
-            let first = (!is_leader).then_some(1);
-            let replicas = Replicas { count, label: labels::LWS_REPLICA, prefix: set.clone(), first };
+            let replicas = Replicas {
+                count,
+                part: if is_leader { Replicas::LEADER } else { Replicas::WORKER }.to_owned(),
+                label: labels::LWS_REPLICA,
+                offset: 0,
+                prefix: set.clone(),
+                first: (!is_leader).then_some(1),
+            };
             Manifest { replicas: Some(replicas), made_by: Some(made_by.clone()), ..made }
         };
         vec![made(leader, true), made(worker_template, false)]
