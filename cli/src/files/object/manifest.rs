@@ -61,10 +61,14 @@ impl Found<'_, '_> {
                 self.made("StatefulSet", namespace, manifests, warnings, |set: StatefulSet| vec![set.into()])
             }
             "Job" => self.made("Job", namespace, manifests, warnings, |job: Job| vec![job.into()]),
-            "CronJob" => self.made("CronJob", namespace, manifests, warnings, |job: CronJob| vec![job.into()]),
+            "CronJob" => {
+                self.made("CronJob", namespace, manifests, warnings, |job: CronJob| vec![job.into()])
+            }
             "JobSet" => self.made("JobSet", namespace, manifests, warnings, |set: JobSet| set.into()),
             "LeaderWorkerSet" => {
-                self.made("LeaderWorkerSet", namespace, manifests, warnings, |set: LeaderWorkerSet| set.into())
+                self.made("LeaderWorkerSet", namespace, manifests, warnings, |set: LeaderWorkerSet| {
+                    set.into()
+                })
             }
             "PriorityClass" => self.keep(
                 &mut manifests.priority_classes,
