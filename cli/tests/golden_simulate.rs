@@ -140,6 +140,19 @@ fn pools_overlap_and_fail_as_on_a_node() {
     golden("fleet-pools-json", &[&["--nodes", "1xt4"], &with[..], &["-o", "json"]].concat());
 }
 
+/// Cards are carved as the plugin would; a layout that cannot be is said, and leaves them as they are.
+#[test]
+fn pools_with_mig_layouts() {
+    let nodes = ["a", "b", "c", "d"].map(|zone| format!("1xdgx-a100,cards=2,label:zone={zone}"));
+    let nodes: Vec<&str> = nodes.iter().flat_map(|group| ["--nodes", group]).collect();
+    let data = "../../cli/tests/simulate";
+    let files = ["laid-out.yaml", "layouts.yaml"].map(|file| format!("{data}/{file}"));
+    let with = ["--pool", &files[0], "--mig-layouts", &files[1], "--policy", "tessera,first-fit"];
+    golden("fleet-layouts", &[&nodes[..], &with, &["--wish", "gpu,1g.10gb,2g.20gb,3g.40gb"]].concat());
+    let wrong = ["--pool", &files[0], "--mig-layouts", &files[0], "--wish", "gpu"];
+    golden("fleet-no-layouts", &[&nodes[..], &wrong].concat());
+}
+
 /// `docs/fleet.md`, as it is written there.
 #[test]
 fn manifests_and_pools_of_the_fleet_worked_out() {

@@ -175,6 +175,9 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # What would these GpuPools make of it, and what of these manifests?
   kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml -f manifests/
 
+  # The same with the MIG layouts that the pools name
+  kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml --mig-layouts config.yaml -f manifests/
+
   # The cluster as it is: who waits would get what, what would still fit, and what with two machines more
   kubectl gpu simulate --wish 1xgpu,4xgpu --add 2xdgx-h100
 

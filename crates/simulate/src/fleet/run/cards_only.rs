@@ -287,7 +287,7 @@ impl Placer for CardsOnly<'_> {
         }
         self.cluster.delete(Kind::Pod, &(shape.namespace.clone(), described.name.clone()));
         let asks = &self.shapes[described.shape];
-        let asked = [asks.demand.clone(), asks.counted.clone()];
+        let asked = [asks.demand, asks.counted];
         self.give_back((node, is_taken), &asked);
     }
 
