@@ -140,6 +140,19 @@ fn pools_overlap_and_fail_as_on_a_node() {
     golden("fleet-pools-json", &[&["--nodes", "1xt4"], &with[..], &["-o", "json"]].concat());
 }
 
+/// Cards are carved as the plugin would; a layout that cannot be is said, and leaves them as they are.
+#[test]
+fn pools_with_mig_layouts() {
+    let nodes = ["a", "b", "c", "d"].map(|zone| format!("1xdgx-a100,cards=2,label:zone={zone}"));
+    let nodes: Vec<&str> = nodes.iter().flat_map(|group| ["--nodes", group]).collect();
+    let data = "../../cli/tests/simulate";
+    let files = ["laid-out.yaml", "layouts.yaml"].map(|file| format!("{data}/{file}"));
+    let with = ["--pool", &files[0], "--mig-layouts", &files[1], "--policy", "tessera,first-fit"];
+    golden("fleet-layouts", &[&nodes[..], &with, &["--wish", "gpu,1g.10gb,2g.20gb,3g.40gb"]].concat());
+    let wrong = ["--pool", &files[0], "--mig-layouts", &files[0], "--wish", "gpu"];
+    golden("fleet-no-layouts", &[&nodes[..], &wrong].concat());
+}
+
 /// `docs/fleet.md`, as it is written there.
 #[test]
 fn manifests_and_pools_of_the_fleet_worked_out() {
@@ -169,6 +182,20 @@ fn jobs_end_at_their_deadlines() {
     golden("fleet-jobs", &with);
 }
 
+/// One run of a CronJob; a JobSet is a gang, and so is each replica of a LeaderWorkerSet. A Job that waits for others is left out.
+#[test]
+fn sets_make_gangs() {
+    let with = [
+        "--nodes",
+        "3xdgx-h100",
+        "-f",
+        "../../cli/tests/simulate/sets.yaml",
+        "--policy",
+        "tessera,first-fit",
+    ];
+    golden("fleet-sets", &with);
+}
+
 /// What holds devices in a cluster keeps them; what waits gets what is left, or what is added.
 #[test]
 fn a_cluster_goes_on_from_where_it_is() {
@@ -177,6 +204,13 @@ fn a_cluster_goes_on_from_where_it_is() {
     let files: Vec<&str> = files.iter().flat_map(|file| ["-f", file]).collect();
     let with = ["--add", "1xdgx-h100", "--wish", "gpu,2xgpu", "--policy", "tessera,first-fit"];
     golden("fleet-cluster", &[&files[..], &with].concat());
+}
+
+/// Of a dump only the pods that are missing come; who has a deadline leaves.
+#[test]
+fn a_dump_with_what_makes_its_pods() {
+    let files = ["-f", "../../cli/tests/data/slices.yaml", "-f", "../../cli/tests/simulate/dump.yaml"];
+    golden("fleet-dump", &[&files[..], &["--policy", "tessera,first-fit"]].concat());
 }
 
 /// A manifest that cannot be simulated is said with file, line and object.
@@ -201,6 +235,19 @@ fn manifests_that_cannot_be_simulated() {
         format!(
             "apiVersion: {version}\nkind: {kind}\nmetadata: {{ name: p }}\nspec: {{ {more} selector: {{}}, template: {{ metadata: {{ \
              labels: {{ {labels} }} }}, {of_template} }} }}\n"
+        )
+    };
+    let job_set = |more: &str| {
+        format!(
+            "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {{ name: p }}\nspec: {{ replicatedJobs: [{{ name: a, {more} \
+             template: {{ {of_template} }} }} }} }}] }}\n"
+        )
+    };
+    let worker_set = |more: &str| {
+        format!(
+            "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {{ name: p }}\nspec: {{ {more}{} \
+             leaderWorkerTemplate: {{ size: 2, workerTemplate: {{ {of_template} }} }} }}\n",
+            if more.is_empty() { "" } else { "," }
         )
     };
     let selector = ", selectors: [{ cel: { expression: device.driver } }]";
@@ -245,6 +292,36 @@ fn manifests_that_cannot_be_simulated() {
             ["Pod default/p", "there is no PriorityClass high"],
         ),
         (one.clone() + &makes("Deployment", "replicas: many,", ""), ["line 9", "spec.replicas"]),
+        (one.clone() + &makes("Deployment", "replicas: -1,", ""), ["Deployment default/p", "replicas is -1"]),
+        (one.clone() + &makes("Job", "completions: -2,", ""), ["Job default/p", "completions is -2"]),
+        (
+            one.clone() + &job_set("replicas: 1000000, template: { spec: { parallelism: 1000000,"),
+            ["JobSet default/p", "100000 pods"],
+        ),
+        (
+            one.clone() + &job_set("replicas: -3, template: { spec: {"),
+            ["line 6: JobSet default/p", "replicas is -3"],
+        ),
+        (
+            one.clone() + &job_set("replicas: [], template: { spec: {"),
+            ["line 9", "spec.replicatedJobs[0].replicas"],
+        ),
+        (one.clone() + &worker_set("replicas: 1000000000"), ["LeaderWorkerSet default/p", "100000 pods"]),
+        (one.clone() + &worker_set("replicas: -1"), ["LeaderWorkerSet default/p", "replicas is -1"]),
+        (
+            one.clone()
+                + &worker_set("startupPolicy: LeaderReady")
+                    .replace("name: p", "name: p, labels: { gpu.tessera.dev/gang: enabled }"),
+            ["LeaderWorkerSet default/p", "LeaderReady"],
+        ),
+        (
+            one.clone() + &worker_set("").replace("size: 2", "size: 0"),
+            ["LeaderWorkerSet default/p", "size is 0"],
+        ),
+        (
+            one.clone() + &worker_set("").replace("workerTemplate", "workersTemplate"),
+            ["line 9", "missing field `workerTemplate`"],
+        ),
     ] {
         let output = run_with(&["--nodes", "1xdgx-h100", "-f", "-"], &text);
         let said = String::from_utf8(output.stderr).unwrap();

@@ -13,7 +13,6 @@
 mod announce;
 mod carry_out;
 mod decide;
-mod desired;
 mod keeper;
 mod look;
 mod metrics;

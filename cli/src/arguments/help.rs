@@ -175,6 +175,9 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # What would these GpuPools make of it, and what of these manifests?
   kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml -f manifests/
 
+  # The same with the MIG layouts that the pools name
+  kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml --mig-layouts config.yaml -f manifests/
+
   # The cluster as it is: who waits would get what, what would still fit, and what with two machines more
   kubectl gpu simulate --wish 1xgpu,4xgpu --add 2xdgx-h100
 
@@ -192,8 +195,8 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   kubectl gpu simulate --openb nodes.csv pods.csv --runs 10 --seed 42 -o json
 
 A workload has a line for pods that are alike: name,count,gpu,at,every,duration, where gpu is 4 (cards), 1g.10gb (a MIG
-partition) or 15% (a share of a card). Manifests are Pods, Deployments, ReplicaSets, StatefulSets and Jobs with their
-claims. Pods that do not fit wait. Of a trace, pods arrive in random order until they would
+partition) or 15% (a share of a card). Manifests are Pods, Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs (one run),
+JobSets and LeaderWorkerSets with their claims. Pods that do not fit wait. Of a trace, pods arrive in random order until they would
 ask for 130 % of the cards; nobody leaves, and who finds no room is gone. All policies see the same arrivals. What is in
 the files, and what each policy does: docs/simulate.md.
 

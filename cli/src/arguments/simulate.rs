@@ -25,6 +25,14 @@ pub struct SimulateArguments {
     /// Beside the fleet as it is, with its cards offered as the GpuPools of this file or folder say; may be repeated
     #[arg(long = "pool", value_name = "FILE", requires = "nodes", help_heading = "A fleet and a workload")]
     pub pools: Vec<PathBuf>,
+    /// The MIG layouts that these GpuPools name, as the plugin's --mig-layout-file: in the format of NVIDIA's mig-parted
+    #[arg(
+        long = "mig-layouts",
+        value_name = "FILE",
+        requires = "pools",
+        help_heading = "A fleet and a workload"
+    )]
+    pub mig_layouts: Option<PathBuf>,
     /// Say how many more of these would fit, one at a time: 4xgpu, 1g.10gb, 15%
     #[arg(
         long = "wish",

@@ -5,40 +5,34 @@ use std::collections::BTreeMap;
 use tessera_cluster::Key;
 use tessera_simulate::fleet::Manifest;
 
-/// Objects of one kind, each with its place among all.
-type Made = BTreeMap<Key, (usize, Manifest)>;
+/// Objects of one kind, each with its place among all, and what it makes.
+type Made = BTreeMap<Key, (usize, Vec<Manifest>)>;
 
 /// What makes pods, and their priorities.
 #[derive(Debug, Default)]
 pub struct Manifests {
-    /// Pods on no node.
-    pub pods: Made,
-    /// Deployments.
-    pub deployments: Made,
-    /// ReplicaSets.
-    pub replica_sets: Made,
-    /// StatefulSets.
-    pub stateful_sets: Made,
-    /// Jobs.
-    pub jobs: Made,
+    /// Of each kind; Pods are those on no node.
+    of_kind: BTreeMap<&'static str, Made>,
+    /// Number of all objects.
+    count: usize,
     /// Values of PriorityClasses.
     pub priority_classes: BTreeMap<Key, i32>,
 }
 
 impl Manifests {
-    /// How many make pods.
-    pub fn count(&self) -> usize {
-        let Self { pods, deployments, replica_sets, stateful_sets, jobs, priority_classes: _ } = self;
-        [pods, deployments, replica_sets, stateful_sets, jobs].map(BTreeMap::len).iter().sum()
+    /// Those of a kind, and the place of the next among all.
+    pub fn of_kind(&mut self, kind: &'static str) -> (&mut Made, usize) {
+        self.count += 1;
+        (self.of_kind.entry(kind).or_default(), self.count)
     }
 
     /// What makes pods, in the order of the files, and the priorities by name.
     pub fn into_parts(self) -> (Vec<Manifest>, BTreeMap<String, i32>) {
-        let Self { pods, deployments, replica_sets, stateful_sets, jobs, priority_classes } = self;
-        let all = [pods, deployments, replica_sets, stateful_sets, jobs];
-        let mut all: Vec<(usize, Manifest)> = all.into_iter().flat_map(BTreeMap::into_values).collect();
+        let Self { of_kind, priority_classes, .. } = self;
+        let mut all: Vec<(usize, Vec<Manifest>)> =
+            of_kind.into_values().flat_map(BTreeMap::into_values).collect();
         all.sort_by_key(|(order, _)| *order);
         let priorities = priority_classes.into_iter().map(|((_, name), value)| (name, value));
-        (all.into_iter().map(|(_, manifest)| manifest).collect(), priorities.collect())
+        (all.into_iter().flat_map(|(_, made)| made).collect(), priorities.collect())
     }
 }

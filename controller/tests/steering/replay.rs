@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -37,6 +37,12 @@ const EVERY: u64 = 10;
 
 /// Pods of a history.
 const PODS: u64 = 30;
+
+/// Pods that arrive together, where they do.
+const TOGETHER: usize = 5;
+
+/// A card, which makes no difference, and what sums of parts are inexact by.
+const A_CARD: f64 = 1.0 + 1e-6;
 
 /// A pod's node and devices.
 type Place = (String, BTreeSet<String>);
@@ -163,8 +169,15 @@ async fn every_placement_is_what_the_simulation_said() {
         assert_eq!(node, real[&pod.name].0);
     }
     fleet::delete_workloads(&cluster).await;
-    all_at_once(&cluster, &machines, workload).await;
+    all_at_once(&cluster, &machines, workload.clone()).await;
+    fleet::delete_workloads(&cluster).await;
+    come_and_go(&cluster, &machines, workload).await;
     controller.terminate();
+}
+
+/// What a pod of this name asks for, in cards.
+fn cards(name: &str) -> f64 {
+    KINDS.iter().find(|(kind, ..)| name.starts_with(kind)).unwrap().2
 }
 
 /// More than fits arrives faster than it is placed: who is placed may differ, hardly how much.
@@ -177,19 +190,87 @@ async fn all_at_once(cluster: &Cluster, machines: &Fleet, mut workload: Workload
     for pod in 0..workload.pods.len() {
         create(cluster, &workload, pod).await;
     }
-    // What of all that is asked for is placed, in cards.
-    let total = |places: &BTreeMap<String, Place>| -> f64 {
-        let cards = |name: &String| KINDS.iter().find(|(kind, ..)| name.starts_with(kind)).unwrap().2;
-        places.keys().map(cards).sum()
-    };
+    let total = |places: &BTreeMap<String, Place>| places.keys().map(|name| cards(name)).sum::<f64>();
     let claims = claims(cluster).await;
     // What the loop knows of the demand when it decides depends on how fast pods arrive.
     poll::until_async("as much is placed, but for a card", async || {
-        total(&real_places(&claims).await) > total(&said) - 1.0
+        total(&real_places(&claims).await) > total(&said) - A_CARD
     })
     .await;
     // Whoever else would still be placed.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let real = real_places(&claims).await;
-    assert!(total(&real) < total(&said) + 1.0, "really {real:?}, said {said:?}");
+    assert!(total(&real) < total(&said) + A_CARD, "really {real:?}, said {said:?}");
+}
+
+/// Several arrive at a time, in random order, and stay for a random time from when they are placed; more is asked for than fits. Who is
+/// placed when may differ, hardly how much is allocated over the whole history.
+async fn come_and_go(cluster: &Cluster, machines: &Fleet, mut workload: Workload) {
+    let mut random = Random::new(17);
+    random.shuffle(&mut workload.pods);
+    let mut stays: BTreeMap<String, usize> = BTreeMap::new();
+    let at = |step: usize| Duration::from_secs(EVERY) * u32::try_from(step).unwrap();
+    for (number, pod) in workload.pods.iter_mut().enumerate() {
+        let stay = 1 + random.below(3);
+        stays.insert(pod.name.clone(), stay);
+        (pod.at, pod.duration) = (at(number / TOGETHER), Some(at(stay)));
+    }
+    let steps = workload.pods.len().div_ceil(TOGETHER) + 2;
+    let report = simulate(machines, &workload, None);
+    let is_there = |pod: &Pods, placed: Duration, step: usize| {
+        placed <= at(step) && at(step) < placed + pod.duration.unwrap_or(Duration::MAX)
+    };
+    let said = |step: usize| -> f64 {
+        let pods = report.pods.iter().zip(&workload.pods);
+        let there = pods
+            .filter(|(outcome, pod)| outcome.placed.is_some_and(|(placed, _)| is_there(pod, placed, step)));
+        there.map(|(_, pod)| cards(&pod.name)).sum()
+    };
+    let waited = report.pods.iter().zip(&workload.pods);
+    let waited =
+        waited.filter(|(outcome, pod)| outcome.placed.is_none_or(|(placed, _)| placed > pod.at)).count();
+    assert!(waited > 3, "only {waited} wait");
+    let claims = claims(cluster).await;
+    let api: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), "default");
+    // When pods that are placed leave.
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    let mut totals = Vec::new();
+    for step in 0..steps {
+        let over: Vec<String> =
+            ends.iter().filter(|(_, end)| **end == step).map(|(name, _)| name.clone()).collect();
+        for name in &over {
+            api.delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        for (place, _) in workload.pods.iter().enumerate().filter(|(_, pod)| pod.at == at(step)) {
+            create(cluster, &workload, place).await;
+        }
+        let there = settled(&claims, &over, said(step)).await;
+        for name in there.keys() {
+            ends.entry(name.clone()).or_insert(step + stays[name]);
+        }
+        totals.push((said(step), there.keys().map(|name| cards(name)).sum::<f64>()));
+    }
+    let (said, real) = totals.iter().fold((0.0, 0.0), |sum, total| (sum.0 + total.0, sum.1 + total.1));
+    let difference = (said - real).abs() / steps as f64;
+    assert!(difference < 0.5, "in cards, {difference} on average; said and real: {totals:?}");
+}
+
+/// Where pods are once none of these is left, and nobody else is placed: soon when as much is as was said, in cards.
+async fn settled(claims: &Api<ResourceClaim>, over: &[String], said: f64) -> BTreeMap<String, Place> {
+    let mut last = real_places(claims).await;
+    let (begin, mut since) = (Instant::now(), Instant::now());
+    loop {
+        assert!(begin.elapsed() < Duration::from_secs(60), "of {over:?} some stay: {last:?}");
+        let all: f64 = last.keys().map(|name| cards(name)).sum();
+        let is_clean = !over.iter().any(|name| last.contains_key(name));
+        let quiet = if all > said - 0.5 { Duration::from_millis(300) } else { Duration::from_secs(2) };
+        if is_clean && since.elapsed() > quiet {
+            return last;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = real_places(claims).await;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
 }

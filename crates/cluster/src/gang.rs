@@ -1,6 +1,7 @@
 //! Gangs: pods that start together or not at all, and how a pod says that it belongs to one.
 
 mod error;
+pub mod labels;
 mod workload;
 
 use std::fmt;
@@ -14,7 +15,6 @@ use tessera_api::gang::{
 use crate::objects::{Key, Objects, key};
 
 pub use error::GangError;
-pub(crate) use workload::LWS_SIZE;
 
 /// What tells a gang from all others, also from those of the same name before and after it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -48,7 +48,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             managed::REFUSED_NODES_ANNOTATION,
             device_status::EVICTIONS_ANNOTATION,
             managed::NOMINATION_ANNOTATION,
-            gang::LWS_SIZE,
+            gang::labels::LWS_SIZE,
         ],
     );
     let container = |container: Container| Container {

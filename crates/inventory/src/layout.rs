@@ -6,6 +6,7 @@
 //! The file is the one that NVIDIA's `mig-parted`, and so the GPU Operator's MIG manager, reads: the same file works here.
 
 mod combinations;
+mod desired;
 mod entry;
 mod file;
 mod file_error;
@@ -14,6 +15,7 @@ mod plan;
 mod room;
 
 pub use combinations::{Combination, combinations, maximal_layouts};
+pub use desired::Desired;
 pub use entry::{CardIndexes, LayoutConfig, LayoutEntry};
 pub use file::{LayoutFile, UnknownLayout};
 pub use file_error::LayoutFileError;

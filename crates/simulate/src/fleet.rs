@@ -30,6 +30,7 @@ use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Object;
 use tessera_decide::{Decider, Observation, PoolSummary};
 use tessera_hardware::FactsError;
+use tessera_inventory::Warning;
 use tessera_inventory::gpu_pools::Resolution;
 
 pub use groups::{GroupError, MOST_NODES, NodeGroup};
@@ -38,9 +39,11 @@ pub use objects::DRIVER;
 pub use pools::Pools;
 pub use run::{FleetPolicy, PodOutcome, Run, RunReport, UnknownFleetPolicy};
 pub use summary::{SPANS, Summary};
+pub use tessera_inventory::layout::LayoutFile;
 pub use wish::{Wish, WishError};
 pub use workload::{
-    Line, LineError, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape, Workload, time,
+    JobSet, LeaderWorkerSet, Line, LineError, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape,
+    Workload, time,
 };
 
 use part::Parts;
@@ -162,7 +165,10 @@ impl Fleet {
                 };
                 let labels = objects::labels(&node, &name);
                 let kind = kinds.entry(pools.selecting(&labels)).or_insert_with(|| {
-                    let resolution = pools.resolve(&self.driver, &labels, &machine);
+                    let mut warnings = BTreeSet::new();
+                    let resolution = pools.resolve(&self.driver, &labels, &machine, &mut warnings);
+                    self.warnings
+                        .extend(warnings.iter().map(|warning| format!("{}: {warning}", group.machine)));
                     Arc::new(self.kind(group, node.clone(), &resolution))
                 });
                 let kind = Arc::clone(kind);
@@ -177,7 +183,10 @@ impl Fleet {
     fn kind(&mut self, group: &NodeGroup, node: Node, resolution: &Resolution) -> NodeKind {
         let published = [Allocation::Managed, Allocation::Native].map(|allocation| {
             let (published, warnings) = objects::publish(&self.driver, resolution, allocation);
-            self.warnings.extend(warnings.iter().map(|warning| format!("{}: {warning}", group.machine)));
+            // Layouts did.
+            let warnings =
+                warnings.iter().filter(|warning| !matches!(warning, Warning::PartitionedByHand(_)));
+            self.warnings.extend(warnings.map(|warning| format!("{}: {warning}", group.machine)));
             published
         });
         let cards = resolution.machine.cards_by_address().into_iter();

@@ -5,9 +5,9 @@ use std::fmt;
 use tessera_inventory::layout::PlannedInstance;
 use tessera_nvml::GpuInstance;
 
-use super::desired::Desired;
 use super::look::Seen;
 use super::record::{LayoutRecord, RecordedInstance};
+use tessera_inventory::layout::Desired;
 
 /// A message names at most this many claims or processes.
 const NAMED: usize = 5;

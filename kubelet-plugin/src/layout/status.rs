@@ -79,8 +79,8 @@ impl LayoutStatus {
             if status.state == LayoutState::Pending && card.health == Health::Healthy {
                 card.health = Health::Unhealthy { reason: PENDING.to_owned() };
             }
-            if let Some(mig) = card.mig.as_mut().filter(|mig| status.whole_only && !mig.mode) {
-                mig.profiles.clear();
+            if status.whole_only {
+                card.offer_whole();
             }
         }
         machine

@@ -1,21 +1,27 @@
 //! What makes pods, for a simulation.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tessera_simulate::fleet::Manifest;
+use tessera_simulate::fleet::{JobSet, LeaderWorkerSet, Manifest};
 
 use super::Found;
-use crate::files::{FileError, Loaded};
+use crate::files::{FileError, Loaded, Manifests};
+
+/// Kinds of which only what makes pods is read.
+const OF_OTHERS: [&str; 2] = ["JobSet", "LeaderWorkerSet"];
 
 /// Whether an object makes pods that wait for devices, or says what priority they have.
 pub fn is_one(version: &str, kind: &str, object: &Value) -> bool {
     match (version, kind) {
         ("v1", "Pod") => object.pointer("/spec/nodeName").is_none_or(Value::is_null),
         ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet")
-        | ("batch/v1", "Job")
+        | ("batch/v1", "Job" | "CronJob")
         | ("scheduling.k8s.io/v1", "PriorityClass") => true,
         // Of what makes pods in other ways, all that asks for devices.
         ("resource.k8s.io/v1", _) => false,
@@ -40,41 +46,30 @@ impl Found<'_, '_> {
     pub(super) fn manifest(self, namespace: &str, loaded: &mut Loaded) -> Result<(), FileError> {
         let Some(manifests) = &mut loaded.manifests else { return Ok(()) };
         let warnings = &mut loaded.warnings;
-        let line = self.document.line_of(&self.path);
-        let origin = format!("{}, line {line}", self.document.file);
-        let order = manifests.count();
         let text =
             |field: &str| self.value.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
-        let made = |mut manifest: Manifest| {
-            manifest.origin = origin;
-            (order, manifest)
-        };
-        let namespace = Some(namespace);
         match kind.as_str() {
-            "Pod" => self.keep(&mut manifests.pods, "Pod", namespace, warnings, |pod: Pod| made(pod.into())),
-            "Deployment" => self.keep(
-                &mut manifests.deployments,
-                "Deployment",
-                namespace,
-                warnings,
-                |object: Deployment| made(object.into()),
-            ),
-            "ReplicaSet" => self.keep(
-                &mut manifests.replica_sets,
-                "ReplicaSet",
-                namespace,
-                warnings,
-                |object: ReplicaSet| made(object.into()),
-            ),
-            "StatefulSet" => self.keep(
-                &mut manifests.stateful_sets,
-                "StatefulSet",
-                namespace,
-                warnings,
-                |object: StatefulSet| made(object.into()),
-            ),
-            "Job" => self.keep(&mut manifests.jobs, "Job", namespace, warnings, |job: Job| made(job.into())),
+            "Pod" => self.made("Pod", namespace, manifests, warnings, |pod: Pod| vec![pod.into()]),
+            "Deployment" => {
+                self.made("Deployment", namespace, manifests, warnings, |set: Deployment| vec![set.into()])
+            }
+            "ReplicaSet" => {
+                self.made("ReplicaSet", namespace, manifests, warnings, |set: ReplicaSet| vec![set.into()])
+            }
+            "StatefulSet" => {
+                self.made("StatefulSet", namespace, manifests, warnings, |set: StatefulSet| vec![set.into()])
+            }
+            "Job" => self.made("Job", namespace, manifests, warnings, |job: Job| vec![job.into()]),
+            "CronJob" => {
+                self.made("CronJob", namespace, manifests, warnings, |job: CronJob| vec![job.into()])
+            }
+            "JobSet" => self.made("JobSet", namespace, manifests, warnings, |set: JobSet| set.into()),
+            "LeaderWorkerSet" => {
+                self.made("LeaderWorkerSet", namespace, manifests, warnings, |set: LeaderWorkerSet| {
+                    set.into()
+                })
+            }
             "PriorityClass" => self.keep(
                 &mut manifests.priority_classes,
                 "PriorityClass",
@@ -82,12 +77,41 @@ impl Found<'_, '_> {
                 warnings,
                 |class: PriorityClass| class.value.unwrap_or(0),
             ),
-            _ => Err(self.error(
-                &[],
-                format!(
-                    "{kind} {name} cannot be simulated: only Pods, Deployments, ReplicaSets, StatefulSets and Jobs can"
-                ),
-            )),
+            _ => {
+                let reason = format!(
+                    "{kind} {name} cannot be simulated: only Pods, Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs, \
+                     JobSets and LeaderWorkerSets can"
+                );
+                // Of a cluster its pods are there, too.
+                if self.value.pointer("/metadata/uid").is_none() {
+                    return Err(self.error(&[], reason));
+                }
+                warnings.push(format!("{reason}; of it the pods count that are there"));
+                Ok(())
+            }
         }
+    }
+
+    /// Adds what makes pods, by what is made of it.
+    fn made<T: DeserializeOwned + Serialize + Resource>(
+        self,
+        kind: &'static str,
+        namespace: &str,
+        manifests: &mut Manifests,
+        warnings: &mut Vec<String>,
+        make: impl FnOnce(T) -> Vec<Manifest>,
+    ) -> Result<(), FileError> {
+        let origin = format!("{}, line {}", self.document.file, self.document.line_of(&self.path));
+        let (kept, place) = manifests.of_kind(kind);
+        let mut unknown = Vec::new();
+        self.keep(kept, kind, Some(namespace), &mut unknown, |object: T| {
+            let mut made = make(object);
+            made.iter_mut().for_each(|manifest| manifest.origin.clone_from(&origin));
+            (place, made)
+        })?;
+        // Of others' kinds only templates are known in full.
+        unknown.retain(|warning| !OF_OTHERS.contains(&kind) || warning.contains("emplate."));
+        warnings.append(&mut unknown);
+        Ok(())
     }
 }

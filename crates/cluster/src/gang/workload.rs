@@ -5,24 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_api::gang::{MAX_SIZE, OPT_IN_LABEL, OPT_IN_VALUE};
 
 use super::error::GangError;
+use super::labels::{
+    JOBSET_ATTEMPT, JOBSET_JOB, JOBSET_NAME, JOBSET_REPLICATED_JOB, JOBSET_UID, LWS_NAME, LWS_REPLICA,
+    LWS_SIZE, LWS_WORKER,
+};
 use super::{GangId, Membership, Rank, label, membership};
 use crate::objects::{Key, Objects, key};
 use crate::workloads::{Job, JobSet};
-
-/// Labels of pods of a JobSet (`jobset.sigs.k8s.io`).
-const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
-const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
-const JOBSET_ATTEMPT: &str = "jobset.sigs.k8s.io/restart-attempt";
-const JOBSET_REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
-const JOBSET_JOB: &str = "jobset.sigs.k8s.io/job-global-index";
-
-/// Labels of pods of a LeaderWorkerSet (`leaderworkerset.x-k8s.io`).
-const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
-const LWS_REPLICA: &str = "leaderworkerset.sigs.k8s.io/group-index";
-const LWS_WORKER: &str = "leaderworkerset.sigs.k8s.io/worker-index";
-
-/// Annotation of pods of a LeaderWorkerSet: how many there are of one replica.
-pub(crate) const LWS_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 
 /// The number of a pod in its Job, and in its StatefulSet.
 const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";

@@ -97,6 +97,13 @@ impl Health {
 }
 
 impl Card {
+    /// Lets no partitions be offered of it, unless MIG mode is on.
+    pub fn offer_whole(&mut self) {
+        if let Some(mig) = self.mig.as_mut().filter(|mig| !mig.mode) {
+            mig.profiles.clear();
+        }
+    }
+
     /// Everything that is wrong with it, the worst class first.
     pub fn all_faults(&self) -> impl Iterator<Item = HealthFault> + '_ {
         self.health.fault().into_iter().chain(self.faults.iter().cloned())

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceClaim, ResourceSlice};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, Quantity, attribute, managed, node_report, taint};
-use tessera_cluster::{Object, Objects, display, key, outcome};
+use tessera_cluster::{Key, Object, Objects, display, key, outcome};
 use tessera_inventory::pool::Contents;
 
 use super::objects::{DRIVER, Published};
 use super::part::Parts;
-use super::workload::Held;
-use super::{Fleet, FleetError, FleetNode, MOST_NODES, NodeKind, Workload};
+use super::workload::{Held, ends as deadline_of};
+use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Workload};
 
 impl Fleet {
     /// The nodes of a cluster on which cards are published, as they are. Slices of other drivers and DeviceTaintRules count, too.
@@ -143,8 +145,10 @@ fn allocated_by(mut device: Device, allocation: Allocation) -> Device {
 }
 
 impl Workload {
-    /// Adds what is held in a cluster already: pods and claims stay where they are, for ever.
-    pub fn hold(&mut self, objects: &Objects, fleet: &Fleet) {
+    /// Adds what is held in a cluster already: pods and claims stay where they are until their deadlines, or for ever. `manifests` has the
+    /// Jobs of the pods, as far as they are known.
+    pub fn hold(&mut self, objects: &Objects, manifests: &[Manifest], fleet: &Fleet) {
+        let ends = ends(objects, manifests);
         for pod in objects.pods.values() {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -161,15 +165,51 @@ impl Workload {
             self.standing.push(claim.as_ref().clone().into());
             let own = outcome::results(&allocation).iter().find(|result| result.driver == fleet.driver);
             if let Some(node) = own.and_then(|result| fleet.of_pool.get(&result.pool)) {
-                self.held.push(Held { name: holder(claim), node: *node, allocation });
+                let pods = pods_of(claim);
+                // It is free when the last of its pods is gone.
+                let ends: Option<Vec<Duration>> = pods.iter().map(|pod| ends.get(pod).copied()).collect();
+                let ends = ends.and_then(|ends| ends.into_iter().max());
+                let (name, claim) = (holder(claim), key(&claim.metadata));
+                self.held.push(Held { name, claim, pods, ends, node: *node, allocation });
             }
         }
     }
 }
 
+/// How long each pod on a node has from now on, where a deadline says so. Now is the newest time that nodes and pods tell: kubelets
+/// write one every five minutes.
+fn ends(objects: &Objects, manifests: &[Manifest]) -> BTreeMap<Key, Duration> {
+    let conditions = objects.nodes.values().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
+    let of_nodes = conditions.flatten().filter_map(|condition| condition.last_heartbeat_time.as_ref());
+    let started = |pod: &Pod| pod.status.as_ref().and_then(|status| status.start_time.clone());
+    let of_pods = objects.pods.values().filter_map(|pod| started(pod));
+    let Some(now) = of_nodes.cloned().chain(of_pods).map(|time| time.0).max() else {
+        return BTreeMap::new();
+    };
+    let jobs: BTreeMap<Key, Timestamp> = manifests
+        .iter()
+        .filter(|manifest| manifest.kind == "Job")
+        .filter_map(|job| Some((key(&job.pod.metadata), job.ends?)))
+        .collect();
+    let end = |pod: &Pod| {
+        let deadline = pod.spec.as_ref()?.active_deadline_seconds;
+        let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
+        let of_job = owner.and_then(|owner| jobs.get(&(key(&pod.metadata).0, owner.name.clone())).copied());
+        let end = [deadline_of(started(pod).as_ref(), deadline), of_job].into_iter().flatten().min()?;
+        Some((key(&pod.metadata), Duration::try_from(end.duration_since(now)).unwrap_or_default()))
+    };
+    objects.pods.values().filter_map(|pod| end(pod)).collect()
+}
+
+/// The pods that hold a claim.
+fn pods_of(claim: &ResourceClaim) -> Vec<Key> {
+    let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    let pods = consumers.filter(|consumer| consumer.resource == "pods");
+    pods.map(|pod| (key(&claim.metadata).0, pod.name.clone())).collect()
+}
+
 /// Who holds a claim: its first pod, or its own name where none does.
 fn holder(claim: &ResourceClaim) -> String {
-    let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
-    let pod = consumers.into_iter().find(|consumer| consumer.resource == "pods");
-    pod.map_or_else(|| format!("claim {}", display(&key(&claim.metadata))), |pod| pod.name.clone())
+    let pod = pods_of(claim).into_iter().next();
+    pod.map_or_else(|| format!("claim {}", display(&key(&claim.metadata))), |(_, pod)| pod)
 }

@@ -1,6 +1,6 @@
 //! GpuPools that decide on the cards of a fleet, as they would on its nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,6 +9,8 @@ use tessera_api::GpuPoolSpec;
 use tessera_api::offer::{Mps, OfferError};
 use tessera_inventory::Machine;
 use tessera_inventory::gpu_pools::{GpuPool, Resolution, resolve};
+use tessera_inventory::layout::{Desired, LayoutFile, PlannedInstance};
+use tessera_inventory::machine::{Card, ComputeInstance, GpuInstance, Placement};
 
 /// The pool of all cards where none is given.
 const SIMULATED: &str = "simulated";
@@ -17,6 +19,8 @@ const SIMULATED: &str = "simulated";
 #[derive(Clone, Debug, Default)]
 pub struct Pools {
     by_name: BTreeMap<String, (Option<Time>, GpuPoolSpec)>,
+    /// The MIG layouts that they may name.
+    layouts: Option<Arc<LayoutFile>>,
 }
 
 impl Pools {
@@ -25,7 +29,7 @@ impl Pools {
     pub fn simulated() -> Self {
         let mut spec = GpuPoolSpec::default();
         spec.offer.sharing.mps = Some(Mps::default());
-        Self { by_name: [(SIMULATED.to_owned(), (None, spec))].into() }
+        Self { by_name: [(SIMULATED.to_owned(), (None, spec))].into(), layouts: None }
     }
 
     /// Adds a pool.
@@ -35,6 +39,12 @@ impl Pools {
     pub fn insert(&mut self, name: &str, created: Option<Time>, spec: &Value) -> Result<(), OfferError> {
         self.by_name.insert(name.to_owned(), (created, GpuPoolSpec::decode(spec)?));
         Ok(())
+    }
+
+    /// With a file of MIG layouts.
+    #[must_use]
+    pub fn with_layouts(self, layouts: Option<Arc<LayoutFile>>) -> Self {
+        Self { layouts, ..self }
     }
 
     /// Their names.
@@ -47,16 +57,71 @@ impl Pools {
         self.by_name.values().map(|(_, spec)| spec.selects_node(labels)).collect()
     }
 
-    /// What they say of a machine of a node with these labels. There is no file of MIG layouts.
+    /// What they say of a machine of a node with these labels, with its cards as their MIG layouts want them, after resets. Layouts that
+    /// cannot be go to `warnings`, and leave cards as they are.
     pub(super) fn resolve(
         &self,
         driver: &str,
         labels: &BTreeMap<String, String>,
         machine: &Arc<Machine>,
+        warnings: &mut BTreeSet<String>,
     ) -> Resolution {
         let pools = self.by_name.iter().map(|(name, (created, spec))| {
             (name.as_str(), GpuPool { created: created.as_ref(), spec: Some(spec), error: None })
         });
-        resolve(driver, labels, &pools.collect(), machine, false)
+        let mut resolution = resolve(driver, labels, &pools.collect(), machine, self.layouts.is_some());
+        let Some(layouts) = self.layouts.as_deref().filter(|_| !resolution.layouts.is_empty()) else {
+            return resolution;
+        };
+        for card in &mut Arc::make_mut(&mut resolution.machine).cards {
+            let Some(name) = resolution.layouts.get(&card.pci) else { continue };
+            let laid_out = match layouts.config(name) {
+                Ok(config) => lay_out(card, &Desired::of(Some(config), card)),
+                Err(error) => Err(error.to_string()),
+            };
+            warnings.extend(laid_out.err().map(|reason| format!("MIG layout {name}: {reason}")));
+        }
+        resolution
     }
+}
+
+/// Makes a card what its driver would report of it once it is as wanted.
+fn lay_out(card: &mut Card, desired: &Desired) -> Result<(), String> {
+    let address = card.pci;
+    let Some(mig) = &mut card.mig else {
+        return match desired {
+            Desired::Impossible(reason) => Err(reason.clone()),
+            _ => Ok(()),
+        };
+    };
+    match desired {
+        Desired::Untouched => return Ok(()),
+        Desired::Impossible(reason) => return Err(reason.clone()),
+        Desired::Off => mig.mode = false,
+        Desired::OnDemand => mig.mode |= mig.mode_switch_needs_reset,
+        Desired::Fixed(_) => mig.mode = true,
+    }
+    mig.pending_mode = mig.mode;
+    let instance = |(number, planned): (usize, &PlannedInstance)| {
+        let profile = mig.profiles.iter().find(|profile| profile.id == planned.profile_id);
+        let size = profile.map_or(0, |profile| profile.compute_slices);
+        let compute = ComputeInstance {
+            id: 0,
+            profile_id: 0,
+            placement: Placement { start: 0, size },
+            multiprocessors: None,
+            uuid: Some(format!("MIG-{address}-{number}")),
+        };
+        GpuInstance {
+            id: u32::try_from(number).unwrap_or(u32::MAX),
+            profile_id: planned.profile_id,
+            placement: planned.placement,
+            compute_instances: vec![compute],
+        }
+    };
+    mig.instances = desired.instances().iter().enumerate().map(instance).collect();
+    if *desired == Desired::Off {
+        card.offer_whole();
+    }
+    Ok(())
 }

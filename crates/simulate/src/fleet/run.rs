@@ -120,6 +120,9 @@ impl Run<'_> {
             cards_used: BTreeMap::new(),
             nodes_used: 0,
         };
+        for (number, held) in self.workload.held.iter().enumerate() {
+            state.ends.extend(held.ends.map(|end| Reverse((end, pods.len() + number))));
+        }
         state.note_taken(Duration::ZERO);
         let mut snapshot: Option<(Holdings, Vec<usize>)> = None;
         let (mut arrived, mut idle) = (0, 0);
@@ -140,7 +143,9 @@ impl Run<'_> {
                 state.ends.peek().copied().filter(|Reverse((end, _))| *end <= now)
             {
                 state.ends.pop();
-                if let Some((_, node)) = state.outcomes[pod].placed {
+                let held = self.workload.held_by(pod).map(|held| held.node);
+                let placed = || Some(state.outcomes.get(pod)?.placed?.1);
+                if let Some(node) = held.or_else(placed) {
                     state.holdings.give_back(self.fleet, pod, node);
                 }
                 placer.end(now, pod, &state.holdings);

@@ -4,16 +4,18 @@ mod ask;
 mod list;
 mod manifest;
 mod manifests;
+mod present;
 mod shape;
 
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass};
-use tessera_cluster::Object;
+use tessera_cluster::{Key, Object};
 
 pub(super) use ask::Ask;
 pub use list::{Line, LineError, ListReader, time};
-pub use manifest::Manifest;
+pub(super) use manifest::ends;
+pub use manifest::{JobSet, LeaderWorkerSet, Manifest};
 pub use manifests::ManifestError;
 pub(super) use shape::EPOCH;
 pub use shape::Shape;
@@ -32,7 +34,7 @@ pub struct Workload {
     pub classes: Vec<DeviceClass>,
     /// What is not simulated, and why.
     pub left_out: Vec<String>,
-    /// Pods and claims that are there from the beginning, and stay.
+    /// Pods and claims that are there from the beginning.
     pub(super) standing: Vec<Object>,
     /// What these claims hold.
     pub(super) held: Vec<Held>,
@@ -43,6 +45,12 @@ pub struct Workload {
 pub(super) struct Held {
     /// Of its pod.
     pub name: String,
+    /// Its claim.
+    pub claim: Key,
+    /// All pods that have it.
+    pub pods: Vec<Key>,
+    /// When these are gone; `None` for never.
+    pub ends: Option<Duration>,
     /// Place of the node in the fleet.
     pub node: usize,
     pub allocation: AllocationResult,
@@ -90,6 +98,11 @@ impl Workload {
             None => &self.pods[pod].name,
             Some(held) => &self.held[held].name,
         }
+    }
+
+    /// What is held from the beginning under this number, above those of the pods.
+    pub(super) fn held_by(&self, pod: usize) -> Option<&Held> {
+        self.held.get(pod.checked_sub(self.pods.len())?)
     }
 
     /// How many hold devices from the beginning.

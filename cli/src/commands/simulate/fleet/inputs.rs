@@ -53,7 +53,12 @@ impl Inputs {
             list = reader.finish().map_err(|error| wrong(file, &error))?;
             what.push(file.display().to_string());
         }
-        let pools = arguments.pools.iter().map(|file| pools::read(file)).collect::<Result<Vec<_>, _>>()?;
+        let layouts = arguments.mig_layouts.as_deref().map(pools::layouts).transpose()?;
+        let pools = arguments
+            .pools
+            .iter()
+            .map(|file| pools::read(file, layouts.as_ref()))
+            .collect::<Result<Vec<_>, _>>()?;
         let source = &arguments.source;
         what.extend(source.files.iter().map(|file| file.display().to_string()));
         let is_cluster = arguments.nodes.is_empty();
@@ -152,7 +157,7 @@ impl Inputs {
         let mut workload = workload.map_err(|error| CommandError::Asked(error.to_string()))?;
         workload.add(Workload::of_lines(&self.list, fleet));
         if self.is_cluster {
-            workload.hold(&self.objects, fleet);
+            workload.hold(&self.objects, &self.manifests, fleet);
         }
         Ok(workload)
     }

@@ -1,15 +1,21 @@
 //! GpuPools of a file, and what they make of a fleet.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::json;
-use tessera_simulate::fleet::{Fleet, Pools};
+use tessera_simulate::fleet::{Fleet, LayoutFile, Pools};
 
 use super::wrong;
 use crate::files::{self, Besides};
 use crate::output::{self, CommandError, printable, warn};
+
+/// Most bytes of a file of MIG layouts, as for the plugin.
+const LARGEST_LAYOUTS: u64 = 1 << 20;
 
 /// The pools of a file or folder.
 pub struct PoolFile {
@@ -43,11 +49,11 @@ struct PoolOfFleet {
 ///
 /// # Errors
 /// The file cannot be read, has none, or one that cannot be.
-pub fn read(file: &Path) -> Result<PoolFile, CommandError> {
+pub fn read(file: &Path, layouts: Option<&Arc<LayoutFile>>) -> Result<PoolFile, CommandError> {
     let texts = files::read(&[file.to_owned()], false)?;
     let loaded = files::parse(&texts, "default", Besides::Nothing)?;
     warn(&loaded.warnings);
-    let mut pools = Pools::default();
+    let mut pools = Pools::default().with_layouts(layouts.cloned());
     for ((_, name), pool) in loaded.pools {
         let inserted = pools.insert(&name, pool.metadata.creation_timestamp, &json!(pool.spec));
         inserted.map_err(|error| wrong(file, &format!("GpuPool {name}: {error}")))?;
@@ -56,6 +62,20 @@ pub fn read(file: &Path) -> Result<PoolFile, CommandError> {
         return Err(wrong(file, &"has no GpuPool in it"));
     }
     Ok(PoolFile { name: file.display().to_string(), pools })
+}
+
+/// Reads MIG layouts.
+///
+/// # Errors
+/// The file cannot be read, or has none.
+pub fn layouts(file: &Path) -> Result<Arc<LayoutFile>, CommandError> {
+    let opened = File::open(file).map_err(|error| wrong(file, &error))?;
+    let mut text = String::new();
+    opened.take(LARGEST_LAYOUTS + 1).read_to_string(&mut text).map_err(|error| wrong(file, &error))?;
+    if text.len() as u64 > LARGEST_LAYOUTS {
+        return Err(wrong(file, &format!("is larger than {LARGEST_LAYOUTS} bytes")));
+    }
+    LayoutFile::parse(&text).map(Arc::new).map_err(|error| wrong(file, &error))
 }
 
 impl PoolsOfFleet {

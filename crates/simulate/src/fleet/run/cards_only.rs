@@ -10,13 +10,14 @@ use tessera_allocator::claim::Claim;
 use tessera_api::DeviceName;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Asker, Cluster, Kind, Object, PlacementLimits, key, node_fit};
+use tessera_cluster::{Asker, Cluster, Key, Kind, Object, PlacementLimits, key, node_fit};
 use tessera_packing::{Cards, Demand, ModelSet};
 
 use super::{FleetPolicy, Placed, Placer};
 use crate::Random;
 use crate::fleet::holdings::Holdings;
 use crate::fleet::wish::share_ids;
+use crate::fleet::workload::Held;
 use crate::fleet::{Fleet, Workload};
 use crate::policy::kube_scheduler::{KubeScheduler, UNASKED, balanced_allocation, least_allocated};
 
@@ -37,6 +38,8 @@ pub(super) struct CardsOnly<'r> {
     waiting: BTreeSet<(Reverse<i32>, usize)>,
     /// Where pods are, and whether their room is counted.
     placed: HashMap<usize, (usize, [bool; 2])>,
+    /// The same of pods that are there from the beginning.
+    standing: HashMap<Key, (usize, [bool; 2])>,
     /// Whether a shape fits on a node, and what the node's `changes` were when that was seen.
     fits: HashMap<(usize, usize), (bool, u64)>,
     /// How often anything was given back.
@@ -97,13 +100,14 @@ impl<'r> CardsOnly<'r> {
             NodeState { object: node.object(), counted: room.clone(), room, changes: 0, freed: 0 }
         };
         let mut nodes: Vec<NodeState> = fleet.nodes().iter().map(node).collect();
-        for pod in cluster.objects().pods.values() {
+        let mut standing = HashMap::new();
+        for (name, pod) in &cluster.objects().pods {
             let on = pod.spec.as_ref().and_then(|spec| fleet.index(spec.node_name.as_deref()?));
             let Some(state) = on.map(|node| &mut nodes[node]) else { continue };
             let [demand, counted] = demands(pod);
             // What is counted but not asked for may be more than there is.
-            let _ = state.room.take(&demand, Cards::NONE);
-            let _ = state.counted.take(&counted, Cards::NONE);
+            let is_taken = [state.room.take(&demand, Cards::NONE), state.counted.take(&counted, Cards::NONE)];
+            standing.extend(on.map(|node| (name.clone(), (node, is_taken))));
         }
         let shape = |shape: &crate::fleet::Shape| {
             let pod = crate::fleet::Pods { name: "shape".to_owned(), ..Default::default() };
@@ -128,6 +132,7 @@ impl<'r> CardsOnly<'r> {
             shapes: workload.shapes.iter().map(shape).collect(),
             waiting: BTreeSet::new(),
             placed: HashMap::new(),
+            standing,
             fits: HashMap::new(),
             frees: 0,
             kube_scheduler: KubeScheduler::default(),
@@ -205,6 +210,33 @@ impl<'r> CardsOnly<'r> {
         Some(placed.allocations)
     }
 
+    /// What a claim has held from the beginning is free, and its pods are gone.
+    fn end_held(&mut self, held: &Held) {
+        self.cluster.delete(Kind::ResourceClaim, &held.claim);
+        for name in &held.pods {
+            let asked = self.cluster.objects().pods.get(name).map(|pod| demands(pod));
+            self.cluster.delete(Kind::Pod, name);
+            if let (Some(placed), Some(asked)) = (self.standing.remove(name), asked) {
+                self.give_back(placed, &asked);
+            }
+        }
+        self.give_back((held.node, [false; 2]), &[demand(0, 0), demand(0, 0)]);
+    }
+
+    /// A pod is gone that took so much besides devices.
+    fn give_back(&mut self, (node, is_taken): (usize, [bool; 2]), [asked, counted]: &[Demand; 2]) {
+        let state = &mut self.nodes[node];
+        state.changes += 1;
+        state.freed = state.changes;
+        if is_taken[0] {
+            state.room.give_back(asked, Cards::NONE);
+        }
+        if is_taken[1] {
+            state.counted.give_back(counted, Cards::NONE);
+        }
+        self.frees += 1;
+    }
+
     fn put(&mut self, pod: usize, holdings: &mut Holdings) -> Option<Placed> {
         let shape = self.workload.pods[pod].shape;
         if self.shapes[shape].failed == Some(self.frees) {
@@ -243,6 +275,10 @@ impl Placer for CardsOnly<'_> {
     }
 
     fn end(&mut self, _now: Duration, pod: usize, _holdings: &Holdings) {
+        if let Some(held) = self.workload.held_by(pod) {
+            self.end_held(held);
+            return;
+        }
         let Some((node, is_taken)) = self.placed.remove(&pod) else { return };
         let described = &self.workload.pods[pod];
         let shape = &self.workload.shapes[described.shape];
@@ -250,16 +286,9 @@ impl Placer for CardsOnly<'_> {
             self.cluster.delete(Kind::ResourceClaim, &key(&claim.metadata));
         }
         self.cluster.delete(Kind::Pod, &(shape.namespace.clone(), described.name.clone()));
-        let (state, asks) = (&mut self.nodes[node], &self.shapes[described.shape]);
-        state.changes += 1;
-        state.freed = state.changes;
-        if is_taken[0] {
-            state.room.give_back(&asks.demand, Cards::NONE);
-        }
-        if is_taken[1] {
-            state.counted.give_back(&asks.counted, Cards::NONE);
-        }
-        self.frees += 1;
+        let asks = &self.shapes[described.shape];
+        let asked = [asks.demand, asks.counted];
+        self.give_back((node, is_taken), &asked);
     }
 
     fn place(&mut self, _now: Duration, holdings: &mut Holdings) -> Vec<Placed> {

@@ -157,10 +157,16 @@ impl Placer for Ours<'_> {
     }
 
     fn end(&mut self, now: Duration, pod: usize, _holdings: &Holdings) {
-        let claims = self.claims_of(pod);
-        let (namespace, name) = self.workload.key(pod);
-        let key = (namespace.to_owned(), name.to_owned());
-        self.observe(BEGIN + now, Observation::Deleted(Kind::Pod, key));
+        let (pods, claims) = match self.workload.held_by(pod) {
+            Some(held) => (held.pods.clone(), vec![held.claim.clone()]),
+            None => {
+                let (namespace, name) = self.workload.key(pod);
+                (vec![(namespace.to_owned(), name.to_owned())], self.claims_of(pod))
+            }
+        };
+        for pod in pods {
+            self.observe(BEGIN + now, Observation::Deleted(Kind::Pod, pod));
+        }
         for claim in claims {
             self.observe(BEGIN + now, Observation::Deleted(Kind::ResourceClaim, claim));
         }

@@ -8,10 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use tessera_allocator::claim::Claim;
 use tessera_api::steering::GATE;
 use tessera_cel::{Features, Selector};
-use tessera_cluster::gang::{self, GangId};
+use tessera_cluster::gang::{self, GangId, Membership};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
 
+use super::manifest::{MadeBy, Obstacle, Replicas};
+use super::present::Present;
 use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
 use crate::fleet::Fleet;
 use crate::fleet::objects::classes;
@@ -40,6 +42,8 @@ struct Reader<'o> {
     cluster: Cluster,
     asker: Asker,
     workload: Workload,
+    /// Pods that are there already.
+    present: Present,
     /// Names of pods, with their namespaces.
     names: HashSet<Key>,
     /// Claims that pods name themselves.
@@ -70,20 +74,25 @@ impl Workload {
             // A class has nothing that could be wrong.
             let _ = cluster.apply(class);
         }
+        let mut known = Objects {
+            claims: objects.claims.clone(),
+            templates: objects.templates.clone(),
+            classes: objects.classes.clone(),
+            nodes: objects.nodes.clone(),
+            pod_groups: objects.pod_groups.clone(),
+            ..Objects::default()
+        };
+        manifests.iter().for_each(|manifest| make_known(manifest, &mut known));
+        let present = Present::new(manifests, &known, &objects.pods);
+        let of_pods = manifests.iter().filter(|manifest| manifest.kind == "Pod");
         let mut reader = Reader {
-            objects: Objects {
-                claims: objects.claims.clone(),
-                templates: objects.templates.clone(),
-                classes: objects.classes.clone(),
-                nodes: objects.nodes.clone(),
-                pod_groups: objects.pod_groups.clone(),
-                ..Objects::default()
-            },
+            objects: known,
+            names: of_pods.map(|pod| key(&pod.pod.metadata)).collect(),
+            present,
             priorities,
             cluster,
             asker: Asker::new(share_ids()),
             workload: Self { classes: objects.classes.values().cloned().collect(), ..Self::default() },
-            names: HashSet::new(),
             named_claims: HashSet::new(),
             gangs: HashMap::new(),
             shapes: HashMap::new(),
@@ -105,13 +114,30 @@ impl Workload {
 
 impl Reader<'_> {
     fn add(&mut self, manifest: &Manifest) -> Result<(), String> {
-        if manifest.count == 0 {
+        let mut pod = manifest.pod.clone();
+        if self.present.is_made(manifest) {
             return Ok(());
         }
-        if self.workload.pods.len().saturating_add(manifest.count) > MOST_PODS {
+        match &manifest.obstacle {
+            Some(Obstacle::Refused(reason)) => return Err(reason.clone()),
+            Some(Obstacle::LeftOut(reason)) => {
+                let object = display(&key(&pod.metadata));
+                self.workload.left_out.push(format!("{} {object}: {reason}", manifest.kind));
+                return Ok(());
+            }
+            None => {}
+        }
+        if manifest.total() == 0 {
+            return Ok(());
+        }
+        if manifest.kind == "Pod" && !self.present.names.insert(key(&pod.metadata)) {
+            let words = format!("Pod {}: it is there already", display(&key(&pod.metadata)));
+            self.workload.left_out.push(words);
+            return Ok(());
+        }
+        if self.workload.pods.len().saturating_add(manifest.total()) > MOST_PODS {
             return Err(format!("with it there are more than {MOST_PODS} pods"));
         }
-        let mut pod = manifest.pod.clone();
         self.own(manifest, &mut pod);
         let subject = subject::of_pod(&self.objects, &pod);
         // Our gate is put on again where a gang needs it.
@@ -129,27 +155,40 @@ impl Reader<'_> {
         let spec = pod.spec.clone().unwrap_or_default();
         let claims = self.claims(manifest, &spec, &subject.claims)?;
         let priority = self.priority(&spec)?;
-        let gang = self.gang(&pod, manifest.count)?;
-        let shape = self.shape(Shape { namespace: of_pod.0.clone(), pod: reduced(spec, &claims), claims });
-        for number in 0..manifest.count {
-            let name = self.unused(&of_pod, manifest.kind, number);
-            self.names.insert((of_pod.0.clone(), name.clone()));
-            let duration = manifest.duration;
-            self.workload.pods.push(Pods { name, shape, duration, priority, gang, ..Pods::default() });
+        let shape = Shape { namespace: of_pod.0.clone(), pod: reduced(spec, &claims), claims };
+        let shape = self.shape(shape);
+        let duration = manifest.duration;
+        for replica in 0..manifest.replicas.as_ref().map_or(1, |replicas| replicas.count) {
+            if let Some(replicas) = &manifest.replicas {
+                let labels = pod.metadata.labels.get_or_insert_default();
+                labels.insert(replicas.label.to_owned(), replicas.group(replica));
+            }
+            let missing = self.present.missing(manifest, replica);
+            if missing == 0 {
+                continue;
+            }
+            let gang = self.gang(&pod, missing)?;
+            let mut number = 0;
+            for _ in 0..missing {
+                let name = self.unused(&of_pod.0, manifest, replica, &mut number);
+                self.names.insert((of_pod.0.clone(), name.clone()));
+                self.workload.pods.push(Pods { name, shape, duration, priority, gang, ..Pods::default() });
+            }
         }
         Ok(())
     }
 
     /// Says who made the pod, where nothing does, and notes what its owner says of gangs.
     fn own(&mut self, manifest: &Manifest, pod: &mut Pod) {
-        if let Some(job) = &manifest.job {
-            self.objects.jobs.insert(key(&pod.metadata), job.clone());
-        }
+        // A CronJob may have the name of a Job.
+        make_known(manifest, &mut self.objects);
         if manifest.kind != "Pod" {
             let name = pod.metadata.name.clone().unwrap_or_default();
             pod.metadata.owner_references = Some(vec![OwnerReference {
-                kind: manifest.kind.to_owned(),
-                uid: name.clone(),
+                // Of a CronJob that of its run.
+                kind: if matches!(manifest.made_by, Some(MadeBy::Job(_))) { "Job" } else { manifest.kind }
+                    .to_owned(),
+                uid: pod.metadata.uid.clone().unwrap_or_else(|| name.clone()),
                 name,
                 controller: Some(true),
                 ..OwnerReference::default()
@@ -177,7 +216,7 @@ impl Reader<'_> {
             if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
                 return Err(format!("its ResourceClaim {} has its devices already", of_claim.1));
             }
-            if made_from.is_none() && (manifest.count > 1 || !self.named_claims.insert(of_claim.clone())) {
+            if made_from.is_none() && (manifest.total() > 1 || !self.named_claims.insert(of_claim.clone())) {
                 return Err(format!(
                     "several pods share the ResourceClaim {}; give each its own by a ResourceClaimTemplate",
                     of_claim.1
@@ -221,6 +260,9 @@ impl Reader<'_> {
             ));
         }
         let next = self.gangs.len() as u32;
+        // Those on nodes wait for nobody.
+        let size = member.size.saturating_sub(self.present.gangs.get(&member.gang).copied().unwrap_or(0));
+        let member = Membership { size, ..member };
         let (number, size, pods) = self.gangs.entry(member.gang).or_insert((next, member.size, 0));
         if *size != member.size {
             return Err(format!("others of its gang say that it has {size} pods, not {}", member.size));
@@ -229,7 +271,7 @@ impl Reader<'_> {
         if *pods > *size {
             return Err(format!("with it there are {pods} pods of a gang of {size}"));
         }
-        Ok(Some((*number, *size)))
+        Ok(Some((*number, *size)).filter(|(_, size)| *size > 1))
     }
 
     /// The place of a shape; of those that are alike the first's.
@@ -242,12 +284,44 @@ impl Reader<'_> {
         })
     }
 
-    /// A name for a pod. Things of several kinds may have the same name.
-    fn unused(&self, (namespace, name): &Key, kind: &str, number: usize) -> String {
-        let kind = kind.to_lowercase();
-        let plain = if kind == "pod" { name.clone() } else { format!("{name}-{number}") };
-        let is_taken = self.names.contains(&(namespace.clone(), plain.clone()));
-        if is_taken { format!("{name}-{kind}-{number}") } else { plain }
+    /// A name for a pod, with this number or, where one of this name is there already, a later one; `number` is then the next. Things
+    /// of several kinds may have the same name.
+    fn unused(&self, namespace: &str, manifest: &Manifest, replica: usize, number: &mut usize) -> String {
+        let name = manifest.pod.metadata.name.as_deref().unwrap_or_default();
+        if manifest.kind == "Pod" {
+            return name.to_owned();
+        }
+        let in_namespace = |name: &String| (namespace.to_owned(), name.clone());
+        loop {
+            let (prefix, end) = match &manifest.replicas {
+                None => (name, number.to_string()),
+                // There is one, so its name is free.
+                Some(Replicas { prefix, first: None, .. }) => (prefix.as_str(), replica.to_string()),
+                Some(Replicas { prefix, first: Some(first), .. }) => {
+                    (prefix.as_str(), format!("{replica}-{}", first + *number))
+                }
+            };
+            *number += 1;
+            let names =
+                [format!("{prefix}-{end}"), format!("{prefix}-{}-{end}", manifest.kind.to_lowercase())];
+            let [plain, with_kind] = &names;
+            let is_present = self.present.names.contains(&in_namespace(plain));
+            if is_present && manifest.replicas.as_ref().is_none_or(|replicas| replicas.first.is_some()) {
+                continue;
+            }
+            return if self.names.contains(&in_namespace(plain)) { with_kind } else { plain }.clone();
+        }
+    }
+}
+
+/// What a manifest says of the gangs that are made of it.
+fn make_known(manifest: &Manifest, objects: &mut Objects) {
+    let made_by = key(&manifest.pod.metadata);
+    match &manifest.made_by {
+        None => {}
+        Some(MadeBy::Job(job)) => drop(objects.jobs.insert(made_by, job.clone())),
+        Some(MadeBy::JobSet(set)) => drop(objects.job_sets.insert(made_by, set.clone())),
+        Some(MadeBy::LeaderWorkerSet(set)) => drop(objects.leader_worker_sets.insert(made_by, set.clone())),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use tessera_inventory::layout::{Layout, LayoutConfig, PlannedInstance, plan};
-use tessera_inventory::machine::{Card, Placement};
+use super::{Layout, LayoutConfig, PlannedInstance, plan};
+use crate::machine::{Card, Placement};
 
 /// The state that a layout wants a card to be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Desired {
+pub enum Desired {
     /// The layout has no entry for it.
     Untouched,
     /// Whole, with MIG mode off.
@@ -22,7 +22,8 @@ pub(super) enum Desired {
 
 impl Desired {
     /// What a configuration wants of a card; without a configuration, nothing.
-    pub(super) fn of(config: Option<&LayoutConfig>, card: &Card) -> Self {
+    #[must_use]
+    pub fn of(config: Option<&LayoutConfig>, card: &Card) -> Self {
         let Some(entry) = config.and_then(|config| config.for_card(card)) else { return Desired::Untouched };
         let Some(mig) = &card.mig else {
             return match entry.mig_enabled {
@@ -46,7 +47,8 @@ impl Desired {
     }
 
     /// Whether a card's facts match it.
-    pub(super) fn is_seen(&self, card: &Card) -> bool {
+    #[must_use]
+    pub fn is_seen(&self, card: &Card) -> bool {
         let Some(mig) = &card.mig else { return matches!(self, Desired::Untouched | Desired::Impossible(_)) };
         let key = |placement: Placement, profile| (placement, profile);
         let complete = mig.instances.iter().filter(|instance| instance.compute_instances.len() == 1);
@@ -63,7 +65,8 @@ impl Desired {
     }
 
     /// The instances that must be there, and no others.
-    pub(super) fn instances(&self) -> &[PlannedInstance] {
+    #[must_use]
+    pub fn instances(&self) -> &[PlannedInstance] {
         match self {
             Desired::Fixed(layout) => &layout.instances,
             _ => &[],

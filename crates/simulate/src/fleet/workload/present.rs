@@ -1,0 +1,149 @@
+//! Pods that are there already, by what made them: a workload makes only those that are missing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_cluster::gang::{self, GangId, labels};
+use tessera_cluster::{Key, Objects, key};
+
+use super::Manifest;
+use super::manifest::Replicas;
+
+/// The label by which a Deployment tells its ReplicaSets apart. It is the end of their names.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// Most owners above each other: a pod's Job, its JobSet, and one to spare.
+const MOST_OWNERS: usize = 4;
+
+/// What makes pods: kind, namespace and name.
+type Maker = (String, Key);
+
+/// Pods that are there already.
+#[derive(Default)]
+pub(super) struct Present {
+    /// Names of those on nodes.
+    pub names: HashSet<Key>,
+    /// How many of a gang are on nodes.
+    pub gangs: HashMap<GangId, u32>,
+    /// Everything that makes pods, with what made it.
+    makers: HashMap<Maker, Option<Maker>>,
+    /// How many each has made, by part and number of the group.
+    made: HashMap<(Maker, String, String), usize>,
+}
+
+impl Present {
+    /// `pods` of a cluster that are on nodes, and those on no node among the manifests. What makes gangs is among `objects`.
+    pub fn new(manifests: &[Manifest], objects: &Objects, pods: &BTreeMap<Key, Box<Pod>>) -> Self {
+        let mut present = Self::default();
+        for manifest in manifests.iter().filter(|manifest| manifest.kind != "Pod") {
+            present.makers.insert(maker(manifest), controller(&manifest.pod.metadata));
+        }
+        for pod in pods.values() {
+            let is_on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            if !is_on_node {
+                continue;
+            }
+            present.names.insert(key(&pod.metadata));
+            present.count(pod);
+            if !is_over(pod)
+                && let Ok(Some(member)) = gang::of_pod(objects, pod)
+            {
+                *present.gangs.entry(member.gang).or_default() += 1;
+            }
+        }
+        manifests.iter().filter(|manifest| manifest.kind == "Pod").for_each(|pod| present.count(&pod.pod));
+        present
+    }
+
+    /// Counts a pod for all that have made it.
+    fn count(&mut self, pod: &Pod) {
+        let is_over = is_over(pod);
+        for maker in self.makers_of(pod) {
+            // A JobSet waits for its Jobs; others make a new pod in place of one that is over, or know how many succeeded.
+            if is_over && maker.0 != "JobSet" {
+                continue;
+            }
+            let (part, group) = place(&maker.0, pod);
+            *self.made.entry((maker, part, group)).or_default() += 1;
+        }
+    }
+
+    /// What has made a pod, from the nearest on.
+    fn makers_of(&self, pod: &Pod) -> Vec<Maker> {
+        let namespace = key(&pod.metadata).0;
+        let of = |kind: &str, name: &str| (kind.to_owned(), (namespace.clone(), name.to_owned()));
+        if let Some(set) = label(pod, labels::LWS_NAME) {
+            return vec![of("LeaderWorkerSet", set)];
+        }
+        let mut makers = Vec::new();
+        let mut next = controller(&pod.metadata);
+        while let Some(maker) = next.filter(|_| makers.len() < MOST_OWNERS) {
+            next = self.makers.get(&maker).cloned().unwrap_or_else(|| {
+                // It is not among what was given. Its name tells what made it.
+                let (kind, (_, name)) = &maker;
+                match kind.as_str() {
+                    "ReplicaSet" => {
+                        let end = format!("-{}", label(pod, TEMPLATE_HASH)?);
+                        Some(of("Deployment", name.strip_suffix(&end)?))
+                    }
+                    "Job" => match label(pod, labels::JOBSET_NAME) {
+                        Some(set) => Some(of("JobSet", set)),
+                        None => {
+                            let (cron_job, time) = name.rsplit_once('-')?;
+                            time.parse::<u64>().is_ok().then(|| of("CronJob", cron_job))
+                        }
+                    },
+                    _ => None,
+                }
+            });
+            makers.push(maker);
+        }
+        makers
+    }
+
+    /// Whether something else that was given makes what this manifest makes.
+    pub fn is_made(&self, manifest: &Manifest) -> bool {
+        let owner = controller(&manifest.pod.metadata).filter(|_| manifest.kind != "Pod");
+        owner.is_some_and(|owner| self.makers.contains_key(&owner))
+    }
+
+    /// How many pods of a group of a manifest are missing; groups are counted from 0.
+    pub fn missing(&self, manifest: &Manifest, group: usize) -> usize {
+        let place = manifest.replicas.as_ref().map(|replicas| (replicas.part.clone(), replicas.group(group)));
+        let (part, group) = place.unwrap_or_default();
+        manifest.count.saturating_sub(self.made.get(&(maker(manifest), part, group)).copied().unwrap_or(0))
+    }
+}
+
+fn maker(manifest: &Manifest) -> Maker {
+    (manifest.kind.to_owned(), key(&manifest.pod.metadata))
+}
+
+fn controller(of: &ObjectMeta) -> Option<Maker> {
+    let owner = of.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    Some((owner.kind.clone(), (key(of).0, owner.name.clone())))
+}
+
+/// The part and the group of a pod among those that such a thing makes, as in [`Replicas`].
+fn place(kind: &str, pod: &Pod) -> (String, String) {
+    let text = |name: &str| label(pod, name).unwrap_or_default().to_owned();
+    match kind {
+        "JobSet" => (text(labels::JOBSET_REPLICATED_JOB), text(labels::JOBSET_JOB)),
+        "LeaderWorkerSet" => {
+            let part =
+                if label(pod, labels::LWS_WORKER) == Some("0") { Replicas::LEADER } else { Replicas::WORKER };
+            (part.to_owned(), text(labels::LWS_REPLICA))
+        }
+        _ => (String::new(), String::new()),
+    }
+}
+
+fn label<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
+    pod.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
