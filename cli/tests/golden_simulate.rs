@@ -119,7 +119,6 @@ fn what_cannot_be_is_refused() {
     golden("fleet-too-large", &[&workload[..], &["--nodes", "1500xt4", "--nodes", "1500xdgx-h100"]].concat());
     golden("fleet-nothing", &[]);
     golden("fleet-no-pool", &[&EIGHT[..], &workload, &["--pool", "../fleet/training.yaml"]].concat());
-    golden("fleet-pool-of-cluster", &[&["--pool", "pools.yaml"], &workload[..]].concat());
 }
 
 /// Two nodes are for shares alone.
@@ -211,6 +210,17 @@ fn a_cluster_goes_on_from_where_it_is() {
 fn a_dump_with_what_makes_its_pods() {
     let files = ["-f", "../../cli/tests/data/slices.yaml", "-f", "../../cli/tests/simulate/dump.yaml"];
     golden("fleet-dump", &[&files[..], &["--policy", "tessera,first-fit"]].concat());
+}
+
+/// What GpuPools would make of the cards of a cluster: told from what is published, with who holds devices already; or refused.
+#[test]
+fn pools_decide_on_the_cards_of_a_cluster() {
+    let data = "../../cli/tests/simulate";
+    let [edge, pools, slices, dump] = ["edge.yaml", "edge-pools.yaml", "../data/slices.yaml", "dump.yaml"]
+        .map(|file| format!("{data}/{file}"));
+    let with = ["--pool", &pools, "--wish", "gpu,15%", "--policy", "tessera,first-fit"];
+    golden("fleet-pool-of-cluster", &[&["-f", &edge], &with[..]].concat());
+    golden("fleet-pool-without-report", &[&["-f", &slices, "-f", &dump], &with[..]].concat());
 }
 
 /// A manifest that cannot be simulated is said with file, line and object.

@@ -181,6 +181,9 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # The cluster as it is: who waits would get what, what would still fit, and what with two machines more
   kubectl gpu simulate --wish 1xgpu,4xgpu --add 2xdgx-h100
 
+  # What would these GpuPools make of its cards?
+  kubectl gpu simulate --pool pools.yaml --wish 1xgpu,15%
+
   # The same from files
   kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A -o yaml > cluster.yaml
   kubectl gpu simulate -f cluster.yaml --wish 1xgpu,4xgpu --add 2xdgx-h100

@@ -23,7 +23,7 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "GROUP", help_heading = "A fleet and a workload")]
     pub add: Vec<NodeGroup>,
     /// Beside the fleet as it is, with its cards offered as the GpuPools of this file or folder say; may be repeated
-    #[arg(long = "pool", value_name = "FILE", requires = "nodes", help_heading = "A fleet and a workload")]
+    #[arg(long = "pool", value_name = "FILE", help_heading = "A fleet and a workload")]
     pub pools: Vec<PathBuf>,
     /// The MIG layouts that these GpuPools name, as the plugin's --mig-layout-file: in the format of NVIDIA's mig-parted
     #[arg(
@@ -48,7 +48,7 @@ pub struct SimulateArguments {
     #[arg(long = "price", value_name = "MODEL=NUMBER", value_parser = price, help_heading = "A fleet and a workload")]
     pub prices: Vec<(String, f64)>,
     /// A trace in the form of openb (Alibaba's cluster-trace-gpu-v2023): its files with nodes and with pods
-    #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "wishes", "at", "prices", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
+    #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "pools", "wishes", "at", "prices", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
     pub openb: Vec<PathBuf>,
     /// Runs with other random numbers: of a trace in another order, of a fleet where a policy breaks ties by chance
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -25,13 +25,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use tessera_api::PciBusId;
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::{PciBusId, Quantity};
 use tessera_cluster::Object;
 use tessera_decide::{Decider, Observation, PoolSummary};
 use tessera_hardware::FactsError;
 use tessera_inventory::Warning;
 use tessera_inventory::gpu_pools::Resolution;
+use tessera_inventory::pool::Held;
 
 pub use groups::{GroupError, MOST_NODES, NodeGroup};
 pub use holdings::{CardView, Holder, Holdings};
@@ -100,6 +101,16 @@ pub enum FleetError {
     /// A node with slices is missing.
     #[error("there is no Node {0}, whose cards are in a ResourceSlice: give the nodes, too")]
     NoNode(String),
+    /// What GpuPools would make of a node is not known.
+    #[error(
+        "GpuPools on node {node}: {reason}; so what else its cards could be offered as is not known. Say the fleet with --nodes"
+    )]
+    Unknown {
+        /// Name of the node.
+        node: String,
+        /// What is not known.
+        reason: String,
+    },
     /// A cluster without cards.
     #[error("there is no ResourceSlice of {0}: no node publishes a card")]
     NoSlices(String),
@@ -169,7 +180,7 @@ impl Fleet {
                     let resolution = pools.resolve(&self.driver, &labels, &machine, &mut warnings);
                     self.warnings
                         .extend(warnings.iter().map(|warning| format!("{}: {warning}", group.machine)));
-                    Arc::new(self.kind(group, node.clone(), &resolution))
+                    Arc::new(self.kind(&group.machine, node.clone(), &resolution, &Held::default()))
                 });
                 let kind = Arc::clone(kind);
                 self.of_pool.insert(name.clone(), self.nodes.len());
@@ -180,24 +191,19 @@ impl Fleet {
         Ok(())
     }
 
-    fn kind(&mut self, group: &NodeGroup, node: Node, resolution: &Resolution) -> NodeKind {
+    /// Nodes like this one, of which pools say this. `of` is what warnings call them.
+    fn kind(&mut self, of: &str, node: Node, resolution: &Resolution, held: &Held) -> NodeKind {
         let published = [Allocation::Managed, Allocation::Native].map(|allocation| {
-            let (published, warnings) = objects::publish(&self.driver, resolution, allocation);
+            let (published, warnings) = objects::publish(&self.driver, resolution, allocation, held);
             // Layouts did.
             let warnings =
                 warnings.iter().filter(|warning| !matches!(warning, Warning::PartitionedByHand(_)));
-            self.warnings.extend(warnings.map(|warning| format!("{}: {warning}", group.machine)));
+            self.warnings.extend(warnings.map(|warning| format!("{of}: {warning}")));
             published
         });
         let cards = resolution.machine.cards_by_address().into_iter();
-        NodeKind {
-            node,
-            cpu_milli: group.cpu_milli,
-            memory_mib: group.memory_mib,
-            cards: cards.map(|card| (card.pci, card.product_name.clone().unwrap_or_default())).collect(),
-            parts: Parts::of(&published[1]),
-            published,
-        }
+        let cards = cards.map(|card| (card.pci, card.product_name.clone().unwrap_or_default()));
+        NodeKind::new(node, cards.collect(), published)
     }
 
     /// What cannot be offered as it should, and why.
@@ -266,6 +272,18 @@ impl Fleet {
             .into_iter()
             .chain(self.nodes.iter().flat_map(of_node))
             .chain(self.others.iter().cloned())
+    }
+}
+
+impl NodeKind {
+    fn new(node: Node, cards: BTreeMap<PciBusId, String>, published: [objects::Published; 2]) -> Self {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let amount = |resource: &str, unit: i128| {
+            let quantity = allocatable.and_then(|all| Quantity::parse(&all.get(resource)?.0).ok());
+            quantity.and_then(|quantity| u64::try_from(quantity.nanos() / unit).ok()).unwrap_or(0)
+        };
+        let (cpu_milli, memory_mib) = (amount("cpu", 1_000_000), amount("memory", 1_000_000_000 << 20));
+        Self { cpu_milli, memory_mib, cards, parts: Parts::of(&published[1]), published, node }
     }
 }
 

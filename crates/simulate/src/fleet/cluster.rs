@@ -1,6 +1,8 @@
 //! The fleet of a cluster, from its nodes and slices, and what is held there already.
 
-use std::collections::BTreeMap;
+mod facts;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,21 +11,21 @@ use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceClaim, Resourc
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::{DeviceName, NodeReport, PciBusId, Quantity, attribute, managed, node_report, taint};
+use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report, taint};
 use tessera_cluster::{Key, Object, Objects, display, key, outcome};
-use tessera_inventory::pool::Contents;
+use tessera_inventory::pool::{Contents, Held, PackedContents};
 
-use super::objects::{DRIVER, Published};
-use super::part::Parts;
-use super::workload::{Held, ends as deadline_of};
-use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Workload};
+use super::objects::{self, DRIVER, Published};
+use super::workload::{self, ends as deadline_of};
+use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Pools, Workload};
 
 impl Fleet {
-    /// The nodes of a cluster on which cards are published, as they are. Slices of other drivers and DeviceTaintRules count, too.
+    /// The nodes of a cluster on which cards are published, as they are, or as these pools would offer them. Slices of other drivers and
+    /// DeviceTaintRules count, too.
     ///
     /// # Errors
-    /// There are none, or too many.
-    pub fn of_cluster(objects: &Objects) -> Result<Self, FleetError> {
+    /// There are none, or too many; or what pools would make of one is not known.
+    pub fn of_cluster(objects: &Objects, pools: Option<&Pools>) -> Result<Self, FleetError> {
         let mut fleet = Self { driver: driver_of(objects), ..Self::default() };
         let mut of_nodes: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
         for slice in objects.slices.values() {
@@ -33,6 +35,7 @@ impl Fleet {
             }
         }
         fleet.others.extend(objects.taint_rules.values().cloned().map(Object::from));
+        let held = held_devices(objects, &fleet.driver);
         let mut missing = Vec::new();
         for (name, slices) in of_nodes {
             let newest = slices.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or_default();
@@ -49,7 +52,11 @@ impl Fleet {
             let pool = slices.first().map_or(name, |slice| slice.spec.pool.name.as_str());
             fleet.of_pool.insert(pool.to_owned(), fleet.nodes.len());
             fleet.by_name.insert(name.to_owned(), fleet.nodes.len());
-            let kind = Arc::new(kind(node, name, &slices));
+            let kind = match pools {
+                None => as_it_is(node, name, &slices),
+                Some(pools) => fleet.offered_by(pools, node, name, &slices, held.get(pool))?,
+            };
+            let kind = Arc::new(kind);
             fleet.nodes.push(FleetNode { name: name.to_owned(), kind });
         }
         match missing.first() {
@@ -62,6 +69,52 @@ impl Fleet {
         fleet.warnings.extend(missing.into_iter().map(left_out));
         Ok(fleet)
     }
+
+    /// A node that publishes these slices, if these pools were there. Devices that are held stay published.
+    fn offered_by(
+        &mut self,
+        pools: &Pools,
+        node: &Node,
+        name: &str,
+        slices: &[&ResourceSlice],
+        held: Option<&BTreeSet<&str>>,
+    ) -> Result<NodeKind, FleetError> {
+        let unknown = |reason: String| FleetError::Unknown { node: name.to_owned(), reason };
+        let report = report_of(slices).ok_or_else(|| unknown("its plugin's report is missing".to_owned()))?;
+        let published = publish(name, slices, Allocation::Native);
+        let devices: Vec<Device> =
+            slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).cloned().collect();
+        let machine = Arc::new(facts::machine_of(&devices, &report).map_err(unknown)?);
+        let mut warnings = BTreeSet::new();
+        let labels = objects::labels(node, name);
+        let resolution = pools.resolve(&self.driver, &labels, &machine, &mut warnings);
+        self.warnings.extend(warnings.iter().map(|warning| format!("{name}: {warning}")));
+        let packed: Vec<PackedContents> = published
+            .contents()
+            .map(|contents| match contents {
+                Contents::Devices(devices) => PackedContents::of_devices(devices),
+                Contents::SharedCounters(sets) => PackedContents::of_shared_counters(sets),
+            })
+            .collect();
+        let held = Held::new(&packed, |device| held.is_some_and(|held| held.contains(device)));
+        let mut kind = self.kind(name, node.clone(), &resolution, &held);
+        for published_so in &mut kind.published {
+            published_so.pool.clone_from(&published.pool);
+        }
+        Ok(kind)
+    }
+}
+
+/// The devices of the driver that claims hold, by pool.
+fn held_devices<'o>(objects: &'o Objects, driver: &str) -> BTreeMap<&'o str, BTreeSet<&'o str>> {
+    let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let allocations = objects.claims.values().filter_map(|claim| claim.status.as_ref()?.allocation.as_ref());
+    for result in allocations.flat_map(outcome::results) {
+        if result.driver == driver {
+            held.entry(&result.pool).or_default().insert(&result.device);
+        }
+    }
+    held
 }
 
 /// The driver whose plugins report of most nodes; the default where none does.
@@ -75,7 +128,8 @@ fn driver_of(objects: &Objects) -> String {
     nodes.into_iter().max_by_key(|(_, count)| *count).map_or(DRIVER, |(driver, _)| driver).to_owned()
 }
 
-fn kind(node: &Node, name: &str, slices: &[&ResourceSlice]) -> NodeKind {
+/// A node that publishes these slices.
+fn as_it_is(node: &Node, name: &str, slices: &[&ResourceSlice]) -> NodeKind {
     let published =
         [Allocation::Managed, Allocation::Native].map(|allocation| publish(name, slices, allocation));
     let mut cards: BTreeMap<PciBusId, String> = BTreeMap::new();
@@ -85,31 +139,20 @@ fn kind(node: &Node, name: &str, slices: &[&ResourceSlice]) -> NodeKind {
             device.attributes.as_ref().and_then(|all| all.get(attribute::PRODUCT_NAME)?.string.clone());
         cards.insert(card.card(), model.unwrap_or_else(|| "unknown card".to_owned()));
     }
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let amount = |resource: &str, unit: i128| {
-        let quantity = allocatable.and_then(|all| Quantity::parse(&all.get(resource)?.0).ok());
-        quantity.and_then(|quantity| u64::try_from(quantity.nanos() / unit).ok()).unwrap_or(0)
-    };
-    NodeKind {
-        node: node.clone(),
-        cpu_milli: amount("cpu", 1_000_000),
-        memory_mib: amount("memory", 1_000_000_000 << 20),
-        cards,
-        parts: Parts::of(&published[1]),
-        published,
-    }
+    NodeKind::new(node.clone(), cards, published)
+}
+
+/// The report of the node, which is with its first slice. One that cannot be read is none, as for the controller.
+fn report_of(slices: &[&ResourceSlice]) -> Option<NodeReport> {
+    slices.iter().find_map(|slice| {
+        let annotation = slice.metadata.annotations.as_ref()?.get(node_report::ANNOTATION)?;
+        serde_json::from_str(annotation).ok()
+    })
 }
 
 /// The slices, if all cards had this allocation.
 fn publish(node: &str, slices: &[&ResourceSlice], allocation: Allocation) -> Published {
-    let mut report = NodeReport::default();
-    for slice in slices {
-        let annotation = slice.metadata.annotations.as_ref().and_then(|all| all.get(node_report::ANNOTATION));
-        // One that cannot be read is none, as for the controller.
-        if let Some(said) = annotation.and_then(|text| serde_json::from_str(text).ok()) {
-            report = said;
-        }
-    }
+    let mut report = report_of(slices).unwrap_or_default();
     let mut contents = Vec::new();
     for slice in slices {
         let name = slice.metadata.name.as_deref().unwrap_or_default();
@@ -170,7 +213,7 @@ impl Workload {
                 let ends: Option<Vec<Duration>> = pods.iter().map(|pod| ends.get(pod).copied()).collect();
                 let ends = ends.and_then(|ends| ends.into_iter().max());
                 let (name, claim) = (holder(claim), key(&claim.metadata));
-                self.held.push(Held { name, claim, pods, ends, node: *node, allocation });
+                self.held.push(workload::Held { name, claim, pods, ends, node: *node, allocation });
             }
         }
     }
@@ -212,4 +255,105 @@ fn pods_of(claim: &ResourceClaim) -> Vec<Key> {
 fn holder(claim: &ResourceClaim) -> String {
     let pod = pods_of(claim).into_iter().next();
     pod.map_or_else(|| format!("claim {}", display(&key(&claim.metadata))), |(_, pod)| pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::{LayoutFile, NodeGroup};
+
+    /// All that a fleet has in the API server.
+    fn objects_of(fleet: &Fleet) -> Objects {
+        let mut objects = Objects::default();
+        for object in fleet.objects(Allocation::Native) {
+            match object {
+                Object::Node(node) => drop(objects.nodes.insert(key(&node.metadata), node)),
+                Object::ResourceSlice(slice) => drop(objects.slices.insert(key(&slice.metadata), slice)),
+                _ => {}
+            }
+        }
+        objects
+    }
+
+    fn slices(fleet: &Fleet) -> Vec<ResourceSlice> {
+        fleet.nodes().iter().flat_map(|node| node.slices(fleet.driver(), Allocation::Managed)).collect()
+    }
+
+    fn pools(offers: &[serde_json::Value]) -> Pools {
+        let layouts = "{ version: v1, mig-configs: { sevenths: [{ devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }] } }";
+        let layouts = LayoutFile::parse(layouts).unwrap();
+        let mut pools = Pools::default().with_layouts(Some(Arc::new(layouts)));
+        for (number, offer) in offers.iter().enumerate() {
+            pools.insert(&format!("pool-{number}"), None, &json!({ "offer": offer })).unwrap();
+        }
+        pools
+    }
+
+    /// Of every known machine, in turn by how its cards are offered now: pools make the same of what is published as of the machine itself.
+    #[test]
+    fn what_is_published_tells_what_pools_would_make_of_it() {
+        let offers = [
+            vec![],
+            vec![json!({ "partitioning": { "mode": "None" } })],
+            vec![json!({ "sharing": { "mps": {} } })],
+            vec![json!({ "sharing": { "timeSlicing": { "replicas": 4 } } })],
+        ];
+        let mut compared = 0;
+        for machine in tessera_hardware::machine_names() {
+            // Not all have four cards, or MIG.
+            for settings in [["cards=4", "cards=1"], ["cards=1,mig=on"; 2]] {
+                let group = settings
+                    .iter()
+                    .find_map(|cards| format!("1x{machine},{cards}").parse::<NodeGroup>().ok());
+                let Some(group) = group else { continue };
+                let group = [group];
+                for (now, then) in offers.iter().zip(offers.iter().cycle().skip(1)) {
+                    let now = Fleet::with_pools(&group, &pools(now)).unwrap();
+                    // On Ampere in MIG mode nothing is published of a card without partitions.
+                    if slices(&now).iter().all(|slice| slice.spec.devices.is_none()) {
+                        continue;
+                    }
+                    let found = Fleet::of_cluster(&objects_of(&now), Some(&pools(then))).unwrap();
+                    let wanted = Fleet::with_pools(&group, &pools(then)).unwrap();
+                    assert_eq!(slices(&found), slices(&wanted), "{machine},{settings:?}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 80, "{compared}");
+    }
+
+    /// Partitions of a layout are there until another wants others.
+    #[test]
+    fn partitions_that_are_there_stay() {
+        let group = ["1xdgx-a100,cards=1".parse().unwrap()];
+        let laid_out = Fleet::with_pools(&group, &pools(&[json!({ "layout": "sevenths" })])).unwrap();
+        let found = Fleet::of_cluster(&objects_of(&laid_out), Some(&pools(&[json!({})]))).unwrap();
+        assert_eq!(slices(&found), slices(&laid_out));
+    }
+
+    #[test]
+    fn what_is_not_published_is_said() {
+        let group = ["1xdgx-a100,cards=1".parse().unwrap()];
+        let objects = objects_of(&Fleet::new(&group).unwrap());
+        let said = |change: &dyn Fn(&mut ResourceSlice)| {
+            let mut objects = objects.clone();
+            objects.slices.values_mut().for_each(change);
+            Fleet::of_cluster(&objects, Some(&Pools::simulated())).unwrap_err().to_string()
+        };
+        let without_report = said(&|slice| slice.metadata.annotations = None);
+        assert!(
+            without_report.contains("node dgx-a100-0001: its plugin's report is missing"),
+            "{without_report}"
+        );
+        let unknown = said(&|slice| {
+            for device in slice.spec.devices.iter_mut().flatten() {
+                let attributes = device.attributes.as_mut().unwrap();
+                attributes.get_mut(attribute::PRODUCT_NAME).unwrap().string = Some("NVIDIA X1".to_owned());
+            }
+        });
+        assert!(unknown.contains("it has cards \"NVIDIA X1\", and known are only:"), "{unknown}");
+        let nothing = said(&|slice| slice.spec.devices = slice.spec.devices.as_ref().map(|_| Vec::new()));
+        assert!(nothing.contains("nothing is published of its card 0000:07:00.0"), "{nothing}");
+    }
 }

@@ -56,7 +56,8 @@ pub fn machine(hardware: &Hardware, count: Option<usize>, mig_mode: bool) -> Res
     Ok(machine)
 }
 
-fn card(board: &Board, address: PciBusId) -> Card {
+/// What is known of any card of this board.
+pub fn card(board: &Board, address: PciBusId) -> Card {
     let capability = board.compute_capability;
     let number = |number: i32| u32::try_from(number).unwrap_or_default();
     Card {
@@ -80,9 +81,10 @@ fn address_of(address: PciAddress) -> Option<PciBusId> {
     PciBusId::new(address.domain, address.bus, address.device, 0).ok()
 }
 
-/// `13.0` as the driver counts it: 13000.
-fn cuda_version(text: &str) -> Option<u32> {
-    let (major, minor) = text.split_once('.')?;
+/// `13.0`, or `13.0.0`, as the driver counts it: 13000.
+pub fn cuda_version(text: &str) -> Option<u32> {
+    let mut parts = text.split('.');
+    let (major, minor) = (parts.next()?, parts.next()?);
     Some(major.parse::<u32>().ok()?.checked_mul(1000)? + minor.parse::<u32>().ok()?.checked_mul(10)?)
 }
 
@@ -123,7 +125,8 @@ fn common_ancestor(level: Level) -> CommonAncestor {
     }
 }
 
-fn of_model(model: &MigModel, mode: bool) -> Mig {
+/// The MIG profiles of a model, without partitions.
+pub fn of_model(model: &MigModel, mode: bool) -> Mig {
     let profile = |profile: &tessera_hardware::mig::GpuInstanceProfile| {
         let placement = |start: &u32| Placement { start: *start, size: profile.memory_slices };
         let known = |value: Option<u32>| value.unwrap_or(0);

@@ -11,7 +11,7 @@ use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceType, NodeReport, node_report};
 use tessera_cluster::Object;
 use tessera_inventory::gpu_pools::Resolution;
-use tessera_inventory::pool::{CardOffer, CardOffers, Contents};
+use tessera_inventory::pool::{CardOffer, CardOffers, Contents, Held};
 use tessera_inventory::{Pool, PoolOptions, Topology, Warning};
 
 /// Name of the DRA driver where no cluster says another.
@@ -68,7 +68,13 @@ pub struct Published {
 }
 
 /// What the plugin publishes of a machine of which pools say this, if all of its cards had this allocation; and what it would warn of.
-pub fn publish(driver: &str, resolution: &Resolution, allocation: Allocation) -> (Published, Vec<Warning>) {
+/// Devices that are `held` stay.
+pub fn publish(
+    driver: &str,
+    resolution: &Resolution,
+    allocation: Allocation,
+    held: &Held,
+) -> (Published, Vec<Warning>) {
     let Resolution { machine, offers, cards, pools, .. } = resolution;
     let mut allocated = CardOffers::default();
     let mut report = NodeReport { cards: cards.clone(), pools: pools.clone(), ..NodeReport::default() };
@@ -77,7 +83,8 @@ pub fn publish(driver: &str, resolution: &Resolution, allocation: Allocation) ->
         allocated.set(*address, CardOffer { allocation, ..offers.of(*address).clone() });
     }
     Topology::new(machine).write_to(&mut report);
-    let pool = Pool::new(machine, &PoolOptions { offers: allocated, ..PoolOptions::new(driver) });
+    let options = PoolOptions { offers: allocated, held: held.clone(), ..PoolOptions::new(driver) };
+    let pool = Pool::new(machine, &options);
     let slices = pool.slices.into_iter().map(|slice| (slice.name_suffix, slice.contents)).collect();
     (Published { slices, report: json!(report).to_string(), pool: None }, pool.warnings)
 }

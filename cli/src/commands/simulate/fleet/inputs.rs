@@ -117,9 +117,13 @@ impl Inputs {
     /// # Errors
     /// There is no such fleet.
     pub fn fleets(&self, arguments: &SimulateArguments) -> Result<Vec<NamedFleet>, CommandError> {
-        let base = |pools: &Pools, adds: bool| {
-            let mut fleet =
-                if self.is_cluster { Fleet::of_cluster(&self.objects)? } else { Fleet::default() };
+        let base = |of_file: Option<&Pools>, adds: bool| {
+            let mut fleet = match self.is_cluster {
+                true => Fleet::of_cluster(&self.objects, of_file)?,
+                false => Fleet::default(),
+            };
+            let simulated = Pools::simulated();
+            let pools = of_file.unwrap_or(&simulated);
             fleet.add(&arguments.nodes, pools)?;
             if adds {
                 fleet.add(&arguments.add, pools)?;
@@ -133,10 +137,10 @@ impl Inputs {
         let mut fleets = Vec::new();
         for adds in [false, true].into_iter().filter(|adds| !adds || !added.is_empty()) {
             let name = if adds { &added } else { "as it is" };
-            let fleet = base(&Pools::simulated(), adds).map_err(asked)?;
+            let fleet = base(None, adds).map_err(asked)?;
             fleets.push(NamedFleet { name: name.to_owned(), fleet, pools: None });
             for file in &self.pools {
-                let fleet = base(&file.pools, adds).map_err(asked)?;
+                let fleet = base(Some(&file.pools), adds).map_err(asked)?;
                 let with = format!("with {}", file.name);
                 let name = if adds { format!("{added} {with}") } else { with };
                 let pools = Some(PoolsOfFleet::of(&fleet, file));
