@@ -17,7 +17,7 @@ use crate::{
     image::{CUDA_SAMPLE_IMAGE, gpu_emulator_image, write_archive, write_cuda_sample_image},
     progress::Progress,
     timings::{Stopwatch, Timings},
-    tools::Module,
+    tools::{Module, Tools},
     workspace::{self, WorkspaceError},
 };
 
@@ -41,6 +41,9 @@ pub struct InstallationOptions {
     pub machine: Vec<String>,
     /// The chart makes the machines (`emulated.hardware`). Otherwise they lie there before it is installed.
     pub emulated_by_chart: bool,
+    /// The plugin's image has NVIDIA's program for CDI hooks, as `cargo xtask image` makes it, and the driver an `ldconfig`:
+    /// containers start with the hooks of a node without `nvidia-ctk`. Not with `emulated_by_chart`.
+    pub hooks: bool,
     /// Files of values, as `helm --values` takes them.
     pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
@@ -58,6 +61,7 @@ impl Default for InstallationOptions {
             hardware: "hgx-h100-80gb".to_owned(),
             machine: Vec::new(),
             emulated_by_chart: false,
+            hooks: false,
             values_files: Vec::new(),
             values: Vec::new(),
             pools: Vec::new(),
@@ -241,7 +245,14 @@ impl Installation {
         let (directory, seed) = (machine(node).display().to_string(), index.to_string());
         let mut arguments = vec!["create", &directory, "--hardware", &options.hardware, "--seed", &seed];
         arguments.extend(options.machine.iter().map(String::as_str));
-        self.emulator(&arguments).map(drop)
+        self.emulator(&arguments)?;
+        if options.hooks {
+            let ldconfig = machine(node).join("sbin/ldconfig");
+            std::fs::create_dir_all(machine(node).join("sbin"))
+                .and_then(|()| std::fs::copy("/sbin/ldconfig", &ldconfig))
+                .map_err(ClusterError::io(&ldconfig))?;
+        }
+        Ok(())
     }
 
     async fn import_images(
@@ -258,7 +269,14 @@ impl Installation {
             images.push(gpu_emulator_image(&reference("gpu-emulator"), &self.programs, Some(&commands))?);
         }
         for program in ["kubelet-plugin", "mps-host", "controller"] {
-            images.push(Image::from_binary(reference(program), &self.programs.join(program))?);
+            let mut image = Image::from_binary(reference(program), &self.programs.join(program))?;
+            if options.hooks && program == "kubelet-plugin" {
+                let module = Module::NvidiaContainerToolkit;
+                let tools = Tools::build_in_background(&[module], &options.progress).await;
+                let hook = tools.and_then(|tools| tools.path(module, "nvidia-cdi-hook"));
+                image = image.binary("/usr/bin/nvidia-cdi-hook", &hook.map_err(ClusterError::from)?)?;
+            }
+            images.push(image);
         }
         let archive = cluster.state().join(format!("images-{tag}.tar"));
         write_archive(&images, &archive)?;

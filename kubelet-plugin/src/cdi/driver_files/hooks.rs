@@ -52,10 +52,9 @@ pub(super) fn edits(
     hooks.push(run(vec!["enable-cuda-compat".to_owned(), format!("--host-driver-version={version}")]));
     let folders: BTreeSet<String> = libraries.values().map(folder).collect();
     let folders = folders.into_iter().flat_map(|folder| ["--folder".to_owned(), folder]);
-    // The program finds the host's own by itself. `@` marks a path of the host.
+    // The program finds the host's own by itself. It takes the path as it is: without the `@` of the toolkit's configuration.
     let elsewhere = ldconfig(roots).filter(|_| roots.host_driver != Path::new("/"));
-    let elsewhere =
-        elsewhere.map(|path| ["--ldconfig-path".to_owned(), format!("@{}", text(roots.on_host(&path)))]);
+    let elsewhere = elsewhere.map(|path| ["--ldconfig-path".to_owned(), text(roots.on_host(&path))]);
     let arguments = std::iter::once("update-ldcache".to_owned());
     hooks.push(run(arguments.chain(elsewhere.into_iter().flatten()).chain(folders).collect()));
     hooks.push(run(vec!["disable-device-node-modification".to_owned()]));

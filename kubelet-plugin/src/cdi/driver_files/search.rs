@@ -270,7 +270,7 @@ mod tests {
             [
                 "create-symlinks --link libcuda.so.1::/usr/lib64/libcuda.so --link libcuda.so.580.95.05::/usr/lib64/libcuda.so.1",
                 "enable-cuda-compat --host-driver-version=580.95.05",
-                "update-ldcache --ldconfig-path @/host/sbin/ldconfig --folder /usr/lib64",
+                "update-ldcache --ldconfig-path /host/sbin/ldconfig --folder /usr/lib64",
                 "disable-device-node-modification",
             ]
         );

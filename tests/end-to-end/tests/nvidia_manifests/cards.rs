@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use kube::api::{DeleteParams, ListParams};
+use serde_json::{Value, json};
 use tessera_harness::scene::eventually;
 
 use crate::dcgm::{Joined, joined};
-use crate::stage::{play, text};
+use crate::stage::{Scene, play, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_card() {
@@ -19,6 +20,7 @@ async fn one_card() {
         );
         let of_pod = Joined { pod: "pod".into(), container: "ctr".into(), card, partition: None };
         assert_eq!(joined(&scene).await, [of_pod], "as dcgm-exporter sees it");
+        hooks_have_run(&scene).await;
     })
     .await;
 }
@@ -124,4 +126,22 @@ async fn the_selectors_of_their_classes() {
         .await;
     })
     .await;
+}
+
+/// What NVIDIA's hooks do before a container's program starts: others find the driver's libraries by `ld.so.cache` and by links.
+async fn hooks_have_run(scene: &Scene) {
+    let run = async |command: &[&str]| {
+        scene.stage.cluster.exec(&scene.namespace, "pod", Some("ctr"), command).await.unwrap()
+    };
+    let cache = run(&["cat", "/etc/ld.so.cache"]).await;
+    for library in ["/lib/libcuda.so.1", "/lib/libnvidia-ml.so.1"] {
+        assert!(cache.contains(library), "{library} is missing in {cache:?}");
+    }
+    let links: Vec<Value> =
+        serde_json::from_str(&run(&["stat", "/lib/libcuda.so", "/lib/libcuda.so.1"]).await).unwrap();
+    let targets: Vec<&str> = links.iter().map(|link| link["target"].as_str().unwrap_or("none")).collect();
+    let [first, file] = targets[..] else { panic!("{links:?}") };
+    assert_eq!(first, "libcuda.so.1");
+    let file: Vec<Value> = serde_json::from_str(&run(&["stat", &format!("/lib/{file}")]).await).unwrap();
+    assert_eq!((&file[0]["kind"], &file[0]["openError"]), (&json!("file"), &Value::Null), "{file:?}");
 }

@@ -32,6 +32,7 @@ pub struct Stage {
 impl Stage {
     async fn set_up() -> Result<Self, Box<dyn std::error::Error>> {
         let options = InstallationOptions {
+            hooks: true,
             values: VALUES.iter().map(|value| (*value).to_owned()).collect(),
             ..InstallationOptions::default()
         };
