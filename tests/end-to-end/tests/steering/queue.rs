@@ -59,8 +59,12 @@ pub async fn shows_who_waits(cluster: &Cluster) {
     urgent["spec"]["containers"][0]["resources"]["claims"] = json!([{ "name": "card" }, { "name": "other" }]);
     apply(cluster, &urgent.to_string()).await;
     node(cluster, "urgent", PodState::Ready).await;
-    let left = cluster.kubectl(&["get", "pods", "--namespace", NAMESPACE, "-o", "name"]).await.unwrap();
-    assert!(!left.contains("pod/in-the-way") && left.contains("pod/managed"), "{left}");
+    // The card is free once the evicted pod has ended; its object may stay a little longer, until the kubelet has cleared its volumes.
+    let phases = r#"jsonpath={range .items[*]}{.metadata.name}={.status.phase}{"\n"}{end}"#;
+    let left = cluster.kubectl(&["get", "pods", "--namespace", NAMESPACE, "-o", phases]).await.unwrap();
+    let phase = |pod: &str| left.lines().find_map(|line| line.strip_prefix(&format!("{pod}=")));
+    assert!(matches!(phase("in-the-way"), None | Some("Succeeded" | "Failed")), "{left}");
+    assert_eq!(phase("managed"), Some("Running"), "{left}");
 
     cluster.delete_pod(NAMESPACE, "urgent").await.unwrap();
     for name in ["pair-0", "pair-1"] {
