@@ -103,23 +103,12 @@ async fn run(mut command: Command) -> Result<Vec<u8>, NvidiaCtkError> {
     Err(NvidiaCtkError::Failed { status, message: last })
 }
 
-/// The part that is taken over: no device nodes, and paths as the host sees them.
+/// The part that is taken over: no device nodes, and paths of mounts as the host sees them. The arguments of hooks are paths in the container;
+/// `--ldconfig-path`, which is one of the host, is there only where `nvidia-ctk` is run with it.
 fn edits(mut edits: ContainerEdits, roots: &Roots) -> ContainerEdits {
     edits.device_nodes.clear();
     for mount in &mut edits.mounts {
-        mount.host_path = on_host(&mount.host_path, roots);
-    }
-    for hook in &mut edits.hooks {
-        for argument in &mut hook.args {
-            // `@` marks a path of the host, for a program that runs inside the container.
-            if let Some(path) = argument.strip_prefix('@') {
-                *argument = format!("@{}", on_host(path, roots));
-            }
-        }
+        mount.host_path = roots.on_host(Path::new(&mount.host_path)).to_string_lossy().into_owned();
     }
     edits
-}
-
-fn on_host(path: &str, roots: &Roots) -> String {
-    roots.on_host(Path::new(path)).to_string_lossy().into_owned()
 }
