@@ -52,7 +52,6 @@ mod tests {
         let link = |remote: &NvLinkRemote| NvLink { remote: *remote, version: None };
         let mig = Mig {
             mode: mig_mode,
-            pending_mode: mig_mode,
             mode_switch_needs_reset: false,
             profiles: Vec::new(),
             instances: Vec::new(),

@@ -36,7 +36,6 @@ impl MigReader<'_> {
         let was_known = known.as_ref().is_some_and(|known| !known.profiles.is_empty());
         let mut mig = known.unwrap_or_default();
         mig.mode = mode.current;
-        mig.pending_mode = mode.pending;
         match architecture {
             Some(chip) => mig.mode_switch_needs_reset = chip < Architecture::HOPPER,
             // The mode of an unknown chip is not switched.

@@ -5,9 +5,6 @@ use tessera_api::facts::{GpuInstance, GpuInstanceProfile};
 pub struct Mig {
     /// Whether MIG mode is on now (`nvmlDeviceGetMigMode`, current).
     pub mode: bool,
-    /// Whether MIG mode will be on after the next reset (`nvmlDeviceGetMigMode`, pending). Differs from
-    /// [`Self::mode`] only on cards that need a reset to switch.
-    pub pending_mode: bool,
     /// Whether switching the mode needs a reset of the card: on Ampere it does, on later generations not.
     pub mode_switch_needs_reset: bool,
     /// The kinds of GPU instances that the card offers, in any order.

@@ -120,10 +120,9 @@ fn mig() -> impl Strategy<Value = Mig> {
         },
     );
     let lists = (prop::collection::vec(profile, 0..12), prop::collection::vec(instance, 0..4));
-    (any::<bool>(), any::<bool>(), any::<bool>(), lists).prop_map(
-        |(mode, pending_mode, mode_switch_needs_reset, (profiles, instances))| Mig {
+    (any::<bool>(), any::<bool>(), lists).prop_map(
+        |(mode, mode_switch_needs_reset, (profiles, instances))| Mig {
             mode,
-            pending_mode,
             mode_switch_needs_reset,
             profiles,
             instances,

@@ -80,7 +80,6 @@ impl Model {
         let mut machine = self.machine(cards);
         for mig in machine.cards.iter_mut().filter_map(|card| card.mig.as_mut()) {
             mig.mode = true;
-            mig.pending_mode = true;
         }
         machine
     }

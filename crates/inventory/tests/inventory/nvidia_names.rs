@@ -108,7 +108,7 @@ fn partitions_that_exist_have_a_uuid_and_say_where_they_lie() {
         placement: Placement { start: 4, size: 4 },
         compute_instances: vec![compute],
     };
-    (mig.mode, mig.pending_mode, mig.instances) = (true, true, vec![instance]);
+    (mig.mode, mig.instances) = (true, vec![instance]);
     let pool = Pool::new(&machine, &options());
     let partitions = of_type(&pool, "mig");
     let partition = partitions.iter().find(|device| device.name.contains("-gi2-")).unwrap();

@@ -146,7 +146,7 @@ async fn partitions_and_shares_come_back_as_they_were_sent() {
         card.mig.as_mut().expect("MIG").profiles.clone_from(&profiles);
     }
     let mig = machine.cards[5].mig.as_mut().expect("MIG");
-    (mig.mode, mig.pending_mode) = (true, true);
+    mig.mode = true;
     let compute = |id| ComputeInstance {
         id,
         profile_id: 0,

@@ -84,7 +84,7 @@ impl Fleet {
         let published = publish(name, slices, Allocation::Native);
         let devices: Vec<Device> =
             slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).cloned().collect();
-        let machine = Arc::new(facts::machine_of(&devices, &report).map_err(unknown)?);
+        let machine = Arc::new(facts::machine_of(&self.driver, &devices, &report).map_err(unknown)?);
         let mut warnings = BTreeSet::new();
         let labels = objects::labels(node, name);
         let resolution = pools.resolve(&self.driver, &labels, &machine, &mut warnings);
@@ -259,6 +259,8 @@ fn holder(claim: &ResourceClaim) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::resource::v1::DeviceAttribute;
+
     use super::*;
     use crate::fleet::{LayoutFile, NodeGroup};
 
@@ -330,6 +332,63 @@ mod tests {
         let laid_out = Fleet::with_pools(&group, &pools(&[json!({ "layout": "sevenths" })])).unwrap();
         let found = Fleet::of_cluster(&objects_of(&laid_out), Some(&pools(&[json!({})]))).unwrap();
         assert_eq!(slices(&found), slices(&laid_out));
+    }
+
+    /// Facts of a card itself, that differ from those of its board or that no emulated machine has.
+    #[test]
+    fn what_is_published_of_a_card_counts_before_its_board() {
+        let fabric = "00010203-0405-0607-0809-0a0b0c0d0e0f.7";
+        let group = ["1xgb200-tray".parse().unwrap()];
+        let mut objects = objects_of(&Fleet::new(&group).unwrap());
+        let address = "gpu-0008-01-00";
+        let devices = objects.slices.values_mut().flat_map(|slice| slice.spec.devices.iter_mut().flatten());
+        for device in devices.filter(|device| device.name.starts_with(address)) {
+            let string = |text: &str| DeviceAttribute { string: Some(text.to_owned()), ..Default::default() };
+            let attributes = device.attributes.as_mut().unwrap();
+            attributes.insert(attribute::ADDRESSING_MODE.to_owned(), string("ATS"));
+            if device.name == address {
+                attributes.insert(attribute::NVLINK_DOMAIN.to_owned(), string(fabric));
+                attributes.get_mut(attribute::MEMORY_MIB).unwrap().int = Some(100_000);
+            }
+            device.taints = Some(vec![no_schedule("gpu.tessera.dev/unhealthy", "xid-79")]);
+        }
+        let sharing = pools(&[json!({ "sharing": { "mps": {} } })]);
+        let found = Fleet::of_cluster(&objects, Some(&sharing)).unwrap();
+        let text = |device: &Device, name: &str| device.attributes.as_ref()?.get(name)?.string.clone();
+        let slices = slices(&found);
+        let devices: Vec<&Device> =
+            slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).collect();
+        let (of_card, of_others): (Vec<&Device>, Vec<&Device>) =
+            devices.into_iter().partition(|device| device.name.starts_with(address));
+        assert!(of_card.len() > 10, "{}", of_card.len());
+        for device in of_card {
+            let unhealthy = device.taints.iter().flatten().find(|taint| taint.key.ends_with("/unhealthy"));
+            assert_eq!(unhealthy.and_then(|taint| taint.value.as_deref()), Some("xid-79"), "{}", device.name);
+            assert_eq!(text(device, attribute::ADDRESSING_MODE).as_deref(), Some("ATS"), "{}", device.name);
+            if device.name == address {
+                assert_eq!(text(device, attribute::NVLINK_DOMAIN).as_deref(), Some(fabric));
+                assert_eq!(device.attributes.as_ref().unwrap()[attribute::MEMORY_MIB].int, Some(100_000));
+            }
+        }
+        let taints = of_others.iter().flat_map(|device| device.taints.iter().flatten());
+        assert!(taints.map(|taint| &taint.key).all(|key| key == managed::TAINT_KEY));
+    }
+
+    /// A device that only a claim keeps published is not ill.
+    #[test]
+    fn a_card_that_its_pool_does_not_offer_is_healthy() {
+        let group = ["1xt4,cards=1".parse().unwrap()];
+        let mut objects = objects_of(&Fleet::new(&group).unwrap());
+        for device in objects.slices.values_mut().flat_map(|slice| slice.spec.devices.iter_mut().flatten()) {
+            device.taints = Some(vec![no_schedule("gpu.tessera.dev/not-offered", "")]);
+        }
+        let found = Fleet::of_cluster(&objects, Some(&pools(&[json!({})]))).unwrap();
+        assert_eq!(slices(&found), slices(&Fleet::with_pools(&group, &pools(&[json!({})])).unwrap()));
+    }
+
+    fn no_schedule(key: &str, value: &str) -> DeviceTaint {
+        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
+        DeviceTaint { key: key.to_owned(), value, effect: "NoSchedule".to_owned(), time_added: None }
     }
 
     #[test]

@@ -147,7 +147,6 @@ pub fn of_model(model: &MigModel, mode: bool) -> Mig {
     };
     Mig {
         mode,
-        pending_mode: mode,
         mode_switch_needs_reset: model.mode_needs_reset,
         profiles: model.profiles.iter().map(profile).collect(),
         instances: Vec::new(),

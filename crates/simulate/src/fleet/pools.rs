@@ -101,7 +101,6 @@ fn lay_out(card: &mut Card, desired: &Desired) -> Result<(), String> {
         Desired::OnDemand => mig.mode |= mig.mode_switch_needs_reset,
         Desired::Fixed(_) => mig.mode = true,
     }
-    mig.pending_mode = mig.mode;
     let instance = |(number, planned): (usize, &PlannedInstance)| {
         let profile = mig.profiles.iter().find(|profile| profile.id == planned.profile_id);
         let size = profile.map_or(0, |profile| profile.compute_slices);

@@ -123,7 +123,7 @@ fn ids(mig: Option<Mig>) -> Vec<u32> {
 fn an_empty_cards_facts() {
     let (mig, problems) = Fake::with([]).read(OFF, None, None);
     let mig = mig.unwrap();
-    assert_eq!((mig.mode, mig.pending_mode, mig.mode_switch_needs_reset), (false, false, false));
+    assert_eq!((mig.mode, mig.mode_switch_needs_reset), (false, false));
     assert_eq!((mig.profiles.len(), mig.memory_slices(), problems), (1, 7, 0));
     assert_eq!(Fake::with([]).read(Ok(None), None, None), (None, 0), "a card without MIG");
 }

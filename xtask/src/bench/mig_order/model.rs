@@ -54,7 +54,7 @@ impl Model {
     /// # Errors
     /// There are more cards than addresses.
     pub fn machine(&self, cards: usize) -> Result<Machine> {
-        let mig = Mig { mode: true, pending_mode: true, profiles: self.profiles.clone(), ..Mig::default() };
+        let mig = Mig { mode: true, profiles: self.profiles.clone(), ..Mig::default() };
         let card = |position: usize| -> Result<Card> {
             let address = PciBusId::new(0, u8::try_from(position + 1)?, 0, 0)?;
             Ok(Card { mig_capable: Some(true), mig: Some(mig.clone()), ..Card::new(address) })

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
-use tessera_api::{DeviceName, NodeReport, PciBusId, ProfileSpelling, attribute, managed};
+use tessera_api::{DeviceName, NodeReport, PciBusId, ProfileSpelling, attribute, taint};
 use tessera_hardware::Board;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{
@@ -31,11 +31,11 @@ const MOST_LINKS: u32 = 1_000;
 /// What is published of a card: its devices by name.
 type OfCard<'d> = Vec<(DeviceName, &'d Device)>;
 
-/// The machine that publishes these devices with this report.
+/// The machine of which this driver's plugin publishes these devices with this report.
 ///
 /// # Errors
 /// Why it cannot be told, in words.
-pub fn machine_of(devices: &[Device], report: &NodeReport) -> Result<Machine, String> {
+pub fn machine_of(driver: &str, devices: &[Device], report: &NodeReport) -> Result<Machine, String> {
     let mut of_cards: BTreeMap<PciBusId, OfCard<'_>> = BTreeMap::new();
     for device in devices {
         if let Ok(name) = device.name.parse::<DeviceName>() {
@@ -57,13 +57,13 @@ pub fn machine_of(devices: &[Device], report: &NodeReport) -> Result<Machine, St
     };
     for (position, (address, devices)) in of_cards.iter().enumerate() {
         let index = u32::try_from(position).ok();
-        machine.cards.push(Card { index, ..card(*address, devices, report)? });
+        machine.cards.push(Card { index, ..card(driver, *address, devices)? });
     }
     connect(&mut machine, report);
     Ok(machine)
 }
 
-fn card(address: PciBusId, devices: &OfCard<'_>, report: &NodeReport) -> Result<Card, String> {
+fn card(driver: &str, address: PciBusId, devices: &OfCard<'_>) -> Result<Card, String> {
     let any = |name: &str| devices.iter().find_map(|(_, device)| attribute(device, name));
     let text = |name: &str| any(name).and_then(|value| value.string.clone());
     let model = text(attribute::PRODUCT_NAME);
@@ -75,14 +75,13 @@ fn card(address: PciBusId, devices: &OfCard<'_>, report: &NodeReport) -> Result<
     let whole = devices.iter().find(|(name, _)| whole(name)).map(|(_, device)| *device);
     let of_whole = |name: &str| attribute(whole?, name);
     let number = |name: &str| of_whole(name).and_then(|value| value.int);
-    let numa_node = any(attribute::NUMA_NODE).and_then(|value| u32::try_from(value.int?).ok());
     let mut card = Card {
         uuid: of_whole(attribute::UUID).and_then(|value| value.string.clone()),
         addressing_mode: text(attribute::ADDRESSING_MODE),
-        numa_node: numa_node.or_else(|| report.cards.get(&address)?.numa_node),
+        numa_node: any(attribute::NUMA_NODE).and_then(|value| u32::try_from(value.int?).ok()),
         pcie_root: text(attribute::PCIE_ROOT),
         fabric: of_whole(attribute::NVLINK_DOMAIN).and_then(|value| fabric(value.string.as_deref()?)),
-        health: health(devices),
+        health: health(driver, devices),
         mig: None,
         ..machine::card(&board, address)
     };
@@ -99,7 +98,6 @@ fn card(address: PciBusId, devices: &OfCard<'_>, report: &NodeReport) -> Result<
         mig.instances = instances(&mig, devices)?;
         // On Ampere a card offers partitions or the whole, by its mode.
         mig.mode = !mig.instances.is_empty() || (mig.mode_switch_needs_reset && whole.is_none());
-        mig.pending_mode = mig.mode;
         card.mig = Some(mig);
     }
     Ok(card)
@@ -154,20 +152,15 @@ fn instances(mig: &Mig, devices: &OfCard<'_>) -> Result<Vec<GpuInstance>, String
     Ok(instances.into_values().collect())
 }
 
-/// A card of which all devices have a taint of the same kind gets no new work.
-fn health(devices: &OfCard<'_>) -> Health {
-    let keys = |device: &Device| -> BTreeSet<String> {
-        let taints = device.taints.iter().flatten().map(|taint| taint.key.clone());
-        taints.filter(|key| key != managed::TAINT_KEY).collect()
+/// A card of which all devices have the same fault gets no new work.
+fn health(driver: &str, devices: &OfCard<'_>) -> Health {
+    let faults = |device: &Device| -> BTreeSet<String> {
+        let taints = device.taints.iter().flatten();
+        taints.filter_map(|one| taint::fault_name(driver, &one.key, one.value.as_deref())).collect()
     };
-    let common = devices.iter().map(|(_, device)| keys(device)).reduce(|one, other| &one & &other);
-    match common.and_then(|keys| keys.into_iter().next()) {
-        Some(key) => {
-            let reason = key.rsplit('/').next().unwrap_or_default().to_owned();
-            Health::Unhealthy { reason }
-        }
-        None => Health::Healthy,
-    }
+    let common = devices.iter().map(|(_, device)| faults(device)).reduce(|one, other| &one & &other);
+    let reason = common.and_then(|faults| faults.into_iter().next());
+    reason.map_or(Health::Healthy, |reason| Health::Unhealthy { reason })
 }
 
 /// `<clusterUUID>.<cliqueId>`. Else it is the address of a card, and no fabric.
