@@ -65,6 +65,15 @@ fn shares_need_nineteen_cards() {
     golden("fleet-shares", &with);
 }
 
+/// All of them, on nodes that pods must share.
+#[test]
+fn every_policy() {
+    let policies = "tessera,kube-scheduler,hami-binpack,kai-binpack,fgd,fgd-best-fit,fgd-learning,best-fit,packing,clustering,\
+                    dot-product,first-fit,random";
+    let with = ["--nodes", "3xdgx-h100", "--workload", "a-week.csv", "--at", "4d", "--policy", policies];
+    golden("fleet-policies", &with);
+}
+
 const TEN: [&str; 6] = [
     "--nodes",
     "1xdgx-a100,cards=4",
@@ -111,7 +120,7 @@ fn what_cannot_be_is_refused() {
     golden("fleet-no-machine", &[&workload[..], &["--nodes", "2xdgx-h1000"]].concat());
     golden("fleet-no-cards", &[&workload[..], &["--nodes", "2xdgx-h100,cards=0"]].concat());
     golden("fleet-no-model", &[&EIGHT[..], &workload, &["--price", "H100=1"]].concat());
-    golden("fleet-no-policy", &[&EIGHT[..], &workload, &["--policy", "fgd"]].concat());
+    golden("fleet-no-policy", &[&EIGHT[..], &workload, &["--policy", "tessera-bare"]].concat());
     golden("fleet-no-workload", &EIGHT);
     golden("fleet-no-file", &[&EIGHT[..], &["--workload", "none.csv"]].concat());
     golden("fleet-no-wish", &[&EIGHT[..], &workload, &["--wish", "4"]].concat());

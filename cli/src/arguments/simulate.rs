@@ -56,8 +56,9 @@ pub struct SimulateArguments {
     /// Seed of the first run; those of the others follow
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Only these, in this order: tessera, kube-scheduler, best-fit, first-fit, random; with a trace besides tessera-kube-scheduler,
-    /// tessera-bare, fgd, fgd-best-fit, fgd-learning, packing, clustering, dot-product, hami-binpack, kai-binpack
+    /// These, in this order: tessera, kube-scheduler, hami-binpack, kai-binpack, best-fit, first-fit, random (without this option, all of
+    /// them on a fleet), fgd, fgd-best-fit, fgd-learning, packing, clustering, dot-product; with a trace tessera-bare and
+    /// tessera-kube-scheduler, too (without this option, all of them)
     #[arg(long = "policy", value_name = "NAMES", value_delimiter = ',')]
     pub policies: Vec<String>,
     /// Print JSON or YAML instead of tables

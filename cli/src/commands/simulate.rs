@@ -6,7 +6,6 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -31,7 +30,10 @@ const COMPARED: usize = 2;
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     let [nodes, pods] = arguments.openb.as_slice() else { return fleet::run(arguments) };
     let trace = read(nodes, pods)?;
-    let policies = policies(&arguments.policies, &PolicyName::ALL)?;
+    let policies = match arguments.policies.as_slice() {
+        [] => PolicyName::ALL.to_vec(),
+        names => policies(names, &PolicyName::ALL)?,
+    };
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
     let report = simulate(&trace, &policies, &seeds)
         .map_err(|error| CommandError::Asked(format!("{}: {error}", pods.display())))?;
@@ -42,14 +44,12 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     Ok(Verdict::Yes)
 }
 
-/// The policies of these names, each once; all of them where there are no names.
-fn policies<P: Copy + PartialEq + FromStr<Err: Display>>(
-    names: &[String],
-    all: &[P],
-) -> Result<Vec<P>, CommandError> {
-    let mut policies: Vec<P> = if names.is_empty() { all.to_vec() } else { Vec::new() };
+/// Those of these names, in their order and each once.
+fn policies(names: &[String], known: &[PolicyName]) -> Result<Vec<PolicyName>, CommandError> {
+    let mut policies = Vec::new();
     for name in names {
-        let policy = name.parse().map_err(|error| CommandError::Asked(format!("--policy: {error}")))?;
+        let policy = PolicyName::among(known, name)
+            .map_err(|error| CommandError::Asked(format!("--policy: {error}")))?;
         if !policies.contains(&policy) {
             policies.push(policy);
         }

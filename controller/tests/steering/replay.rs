@@ -13,8 +13,9 @@ use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Object;
 use tessera_fakes::poll;
 use tessera_harness::Cluster;
+use tessera_simulate::PolicyName;
 use tessera_simulate::Random;
-use tessera_simulate::fleet::{Fleet, FleetPolicy, ListReader, Pods, Run, RunReport, Workload};
+use tessera_simulate::fleet::{Demands, Fleet, ListReader, Pods, Run, RunReport, Workload};
 
 use crate::instance::Instance;
 use crate::managed::{allocation, claims};
@@ -68,7 +69,8 @@ fn history(seed: u64, count: u64, fleet: &Fleet) -> Workload {
 }
 
 fn simulate(fleet: &Fleet, workload: &Workload, at: Option<Duration>) -> RunReport {
-    Run { fleet, workload, at, wishes: &[] }.run(FleetPolicy::Tessera, 1, |_| ())
+    let demands = &Demands::of(fleet, workload);
+    Run { fleet, workload, demands, at, wishes: &[] }.run(PolicyName::Tessera, 1, |_| ())
 }
 
 /// Where each pod was.

@@ -8,6 +8,7 @@
 //! ```
 
 mod cluster;
+mod demands;
 mod groups;
 mod holdings;
 mod machine;
@@ -34,11 +35,12 @@ use tessera_inventory::Warning;
 use tessera_inventory::gpu_pools::Resolution;
 use tessera_inventory::pool::Held;
 
+pub use demands::Demands;
 pub use groups::{GroupError, MOST_NODES, NodeGroup};
 pub use holdings::{CardView, Holder, Holdings};
 pub use objects::DRIVER;
 pub use pools::Pools;
-pub use run::{FleetPolicy, PodOutcome, Run, RunReport, UnknownFleetPolicy};
+pub use run::{PodOutcome, Run, RunReport};
 pub use summary::{SPANS, Summary};
 pub use tessera_inventory::layout::LayoutFile;
 pub use wish::{Wish, WishError};

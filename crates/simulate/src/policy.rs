@@ -10,7 +10,7 @@ mod hami;
 mod kai;
 pub(crate) mod kube_scheduler;
 mod random_fit;
-mod scored;
+pub(crate) mod scored;
 mod tessera;
 mod tessera_bare;
 
@@ -19,9 +19,9 @@ use std::str::FromStr;
 
 use tessera_packing::{Demand, Node, Place};
 
-use crate::{Random, Trace};
-use fgd::Ties;
-use scored::Scored;
+use crate::{Random, Trace, TypicalPods};
+use fgd::{Fgd, Ties};
+use scored::{Cost, Scored};
 use tessera::Others;
 
 /// Chooses where pods go. One and the same nodes are shown to it throughout.
@@ -77,10 +77,12 @@ pub enum PolicyName {
 
 /// A name that no policy has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy {name}; there are {}", PolicyName::names())]
+#[error("there is no policy {name} here; there are {}", known.iter().map(|policy| policy.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownPolicy {
     /// As it was given.
     name: String,
+    /// Those that there are.
+    known: Vec<PolicyName>,
 }
 
 impl PolicyName {
@@ -102,6 +104,32 @@ impl PolicyName {
         Self::FirstFit,
         Self::Random,
     ];
+
+    /// Those that can place [a workload on a fleet](crate::fleet): not those that are ours in part.
+    pub const OF_FLEETS: [Self; 13] = [
+        Self::Tessera,
+        Self::KubeScheduler,
+        Self::HamiBinpack,
+        Self::KaiBinpack,
+        Self::Fgd,
+        Self::FgdBestFit,
+        Self::FgdLearning,
+        Self::BestFit,
+        Self::Packing,
+        Self::Clustering,
+        Self::DotProduct,
+        Self::FirstFit,
+        Self::Random,
+    ];
+
+    /// The policy of this name among these.
+    ///
+    /// # Errors
+    /// None of them has it.
+    pub fn among(known: &[Self], name: &str) -> Result<Self, UnknownPolicy> {
+        let found = known.iter().copied().find(|policy| policy.name() == name);
+        found.ok_or_else(|| UnknownPolicy { name: name.to_owned(), known: known.to_vec() })
+    }
 
     /// As it is written.
     #[must_use]
@@ -131,35 +159,53 @@ impl PolicyName {
         matches!(self, Self::Tessera | Self::TesseraKubeScheduler)
     }
 
-    fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
+    /// Whether it leaves the choice among nodes to chance, on a [fleet](crate::fleet).
+    #[must_use]
+    pub const fn uses_seed(self) -> bool {
+        matches!(self, Self::KubeScheduler | Self::Random)
+    }
+
+    /// What this policy says of each of so many nodes, all empty, if it has a score for them; `typical` is the true mix.
+    pub(crate) fn cost(self, nodes: usize, typical: impl FnOnce() -> TypicalPods) -> Option<Box<dyn Cost>> {
+        Some(match self {
+            Self::Fgd => Box::new(Fgd::knowing(typical(), Ties::First)),
+            Self::FgdBestFit => Box::new(Fgd::knowing(typical(), Ties::BestFit)),
+            Self::FgdLearning => Box::new(Fgd::learning()),
+            Self::BestFit => Box::new(best_fit::BestFit),
+            Self::Packing => Box::new(gpu_packing::GpuPacking),
+            Self::Clustering => Box::new(clustering::Clustering::new(nodes)),
+            Self::DotProduct => Box::new(dot_product::DotProduct),
+            Self::HamiBinpack => Box::new(hami::Used::new(nodes)),
+            Self::KaiBinpack => Box::new(kai::Kai),
+            Self::Tessera
+            | Self::TesseraKubeScheduler
+            | Self::TesseraBare
+            | Self::KubeScheduler
+            | Self::FirstFit
+            | Self::Random => return None,
+        })
     }
 
     /// The policy, at the start of a run on these nodes.
     #[must_use]
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
-        match self {
-            Self::Tessera => {
+        let scored = self.cost(nodes.len(), || trace.typical_pods());
+        match (self, scored.map(|cost| Scored::new(cost, nodes.len()))) {
+            (Self::HamiBinpack, Some(used)) => Box::new(hami::Hami::new(used)),
+            (_, Some(scored)) => Box::new(scored),
+            (Self::Tessera, None) => {
                 let others = Others::Bare(Box::new(tessera_bare::TesseraBare::new(nodes)));
                 Box::new(tessera::Tessera::new(nodes, others))
             }
-            Self::TesseraKubeScheduler => {
+            (Self::TesseraKubeScheduler, None) => {
                 let others = Others::KubeScheduler(kube_scheduler::KubeScheduler::default());
                 Box::new(tessera::Tessera::new(nodes, others))
             }
-            Self::TesseraBare => Box::new(tessera_bare::TesseraBare::new(nodes)),
-            Self::Fgd => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::First, nodes.len())),
-            Self::FgdBestFit => Box::new(fgd::Fgd::knowing(trace.typical_pods(), Ties::BestFit, nodes.len())),
-            Self::FgdLearning => Box::new(fgd::Fgd::learning(nodes.len())),
-            Self::BestFit => Box::new(Scored::new(best_fit::BestFit, nodes.len())),
-            Self::Packing => Box::new(Scored::new(gpu_packing::GpuPacking, nodes.len())),
-            Self::Clustering => Box::new(Scored::new(clustering::Clustering::new(nodes.len()), nodes.len())),
-            Self::DotProduct => Box::new(Scored::new(dot_product::DotProduct, nodes.len())),
-            Self::HamiBinpack => Box::new(hami::Hami::new(nodes.len())),
-            Self::KaiBinpack => Box::new(Scored::new(kai::Kai, nodes.len())),
-            Self::KubeScheduler => Box::new(kube_scheduler::KubeScheduler::default()),
-            Self::FirstFit => Box::new(first_fit::FirstFit),
-            Self::Random => Box::new(random_fit::RandomFit),
+            (Self::KubeScheduler, None) => Box::new(kube_scheduler::KubeScheduler::default()),
+            (Self::FirstFit, None) => Box::new(first_fit::FirstFit),
+            (Self::Random, None) => Box::new(random_fit::RandomFit),
+            // All others have a score.
+            (_, None) => Box::new(tessera_bare::TesseraBare::new(nodes)),
         }
     }
 }
@@ -174,7 +220,6 @@ impl FromStr for PolicyName {
     type Err = UnknownPolicy;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|policy| policy.name() == text);
-        found.ok_or_else(|| UnknownPolicy { name: text.to_owned() })
+        Self::among(&Self::ALL, text)
     }
 }

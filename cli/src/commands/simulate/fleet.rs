@@ -13,13 +13,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tessera_simulate::fleet::{Fleet, FleetPolicy, Run, RunReport, Summary, Wish, Workload};
+use tessera_simulate::PolicyName;
+use tessera_simulate::fleet::{Demands, Fleet, Run, RunReport, Summary, Wish, Workload};
 
 use super::{lines, policies, wrong};
 use crate::arguments::SimulateArguments;
 use crate::output::{self, CommandError, Verdict, warn};
 use inputs::{Inputs, NamedFleet};
 use pools::PoolsOfFleet;
+
+/// Policies that are simulated unless others are named: ours, and what people run today.
+const USUAL: [PolicyName; 7] = [
+    PolicyName::Tessera,
+    PolicyName::KubeScheduler,
+    PolicyName::HamiBinpack,
+    PolicyName::KaiBinpack,
+    PolicyName::BestFit,
+    PolicyName::FirstFit,
+    PolicyName::Random,
+];
 
 /// All that was simulated.
 struct Simulated<'s> {
@@ -39,12 +51,13 @@ struct Variant {
     /// What the GpuPools of a file make of its cards.
     pools: Option<PoolsOfFleet>,
     workload: Workload,
+    demands: Demands,
     policies: Vec<PolicyRuns>,
 }
 
 /// What a policy made of it.
 struct PolicyRuns {
-    policy: FleetPolicy,
+    policy: PolicyName,
     /// Of the first seed.
     first: RunReport,
     /// One for each seed, or a single one where seeds make no difference.
@@ -56,14 +69,18 @@ struct PolicyRuns {
 /// # Errors
 /// The workload is none, or the fleet cannot be.
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
-    let names = policies(&arguments.policies, &FleetPolicy::ALL)?;
+    let names = match arguments.policies.as_slice() {
+        [] => USUAL.to_vec(),
+        names => policies(names, &PolicyName::OF_FLEETS)?,
+    };
     let inputs = Inputs::read(arguments)?;
     let fleets = inputs.fleets(arguments)?;
     let prices = prices(&arguments.prices, fleets.iter().map(|of_pools| &of_pools.fleet))?;
     let seeds = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
     let variant = |NamedFleet { name, fleet, pools }| {
         let workload = inputs.workload(&fleet)?;
-        Ok(Variant { name, fleet, pools, workload, policies: Vec::new() })
+        let demands = Demands::of(&fleet, &workload);
+        Ok(Variant { name, fleet, pools, workload, demands, policies: Vec::new() })
     };
     let variants = fleets.into_iter().map(variant).collect::<Result<Vec<Variant>, CommandError>>()?;
     if let Some(first) = variants.first() {
@@ -108,9 +125,9 @@ fn prices<'f>(
 
 impl Simulated<'_> {
     /// All policies on all fleets, on all cores.
-    fn run(&mut self, names: &[FleetPolicy], at: Option<std::time::Duration>) {
+    fn run(&mut self, names: &[PolicyName], at: Option<std::time::Duration>) {
         let (seeds, wishes, variants) = (&self.seeds, self.wishes, &self.variants);
-        let mut runs: Vec<(usize, FleetPolicy, u64)> = Vec::new();
+        let mut runs: Vec<(usize, PolicyName, u64)> = Vec::new();
         for variant in 0..variants.len() {
             for policy in names {
                 let count = if policy.uses_seed() { seeds.len() } else { 1 };
@@ -130,9 +147,9 @@ impl Simulated<'_> {
                 let place = next.fetch_add(1, Ordering::Relaxed);
                 let Some((variant, policy, seed)) = runs.get(place).copied() else { return };
                 progress.set_message(policy.name());
-                let Variant { fleet, workload, .. } = &variants[variant];
+                let Variant { fleet, workload, demands, .. } = &variants[variant];
                 let mut told = 0;
-                let run = Run { fleet, workload, at, wishes };
+                let run = Run { fleet, workload, demands, at, wishes };
                 let report = run.run(policy, seed, |arrived| {
                     progress.inc((arrived - told) as u64);
                     told = arrived;

@@ -5,7 +5,6 @@
 
 mod cards_only;
 mod ours;
-mod policy;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -14,8 +13,8 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use super::holdings::Holdings;
-use super::{Fleet, Workload};
-pub use policy::{FleetPolicy, UnknownFleetPolicy};
+use super::{Demands, Fleet, Workload};
+use crate::PolicyName;
 
 /// Looks without a result after which nothing more is expected before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
@@ -83,6 +82,8 @@ pub struct RunReport {
     pub at: Duration,
     /// What would still have fitted then.
     pub wishes: Vec<usize>,
+    /// Percent of what was free of the cards then that a typical pod of the workload could not have used.
+    pub fragmentation: f64,
 }
 
 /// A workload on a fleet.
@@ -92,6 +93,8 @@ pub struct Run<'r> {
     pub fleet: &'r Fleet,
     /// What arrives.
     pub workload: &'r Workload,
+    /// What it asks of the fleet.
+    pub demands: &'r Demands,
     /// When the map is drawn; `None` for the end.
     pub at: Option<Duration>,
     /// What might be asked for besides.
@@ -99,12 +102,12 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Runs it. `progress` is told of pods that arrived.
+    /// Runs it, by one of [`PolicyName::OF_FLEETS`]. `progress` is told of pods that arrived.
     #[must_use]
-    pub fn run(&self, policy: FleetPolicy, seed: u64, mut progress: impl FnMut(usize)) -> RunReport {
+    pub fn run(&self, policy: PolicyName, seed: u64, mut progress: impl FnMut(usize)) -> RunReport {
         let mut placer: Box<dyn Placer + '_> = match policy {
-            FleetPolicy::Tessera => Box::new(ours::Ours::new(self.fleet, self.workload)),
-            other => Box::new(cards_only::CardsOnly::new(self.fleet, self.workload, other, seed)),
+            PolicyName::Tessera => Box::new(ours::Ours::new(self.fleet, self.workload)),
+            other => Box::new(cards_only::CardsOnly::new(self, other, seed)),
         };
         let pods = &self.workload.pods;
         let mut holdings = Holdings::new(self.fleet);
@@ -124,7 +127,7 @@ impl Run<'_> {
             state.ends.extend(held.ends.map(|end| Reverse((end, pods.len() + number))));
         }
         state.note_taken(Duration::ZERO);
-        let mut snapshot: Option<(Holdings, Vec<usize>)> = None;
+        let mut snapshot: Option<Snapshot> = None;
         let (mut arrived, mut idle) = (0, 0);
         let mut now = Duration::ZERO;
         loop {
@@ -174,16 +177,38 @@ impl Run<'_> {
             }
         }
         let at = self.at.map_or(now, |at| at.min(now));
-        let (holdings, wishes) = snapshot.unwrap_or_else(|| self.look(&*placer, &state));
+        let Snapshot { holdings, wishes, fragmentation } =
+            snapshot.unwrap_or_else(|| self.look(&*placer, &state));
         let State { outcomes, taken, cards_used, nodes_used, .. } = state;
-        RunReport { pods: outcomes, taken, end: now, cards_used, nodes_used, holdings, at, wishes }
+        RunReport {
+            pods: outcomes,
+            taken,
+            end: now,
+            cards_used,
+            nodes_used,
+            holdings,
+            at,
+            wishes,
+            fragmentation,
+        }
     }
 
-    /// The map now, and what would still fit.
-    fn look(&self, placer: &dyn Placer, state: &State) -> (Holdings, Vec<usize>) {
-        let objects = placer.cluster().objects();
-        (state.holdings.clone(), super::wish::fitting(self.fleet, objects, self.wishes))
+    /// The fleet now.
+    fn look(&self, placer: &dyn Placer, state: &State) -> Snapshot {
+        let cluster = placer.cluster();
+        Snapshot {
+            wishes: super::wish::fitting(self.fleet, cluster.objects(), self.wishes),
+            fragmentation: self.demands.fragmentation(self.fleet, cluster, &state.holdings),
+            holdings: state.holdings.clone(),
+        }
     }
+}
+
+/// The fleet at some time; fields as of [`RunReport`].
+struct Snapshot {
+    holdings: Holdings,
+    wishes: Vec<usize>,
+    fragmentation: f64,
 }
 
 /// How far a run is.
@@ -246,10 +271,11 @@ mod tests {
     }
 
     /// When each pod began, in seconds.
-    fn began(nodes: &str, list: &str, policy: FleetPolicy) -> Vec<(String, Option<u64>)> {
+    fn began(nodes: &str, list: &str, policy: PolicyName) -> Vec<(String, Option<u64>)> {
         let fleet = Fleet::new(&[nodes.parse().unwrap()]).unwrap();
         let workload = workload(&fleet, list);
-        let run = Run { fleet: &fleet, workload: &workload, at: None, wishes: &[] };
+        let demands = Demands::of(&fleet, &workload);
+        let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
         let report = run.run(policy, 1, |_| ());
         let pods = report.pods.iter().zip(&workload.pods);
         let mut began: Vec<(String, Option<u64>)> = pods
@@ -275,7 +301,7 @@ mod tests {
             ("d-0", Some(300)),
             ("e-0", None),
         ]);
-        for policy in FleetPolicy::ALL {
+        for policy in PolicyName::OF_FLEETS {
             assert_eq!(began("1xdgx-h100", list, policy), wanted, "{policy}");
         }
     }
@@ -285,9 +311,48 @@ mod tests {
     fn a_gang_begins_together() {
         let list = "name,gpu,count,at,duration,gang\na,8,1,0,100s,\ng,8,2,1s,50s,2\nb,8,1,2s,10s,\n";
         let ours = names(&[("a-0", Some(0)), ("b-0", Some(2)), ("g-0", Some(100)), ("g-1", Some(100))]);
-        assert_eq!(began("2xdgx-h100", list, FleetPolicy::Tessera), ours);
+        assert_eq!(began("2xdgx-h100", list, PolicyName::Tessera), ours);
         let others = names(&[("a-0", Some(0)), ("b-0", Some(150)), ("g-0", Some(100)), ("g-1", Some(100))]);
-        assert_eq!(began("2xdgx-h100", list, FleetPolicy::FirstFit), others);
+        assert_eq!(began("2xdgx-h100", list, PolicyName::FirstFit), others);
+    }
+
+    /// The first node was full when a share came to the second, and is empty when the others come.
+    #[test]
+    fn others_choose_as_they_do() {
+        let fleet = Fleet::new(&["3xdgx-h100,cards=2".parse().unwrap()]).unwrap();
+        let list = "name,gpu,at,cpu,duration\nfull,2,0,1,2s\na,30%,1s,1,\nb,1,3s,1,\nc,80%,4s,1,\nd,20%,5s,20,\ne,1,6s,1,\n";
+        let workload = workload(&fleet, list);
+        let demands = Demands::of(&fleet, &workload);
+        let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
+        // Node and card of each of the five.
+        let places = |policy| {
+            let report = run.run(policy, 1, |_| ());
+            let mut held: Vec<(usize, String)> = Vec::new();
+            for card in report.holdings.cards(&fleet) {
+                let place = format!("{}/{}", &card.node[card.node.len() - 1..], card.index);
+                held.extend(card.holders.iter().map(|holder| (holder.pod, place.clone())));
+            }
+            held.sort();
+            held.into_iter().map(|(_, place)| place).collect::<Vec<_>>().join(" ")
+        };
+        let (packed, first) = ("2/0 2/1 1/0 2/0 1/1", "2/0 1/0 1/1 1/1 2/1");
+        for (policy, wanted) in [
+            (PolicyName::Tessera, packed),
+            (PolicyName::HamiBinpack, packed),
+            (PolicyName::KaiBinpack, packed),
+            (PolicyName::Fgd, packed),
+            (PolicyName::FgdBestFit, packed),
+            // It has not seen enough to know anything.
+            (PolicyName::FgdLearning, first),
+            (PolicyName::BestFit, packed),
+            // The fullest card of any node.
+            (PolicyName::Packing, "2/0 2/1 1/0 1/0 1/1"),
+            // Whole cards beside whole cards.
+            (PolicyName::Clustering, "2/0 1/0 2/1 2/1 1/1"),
+            (PolicyName::FirstFit, first),
+        ] {
+            assert_eq!(places(policy), wanted, "{policy}");
+        }
     }
 
     #[test]
@@ -295,8 +360,9 @@ mod tests {
         let fleet = Fleet::new(&["4xdgx-h100".parse().unwrap()]).unwrap();
         let list = "name,gpu,count,every,duration\na,2,9,5m,1h\nb,1g.10gb,30,3m,2h\nc,15%,20,4m,3h\n";
         let workload = workload(&fleet, list);
-        let run = Run { fleet: &fleet, workload: &workload, at: None, wishes: &[] };
-        for policy in FleetPolicy::ALL {
+        let demands = Demands::of(&fleet, &workload);
+        let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
+        for policy in PolicyName::OF_FLEETS {
             let [one, other] = [7, 7].map(|seed| run.run(policy, seed, |_| ()));
             assert_eq!((one.pods, one.taken), (other.pods, other.taken), "{policy}");
         }

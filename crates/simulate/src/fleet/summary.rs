@@ -30,6 +30,8 @@ pub struct Summary {
     pub cards_used: BTreeMap<String, usize>,
     /// Most nodes with such cards.
     pub nodes_used: usize,
+    /// Percent of what is free when the map is drawn that a typical pod of the workload could not use.
+    pub fragmentation: f64,
 }
 
 impl Summary {
@@ -67,6 +69,7 @@ impl Summary {
             done_after: report.end,
             cards_used: report.cards_used.clone(),
             nodes_used: report.nodes_used,
+            fragmentation: report.fragmentation,
         }
     }
 }
@@ -97,6 +100,7 @@ mod tests {
             holdings: Default::default(),
             at: at(40),
             wishes: Vec::new(),
+            fragmentation: 0.0,
         };
         assert_eq!(mean_taken(&report, 0.0, 40.0), (4.0 * 20.0 + 10.0) / 40.0);
         assert_eq!(mean_taken(&report, 5.0, 15.0), 2.0);

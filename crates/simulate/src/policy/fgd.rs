@@ -5,12 +5,11 @@
 //! random ties it would be worse than best fit. The nodes here are in such an order. With best fit among equals it is as good on
 //! some traces, and a little worse on others.
 
-use tessera_packing::{Cards, Demand, Mix, Node, Place, logistic};
+use tessera_packing::{Cards, Demand, Mix, Node, logistic};
 
-use super::Policy;
 use super::best_fit::rest;
-use super::scored::{Cost, Scored, fullest_cards};
-use crate::{Random, TypicalPods};
+use super::scored::{Cost, fullest_cards};
+use crate::TypicalPods;
 
 /// Who is taken among nodes with the same score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +22,49 @@ pub enum Ties {
 
 /// The node on which least fragments come to be.
 #[derive(Debug)]
-struct Gradient {
+pub struct Fgd {
     typical: TypicalPods,
     ties: Ties,
+    /// Without it the mix is known.
+    learning: Option<Learning>,
 }
 
-impl Cost for Gradient {
+#[derive(Debug)]
+struct Learning {
+    mix: Mix,
+    arrivals: u64,
+    next: u64,
+}
+
+/// Arrivals before the mix is used for the first time; then after twice as many each, as ours does.
+const FIRST: u64 = 50;
+
+impl Fgd {
+    /// With this mix.
+    pub fn knowing(typical: TypicalPods, ties: Ties) -> Self {
+        Self { typical, ties, learning: None }
+    }
+
+    /// With the mix that it sees.
+    pub fn learning() -> Self {
+        let learning = Learning { mix: Mix::default(), arrivals: 0, next: FIRST };
+        Self { typical: TypicalPods::default(), ties: Ties::First, learning: Some(learning) }
+    }
+}
+
+impl Cost for Fgd {
+    fn arrived(&mut self, demand: &Demand) -> bool {
+        let Some(learning) = &mut self.learning else { return false };
+        let is_planned_anew = learning.arrivals == learning.next;
+        if is_planned_anew {
+            learning.next *= 2;
+            self.typical = TypicalPods::new(learning.mix.iter());
+        }
+        learning.arrivals += 1;
+        learning.mix.arrived(demand);
+        is_planned_anew
+    }
+
     fn cost(&self, _index: usize, node: &Node, demand: &Demand) -> (f64, Cards) {
         let before = self.typical.fragments(node);
         let score = |cards: Cards| {
@@ -58,60 +94,5 @@ impl Cost for Gradient {
             Ties::BestFit => rest(node, demand) / 2.0,
         };
         (-best.0 + tie, best.1)
-    }
-}
-
-/// FGD.
-#[derive(Debug)]
-pub struct Fgd {
-    scored: Scored<Gradient>,
-    /// Without it the mix is known.
-    learning: Option<Learning>,
-}
-
-#[derive(Debug)]
-struct Learning {
-    mix: Mix,
-    arrivals: u64,
-    next: u64,
-}
-
-/// Arrivals before the mix is used for the first time; then after twice as many each, as ours does.
-const FIRST: u64 = 50;
-
-impl Fgd {
-    /// With this mix.
-    pub fn knowing(typical: TypicalPods, ties: Ties, nodes: usize) -> Self {
-        Self { scored: Scored::new(Gradient { typical, ties }, nodes), learning: None }
-    }
-
-    /// With the mix that it sees.
-    pub fn learning(nodes: usize) -> Self {
-        let learning = Learning { mix: Mix::default(), arrivals: 0, next: FIRST };
-        let gradient = Gradient { typical: TypicalPods::default(), ties: Ties::First };
-        Self { scored: Scored::new(gradient, nodes), learning: Some(learning) }
-    }
-}
-
-impl Policy for Fgd {
-    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
-        if let Some(learning) = &mut self.learning {
-            if learning.arrivals == learning.next {
-                learning.next *= 2;
-                self.scored.cost.typical = TypicalPods::new(learning.mix.iter());
-                self.scored.forget_all();
-            }
-            learning.arrivals += 1;
-            learning.mix.arrived(demand);
-        }
-        self.scored.choose(nodes, demand, random)
-    }
-
-    fn placed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
-        self.scored.placed(nodes, place, demand);
-    }
-
-    fn departed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
-        self.scored.departed(nodes, place, demand);
     }
 }

@@ -14,9 +14,16 @@ const PODS_OF_CARD: usize = 10;
 
 /// The node that is used most: the parts of pods, cores and memory of its cards that are taken, added up.
 #[derive(Debug)]
-struct Used {
+pub struct Used {
     /// By node: uses of its cards.
     pods: Vec<u32>,
+}
+
+impl Used {
+    /// For so many nodes, all empty.
+    pub fn new(nodes: usize) -> Self {
+        Self { pods: vec![0; nodes] }
+    }
 }
 
 impl Cost for Used {
@@ -40,14 +47,14 @@ impl Cost for Used {
 /// HAMi beside kube-scheduler.
 #[derive(Debug)]
 pub struct Hami {
-    used: Scored<Used>,
+    used: Scored,
     others: KubeScheduler,
 }
 
 impl Hami {
-    /// For so many nodes, all empty.
-    pub fn new(nodes: usize) -> Self {
-        Self { used: Scored::new(Used { pods: vec![0; nodes] }, nodes), others: KubeScheduler::default() }
+    /// With these scores of nodes for pods with cards.
+    pub(super) fn new(used: Scored) -> Self {
+        Self { used, others: KubeScheduler::default() }
     }
 }
 

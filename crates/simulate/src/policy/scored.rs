@@ -1,12 +1,20 @@
 //! Policies by which each node has a score of its own, whatever the others are like.
 
+use std::fmt::Debug;
+
 use tessera_packing::{Cards, CostTable, Demand, Node, Place, WHOLE};
 
 use super::Policy;
 use crate::Random;
 
 /// What a node costs; the first node of those that cost least is taken.
-pub trait Cost {
+pub(crate) trait Cost: Debug {
+    /// A pod asks for this. Returns whether costs that were computed before hold no longer.
+    fn arrived(&mut self, demand: &Demand) -> bool {
+        let _ = demand;
+        false
+    }
+
     /// What it costs to place a demand that fits, and the cards that it gets. `index` is the node's.
     fn cost(&self, index: usize, node: &Node, demand: &Demand) -> (f64, Cards);
 
@@ -23,27 +31,24 @@ pub trait Cost {
 
 /// A policy by such costs.
 #[derive(Debug)]
-pub struct Scored<C> {
-    /// What nodes cost.
-    pub cost: C,
+pub(super) struct Scored {
+    cost: Box<dyn Cost>,
     costs: CostTable,
 }
 
-impl<C> Scored<C> {
+impl Scored {
     /// For so many nodes.
-    pub fn new(cost: C, nodes: usize) -> Self {
+    pub(super) fn new(cost: Box<dyn Cost>, nodes: usize) -> Self {
         Self { cost, costs: CostTable::new(nodes) }
-    }
-
-    /// What costs are computed from changed.
-    pub fn forget_all(&mut self) {
-        self.costs.forget_all();
     }
 }
 
-impl<C: Cost> Policy for Scored<C> {
+impl Policy for Scored {
     fn choose(&mut self, nodes: &[Node], demand: &Demand, _random: &mut Random) -> Option<Place> {
         let Self { cost, costs } = self;
+        if cost.arrived(demand) {
+            costs.forget_all();
+        }
         costs.cheapest(nodes, demand, |index, node| cost.cost(index, node, demand))
     }
 

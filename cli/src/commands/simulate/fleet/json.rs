@@ -14,7 +14,7 @@ pub fn report(simulated: &Simulated<'_>) -> Value {
 }
 
 fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
-    let Variant { name, fleet, pools, workload, policies } = variant;
+    let Variant { name, fleet, pools, workload, policies, demands: _ } = variant;
     let policies = policies.iter().map(|runs| (runs.policy.to_string(), of_policy(simulated, variant, runs)));
     let mut report = json!({
         "fleet": name,
@@ -45,6 +45,7 @@ fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) ->
             "allocatedPercentMean": of(|summary| summary.mean),
             "allocatedPercentMost": of(|summary| summary.most),
             "allocatedPercentAtEnd": of(|summary| summary.end),
+            "fragmentedPercent": of(|summary| summary.fragmentation),
             "waitedSecondsMean": of(|summary| summary.waited[0].as_secs_f64()),
             "waitedSeconds95Percent": of(|summary| summary.waited[1].as_secs_f64()),
             "waitedSecondsWorst": of(|summary| summary.waited[2].as_secs_f64()),

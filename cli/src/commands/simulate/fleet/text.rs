@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tessera_simulate::fleet::Summary;
+use tessera_simulate::{PolicyName, Spread};
 
 use super::json::cost;
 use super::{PolicyRuns, Simulated, Variant, map};
@@ -71,6 +72,7 @@ fn figures(simulated: &Simulated<'_>) -> String {
         "ALLOCATED",
         "MOST",
         "AT END",
+        "FRAGMENTED",
         "WAITED",
         "95 %",
         "WORST",
@@ -95,16 +97,21 @@ fn figures(simulated: &Simulated<'_>) -> String {
     let mut text = format!("\n{}", output::table(&header, rows));
     text += "Pods that do not fit wait, and are tried again by priority and in order of arrival whenever something ends.\n\
              ALLOCATED: percent of the cards, mean over the run; of a card the share of its compute or memory, whichever is more.\n\
+             FRAGMENTED: percent of what is free of the cards when the map is drawn that a typical pod of these could not use.\n\
              WAITED: those that were placed, mean. CARDS, NODES: most of which anything was allocated at once.\n";
     if !prices.is_empty() {
         text += "COST: of these cards, a month.\n";
+    }
+    let has_gangs = variants.iter().any(|variant| variant.workload.pods.iter().any(|pod| pod.gang.is_some()));
+    if has_gangs && all.clone().any(|(_, runs)| runs.policy != PolicyName::Tessera) {
+        text += "Others than tessera place pods of a gang one by one; what those hold that wait for the rest is allocated, too.\n";
     }
     let (first, last) = (seeds[0], seeds[seeds.len() - 1]);
     let by_chance: Vec<&str> =
         all.filter(|(_, runs)| runs.summaries.len() > 1).map(|(_, runs)| runs.policy.name()).collect();
     if !by_chance.is_empty() {
         text += &format!(
-            "Where chance decides: means of seeds {first} to {last}; all that follows is of seed {first}.\n"
+            "Where chance decides: means of seeds {first} to {last}, ± the 95 % confidence interval; all that follows is of seed {first}.\n"
         );
     }
     text
@@ -115,7 +122,14 @@ fn row(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Vec<S
     let mean = |of: &dyn Fn(&Summary) -> f64| runs.summaries.iter().map(of).sum::<f64>() / count;
     let whole =
         |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
-    let percent = |of: &dyn Fn(&Summary) -> f64| format!("{:.1} %", mean(of));
+    let percent = |of: &dyn Fn(&Summary) -> f64| {
+        let spread = Spread::of(&runs.summaries.iter().map(of).collect::<Vec<f64>>());
+        match spread.half_width() {
+            // As it is written, or more.
+            width if (0.05..f64::INFINITY).contains(&width) => format!("{:.1} ± {width:.1} %", spread.mean),
+            _ => format!("{:.1} %", spread.mean),
+        }
+    };
     let time_of = |of: &dyn Fn(&Summary) -> Duration| {
         time(Duration::from_secs_f64(mean(&|summary| of(summary).as_secs_f64())))
     };
@@ -127,6 +141,7 @@ fn row(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Vec<S
         percent(&|summary| summary.mean),
         percent(&|summary| summary.most),
         percent(&|summary| summary.end),
+        percent(&|summary| summary.fragmentation),
     ];
     row.extend([0, 1, 2].map(|place| time_of(&|summary| summary.waited[place])));
     row.push(time_of(&|summary| summary.done_after));

@@ -1,34 +1,36 @@
-//! What others choose: a node by a simple rule, and devices there, of which Kubernetes' allocator says which may be had together.
+//! What others choose: a node by a rule or a score, and devices there, of which Kubernetes' allocator says which may be had together.
+
+mod choice;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimStatus};
+use k8s_openapi::api::resource::v1::ResourceClaimStatus;
 use tessera_allocator::claim::Claim;
-use tessera_api::DeviceName;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Asker, Cluster, Key, Kind, Object, PlacementLimits, key, node_fit};
+use tessera_cluster::{Asker, Cluster, Key, Kind, Object, key, node_fit};
 use tessera_packing::{Cards, Demand, ModelSet};
 
-use super::{FleetPolicy, Placed, Placer};
-use crate::Random;
+use self::choice::Rule;
+use super::{Placed, Placer, Run};
+use crate::fleet::demands::Demands;
 use crate::fleet::holdings::Holdings;
 use crate::fleet::wish::share_ids;
 use crate::fleet::workload::Held;
 use crate::fleet::{Fleet, Workload};
-use crate::policy::kube_scheduler::{KubeScheduler, UNASKED, balanced_allocation, least_allocated};
-
-/// Devices looked at on one node for the best ones.
-const STEPS: u64 = 10_000;
+use crate::policy::kube_scheduler::UNASKED;
+use crate::policy::scored::Cost;
+use crate::{PolicyName, Random};
 
 /// A policy that has a rule for nodes, and one for devices.
 pub(super) struct CardsOnly<'r> {
     fleet: &'r Fleet,
     workload: &'r Workload,
-    policy: FleetPolicy,
+    demands: &'r Demands,
+    rule: Rule,
     random: Random,
     cluster: Cluster,
     asker: Asker,
@@ -42,9 +44,10 @@ pub(super) struct CardsOnly<'r> {
     standing: HashMap<Key, (usize, [bool; 2])>,
     /// Whether a shape fits on a node, and what the node's `changes` were when that was seen.
     fits: HashMap<(usize, usize), (bool, u64)>,
+    /// What a node costs a shape that fits there, which cards it would get, and what the node's `changes` were then.
+    costs: HashMap<(usize, usize), (f64, Cards, u64)>,
     /// How often anything was given back.
     frees: u64,
-    kube_scheduler: KubeScheduler,
 }
 
 struct NodeState {
@@ -77,7 +80,7 @@ fn demand(cpu_milli: u64, memory_mib: u64) -> Demand {
 }
 
 /// What a pod asks for, and what kube-scheduler counts for it.
-fn demands(pod: &Pod) -> [Demand; 2] {
+fn room_of(pod: &Pod) -> [Demand; 2] {
     let asked = Room::asked(pod);
     let counted = |asked: u64, unasked: u64| if asked == 0 { unasked } else { asked };
     let counted = demand(counted(asked.cpu_milli, UNASKED[0]), counted(asked.memory_mib, UNASKED[1]));
@@ -85,7 +88,8 @@ fn demands(pod: &Pod) -> [Demand; 2] {
 }
 
 impl<'r> CardsOnly<'r> {
-    pub fn new(fleet: &'r Fleet, workload: &'r Workload, policy: FleetPolicy, seed: u64) -> Self {
+    pub fn new(run: &Run<'r>, policy: PolicyName, seed: u64) -> Self {
+        let Run { fleet, workload, demands, .. } = *run;
         let mut cluster = Cluster::default();
         let classes = workload.classes.iter().cloned().map(Object::from);
         let standing = workload.standing.iter().cloned();
@@ -104,7 +108,7 @@ impl<'r> CardsOnly<'r> {
         for (name, pod) in &cluster.objects().pods {
             let on = pod.spec.as_ref().and_then(|spec| fleet.index(spec.node_name.as_deref()?));
             let Some(state) = on.map(|node| &mut nodes[node]) else { continue };
-            let [demand, counted] = demands(pod);
+            let [demand, counted] = room_of(pod);
             // What is counted but not asked for may be more than there is.
             let is_taken = [state.room.take(&demand, Cards::NONE), state.counted.take(&counted, Cards::NONE)];
             standing.extend(on.map(|node| (name.clone(), (node, is_taken))));
@@ -112,7 +116,7 @@ impl<'r> CardsOnly<'r> {
         let shape = |shape: &crate::fleet::Shape| {
             let pod = crate::fleet::Pods { name: "shape".to_owned(), ..Default::default() };
             let claims = shape.claims_of(&pod);
-            let [demand, counted] = demands(&shape.pod);
+            let [demand, counted] = room_of(&shape.pod);
             ShapeState {
                 pod: shape.pod_of(&pod, Default::default()),
                 claims: claims.iter().filter_map(|claim| Claim::try_from(claim).ok()).collect(),
@@ -124,7 +128,8 @@ impl<'r> CardsOnly<'r> {
         Self {
             fleet,
             workload,
-            policy,
+            demands,
+            rule: Rule::of(policy, fleet.nodes().len(), demands),
             random: Random::new(seed),
             cluster,
             asker: Asker::new(share_ids()),
@@ -134,8 +139,8 @@ impl<'r> CardsOnly<'r> {
             placed: HashMap::new(),
             standing,
             fits: HashMap::new(),
+            costs: HashMap::new(),
             frees: 0,
-            kube_scheduler: KubeScheduler::default(),
         }
     }
 
@@ -156,65 +161,21 @@ impl<'r> CardsOnly<'r> {
         fits
     }
 
-    /// The node for a pod.
-    fn choose(&mut self, shape: usize, holdings: &Holdings) -> Option<usize> {
-        let count = self.nodes.len();
-        match self.policy {
-            FleetPolicy::KubeScheduler => self.by_room(shape),
-            FleetPolicy::BestFit => {
-                let fitting: Vec<usize> = (0..count).filter(|node| self.fits(shape, *node)).collect();
-                let free = |node: &usize| holdings.free_of(*node).map(|(_, free)| free).sum::<f64>();
-                fitting.into_iter().min_by(|one, other| free(one).total_cmp(&free(other)))
-            }
-            FleetPolicy::Random => {
-                let fitting: Vec<usize> = (0..count).filter(|node| self.fits(shape, *node)).collect();
-                (!fitting.is_empty()).then(|| fitting[self.random.below(fitting.len())])
-            }
-            FleetPolicy::FirstFit | FleetPolicy::Tessera => (0..count).find(|node| self.fits(shape, *node)),
+    /// Tells a policy with scores of a pod with cards.
+    fn tell(&mut self, pod: usize, what: impl FnOnce(&mut dyn Cost, &Demand) -> bool) {
+        let demand = self.demands.of_pods(self.workload.pods[pod].shape);
+        if let (Rule::Scored(scores), Some(demand)) = (&mut self.rule, demand)
+            && what(&mut **scores, demand)
+        {
+            self.costs.clear();
         }
-    }
-
-    /// kube-scheduler's: by what is left of CPU and memory, of a sample of the nodes that fit.
-    fn by_room(&mut self, shape: usize) -> Option<usize> {
-        let (mut kube_scheduler, mut random) = (self.kube_scheduler.clone(), self.random.clone());
-        let best = kube_scheduler.best(self.nodes.len(), &mut random, |index| {
-            let fits = self.fits(shape, index);
-            let (node, asks) = (&self.nodes[index], &self.shapes[shape]);
-            fits.then(|| {
-                least_allocated(&node.counted, &asks.counted) + balanced_allocation(&node.room, &asks.demand)
-            })
-        });
-        (self.kube_scheduler, self.random) = (kube_scheduler, random);
-        best
-    }
-
-    /// The devices for a pod on a node where it fits.
-    fn devices(&mut self, shape: usize, node: usize, holdings: &Holdings) -> Option<Vec<AllocationResult>> {
-        let (object, claims) = (&self.nodes[node].object, &self.shapes[shape].claims);
-        let limits = PlacementLimits { tolerated: &[], may_give: &|_| true, steps: STEPS };
-        let mut of_card: HashMap<_, u64> = match self.policy {
-            FleetPolicy::BestFit => {
-                holdings.free_of(node).map(|(card, free)| (card, (free * 1e6) as u64)).collect()
-            }
-            FleetPolicy::Random => {
-                holdings.free_of(node).map(|(card, _)| (card, self.random.below(1 << 20) as u64)).collect()
-            }
-            _ => return self.cluster.plan(object, claims, &mut self.asker).ok()?,
-        };
-        let mut cost = |picks: &[tessera_allocator::placement::Pick<'_>]| -> u64 {
-            let card = |name: &str| name.parse::<DeviceName>().ok().map(|name| name.card());
-            picks.iter().filter_map(|pick| Some(*of_card.entry(card(pick.device.name())?).or_default())).sum()
-        };
-        let placed =
-            self.cluster.place(object, claims, &limits, &mut self.asker, |picks| cost(picks)).ok()??;
-        Some(placed.allocations)
     }
 
     /// What a claim has held from the beginning is free, and its pods are gone.
     fn end_held(&mut self, held: &Held) {
         self.cluster.delete(Kind::ResourceClaim, &held.claim);
         for name in &held.pods {
-            let asked = self.cluster.objects().pods.get(name).map(|pod| demands(pod));
+            let asked = self.cluster.objects().pods.get(name).map(|pod| room_of(pod));
             self.cluster.delete(Kind::Pod, name);
             if let (Some(placed), Some(asked)) = (self.standing.remove(name), asked) {
                 self.give_back(placed, &asked);
@@ -265,6 +226,10 @@ impl<'r> CardsOnly<'r> {
         let is_taken =
             [state.room.take(&asks.demand, Cards::NONE), state.counted.take(&asks.counted, Cards::NONE)];
         self.placed.insert(pod, (node, is_taken));
+        self.tell(pod, |scores, demand| {
+            scores.placed(node, demand);
+            false
+        });
         Some(Placed { pod, node, allocations })
     }
 }
@@ -272,6 +237,7 @@ impl<'r> CardsOnly<'r> {
 impl Placer for CardsOnly<'_> {
     fn arrive(&mut self, _now: Duration, pod: usize) {
         self.waiting.insert((Reverse(self.workload.pods[pod].priority), pod));
+        self.tell(pod, |scores, demand| scores.arrived(demand));
     }
 
     fn end(&mut self, _now: Duration, pod: usize, _holdings: &Holdings) {
@@ -280,6 +246,10 @@ impl Placer for CardsOnly<'_> {
             return;
         }
         let Some((node, is_taken)) = self.placed.remove(&pod) else { return };
+        self.tell(pod, |scores, demand| {
+            scores.departed(node, demand);
+            false
+        });
         let described = &self.workload.pods[pod];
         let shape = &self.workload.shapes[described.shape];
         for claim in shape.claims_of(described) {
