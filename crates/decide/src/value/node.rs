@@ -32,7 +32,10 @@ pub struct DevicesCost {
     pub value: Cost,
     /// For shares that cost the same: thousandths of cards left beside them.
     pub shares: u64,
-    /// For partitions that cost the same: how far from the end of their cards they are, in memory slices.
+    /// For partitions that cost the same: their cards, of which the first are best. Often many cost the same; if they went
+    /// anywhere, few of a node's cards would ever become empty for whole ones.
+    pub partitioned: Vec<PciBusId>,
+    /// For partitions that cost the same on the same cards: how far from the end they are, in memory slices.
     pub before_end: u64,
 }
 
@@ -132,12 +135,13 @@ impl<'n> NodeValue<'n> {
             Some(self.partitions.get(card)?.loss(used, *slices))
         });
         let room = room.sum();
+        let partitioned = taken.into_keys().collect();
         let shared = self.shared(picks);
         let taken = |card: &PciBusId| shared.get(card).copied().unwrap_or(0);
         let value = self.values.filter(|_| !shared.is_empty()).map_or(0, |values| values.cost(taken));
         let used = |card| self.states.get(card).map_or(0, |state| state.used);
         let shares = shared.keys().map(|card| u64::from(WHOLE.saturating_sub(used(card)))).sum();
-        DevicesCost { room, cards: self.cards_cost(&whole), value, shares, before_end }
+        DevicesCost { room, cards: self.cards_cost(&whole), value, shares, partitioned, before_end }
     }
 
     /// What stays free of the node's cards when the picked devices are given; `None` where they are not all shares, or where nothing

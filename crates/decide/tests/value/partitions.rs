@@ -174,3 +174,18 @@ fn partitions_are_taken_where_they_hurt_least() {
     assert_eq!(node.place(None, 1, &ask("1g5gb"))[0].split_at(9).0, "gpu-10-00");
     assert_eq!(node.place(None, 2, &ask("3g20gb")), ["gpu-10-00-mig-3g20gb-0", "gpu-11-00-mig-3g20gb-4"]);
 }
+
+/// Where it makes no difference to the room, the first cards fill up, so that the last can become empty.
+#[test]
+fn partitions_that_cost_the_same_go_to_the_first_card() {
+    let mut node = node(3);
+    for _ in 0..100 {
+        for profile in ["1g5gb", "7g40gb"] {
+            node.mix.arrived(&profile.parse().unwrap());
+            node.mix.departed();
+        }
+    }
+    let used = |slices: u64| CardState { used: 125, slices };
+    node.states = [(address(1), used(1 << 6)), (address(2), used(1))].into_iter().collect();
+    assert_eq!(node.place(None, 1, &ask("1g5gb")), ["gpu-11-00-mig-1g5gb-5"]);
+}

@@ -57,8 +57,8 @@ impl Managed {
         self.mix.departed();
     }
 
-    /// The device of a profile that costs least, with its node. Among equals, as in the loop, the first node, and there the one nearest
-    /// to the end of its card.
+    /// The device of a profile that costs least, with its node. Among equals the first node, and there, as in the loop, the first card,
+    /// and of that the one nearest to its end. The loop first looks at what else equal nodes could take.
     pub fn choose(
         &mut self,
         published: &Published,
@@ -74,12 +74,12 @@ impl Managed {
                     continue;
                 }
                 let loss = *losses.entry((used, slices)).or_insert_with(|| partitions.loss(used, slices));
-                let cost = (loss, index, slices.leading_zeros());
+                let cost = (loss, index, published.card_of(*device), slices.leading_zeros());
                 if best.is_none_or(|(least, _)| cost < least) {
                     best = Some((cost, *device));
                 }
             }
         }
-        best.map(|((_, node, _), device)| (node, device))
+        best.map(|((_, node, ..), device)| (node, device))
     }
 }

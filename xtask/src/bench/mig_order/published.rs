@@ -176,6 +176,12 @@ impl Published {
         (device.slices, node.slices[device.card])
     }
 
+    /// Index of the card of a device.
+    #[must_use]
+    pub fn card_of(&self, device: usize) -> usize {
+        self.devices[device].card
+    }
+
     /// Compute slices of a profile.
     #[must_use]
     pub fn compute_of(&self, profile: usize) -> u32 {

@@ -95,21 +95,20 @@ impl MixReport {
         all
     }
 
-    /// By how much the product's choice accepts more than the best order, in standard errors, where that is less than nothing; with
-    /// where.
-    fn shortfalls(&self) -> Vec<(&'static str, f64, f64)> {
+    /// By how much the product's choice accepts more than the best order where both are simulated, with the standard error of that:
+    /// on eight cards, filling eight cards, and on the fleet.
+    fn more_than_best(&self) -> Vec<(f64, f64)> {
         let best = |orders: &[&Orders<Outcome>]| {
             let all = orders.iter().flat_map(|orders| orders.as_list());
             all.copied().max_by(|one, other| one.accepted.total_cmp(&other.accepted)).unwrap_or_default()
         };
-        let mut cases = vec![("8 cards", best(&[&self.eight_cards]), self.eight_cards_managed)];
-        if let Some(fleet) = &self.fleet {
-            cases.push(("the fleet", best(&[&fleet.random, &fleet.first]), fleet.managed));
-        }
-        let short = |(place, best, ours): (_, Outcome, Outcome)| {
-            (place, ours.accepted - best.accepted, (best.error.powi(2) + ours.error.powi(2)).sqrt())
-        };
-        cases.into_iter().map(short).filter(|(_, more, _)| *more < 0.0).collect()
+        let mut all = vec![
+            self.eight_cards_managed.more_than(&best(&[&self.eight_cards])),
+            self.eight_cards_filling_managed.more_than(&best(&[&self.eight_cards_filling])),
+        ];
+        let fleet = self.fleet.iter();
+        all.extend(fleet.map(|fleet| fleet.managed.more_than(&best(&[&fleet.random, &fleet.first]))));
+        all
     }
 
     /// The largest standard error of the simulated values.
@@ -149,6 +148,8 @@ impl MixReport {
         let one_card = exact(&self.one_card, self.one_card_best);
         let filling = exact(&self.one_card_filling, self.one_card_filling_best);
         let eight_filling = named(&self.eight_cards_filling, outcome);
+        let more = |(more, error): (f64, f64)| json!({"accepted": more, "standardError": error});
+        let more: Vec<Value> = self.more_than_best().into_iter().map(more).collect();
         json!({
             "mix": self.mix,
             "oneCard": with_managed(one_card, &self.one_card_managed),
@@ -159,6 +160,9 @@ impl MixReport {
                 "random": named(&fleet.random, outcome), "first": named(&fleet.first, outcome),
                 "managed": outcome(&fleet.managed),
             })),
+            "managedMoreThanBest": {
+                "eightCards": more.first(), "eightCardsFilling": more.get(1), "fleet": more.get(2),
+            },
         })
     }
 }
@@ -210,20 +214,28 @@ pub fn print(reports: &[MixReport], counted: usize, load: f64, nodes: usize) {
             report.mix
         );
     }
-    for report in reports {
-        for (place, less, error) in report.shortfalls() {
-            println!(
-                "{}, {place}: managed accepts {:.2} points less than the best order (standard error at most {:.2}).",
-                report.mix,
-                -100.0 * less,
-                100.0 * error
-            );
-        }
-    }
+    print_more_than_best(reports, nodes);
     let error = reports.iter().map(MixReport::error).fold(0.0, f64::max);
     println!(
         "Accepted compute slices, % of those requested. Simulated figures have a standard error of up to {:.2}; they are \
          of the same requests, so that their differences have less.",
         error * 100.0
     );
+}
+
+/// How the product's choice does against the best order of each mix.
+fn print_more_than_best(reports: &[MixReport], nodes: usize) {
+    println!("\nManaged, points more than the best order of the mix (standard error of the difference)");
+    let mut table = Table::new();
+    let fleet = (nodes > 0).then(|| format!("{nodes} nodes"));
+    table.set_header(["mix", "8 cards", "8 cards, filling"].map(str::to_owned).into_iter().chain(fleet));
+    for report in reports {
+        let figures = report.more_than_best().into_iter();
+        let figures = figures.map(|(more, error)| format!("{:+.2} ({:.2})", 100.0 * more, 100.0 * error));
+        table.add_row([report.mix.to_owned()].into_iter().chain(figures));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}\n");
 }

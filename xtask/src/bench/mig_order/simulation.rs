@@ -37,10 +37,22 @@ pub struct Outcome {
     pub accepted: f64,
     /// Standard error of that, from parts of the run.
     pub error: f64,
+    /// The same fraction of each part.
+    parts: [f64; PARTS],
 }
 
 /// Number of parts of a run, for the standard error.
 const PARTS: usize = 25;
+
+impl Outcome {
+    /// How much more was accepted than by another choice of the same requests, and the standard error of that: far less than those of
+    /// the two, which have most of their chance in common.
+    #[must_use]
+    pub fn more_than(&self, other: &Self) -> (f64, f64) {
+        let more = self.accepted - other.accepted;
+        (more, error(self.parts.iter().zip(&other.parts).map(|(ours, theirs)| ours - theirs - more)))
+    }
+}
 
 impl<'a> Fleet<'a> {
     /// Empty nodes.
@@ -100,7 +112,7 @@ impl<'a> Fleet<'a> {
         let mut now = 0.0;
         // Long enough to forget the empty start.
         let warm_up = (10.0 * rate) as usize;
-        let mut parts = vec![(0u64, 0u64); PARTS];
+        let mut parts = [(0u64, 0u64); PARTS];
         for arrival in 0..warm_up + arrivals {
             now += exponential(&mut random) / rate;
             let profile = pick(requests, random.f64());
@@ -132,7 +144,7 @@ impl<'a> Fleet<'a> {
         let (mut random, mut choices) = (Rng::with_seed(seed), Rng::with_seed(!seed));
         let goal = self.compute_slices() as u64;
         let new = self.managed.clone();
-        let mut parts = vec![(0u64, 0u64); PARTS];
+        let mut parts = [(0u64, 0u64); PARTS];
         for time in 0..times {
             self.nodes.fill(self.published.empty());
             self.managed = new.clone();
@@ -183,11 +195,17 @@ fn pick(requests: &[(usize, f64)], mut number: f64) -> usize {
     requests.last().map_or(0, |(profile, _)| *profile)
 }
 
-fn outcome(parts: &[(u64, u64)]) -> Outcome {
-    let (accepted, requested) = parts.iter().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
-    let accepted = accepted as f64 / requested.max(1) as f64;
-    let count = parts.len() as f64;
-    let squares: f64 =
-        parts.iter().map(|(one, all)| (*one as f64 / (*all).max(1) as f64 - accepted).powi(2)).sum();
-    Outcome { accepted, error: (squares / (count * (count - 1.0))).sqrt() }
+fn outcome(parts: &[(u64, u64); PARTS]) -> Outcome {
+    let fraction = |(accepted, requested): (u64, u64)| accepted as f64 / requested.max(1) as f64;
+    let sum = parts.iter().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+    let accepted = fraction(sum);
+    let parts = parts.map(fraction);
+    Outcome { accepted, error: error(parts.iter().map(|part| part - accepted)), parts }
+}
+
+/// The standard error of the mean, by how far each part is from it.
+fn error(distances: impl Iterator<Item = f64>) -> f64 {
+    let squares: f64 = distances.map(|distance| distance.powi(2)).sum();
+    let count = PARTS as f64;
+    (squares / (count * (count - 1.0))).sqrt()
 }

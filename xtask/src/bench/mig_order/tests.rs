@@ -73,6 +73,17 @@ fn on_eight_cards_the_balanced_order_is_never_worse_than_by_name() {
     assert!(mean_gain(&filling) > 1.2, "{}", mean_gain(&filling));
 }
 
+/// Where small partitions could be anywhere as far as the room on their card goes, cards must become empty for whole ones.
+#[test]
+fn on_eight_cards_the_products_choice_keeps_cards_empty() {
+    let cards = orders(&Model::named(MODEL).unwrap(), 8).unwrap().balanced;
+    let mix = MIXES.iter().find(|mix| mix.name == "1g and 7g").unwrap();
+    let requests = cards.requests(mix).unwrap();
+    let accepted = |choice| Fleet::new(&cards, 1, choice).unwrap().steady(&requests, LOAD, 60_000, 5);
+    let (more, error) = accepted(NodeChoice::Managed).more_than(&accepted(NodeChoice::First));
+    assert!(more > 0.003 && error < 0.002, "{more}, standard error {error}");
+}
+
 #[test]
 fn placements_are_published_card_by_card() {
     let cards = orders(&Model::named(MODEL).unwrap(), 8).unwrap().balanced;
