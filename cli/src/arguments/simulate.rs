@@ -56,9 +56,9 @@ pub struct SimulateArguments {
     /// Seed of the first run; those of the others follow
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// These, in this order: tessera, kube-scheduler, hami-binpack, kai-binpack, best-fit, first-fit, random (without this option, all of
-    /// them on a fleet), fgd, fgd-best-fit, fgd-learning, packing, clustering, dot-product; with a trace tessera-bare and
-    /// tessera-kube-scheduler, too (without this option, all of them)
+    /// Only these, in this order. On a fleet tessera, kube-scheduler, hami-binpack, kai-binpack, best-fit, first-fit, random (the
+    /// default), fgd, fgd-best-fit, fgd-learning, packing, clustering and dot-product; with a trace (where all are the default) also
+    /// tessera-bare and tessera-kube-scheduler
     #[arg(long = "policy", value_name = "NAMES", value_delimiter = ',')]
     pub policies: Vec<String>,
     /// Print JSON or YAML instead of tables
