@@ -284,7 +284,7 @@ impl Module {
             Self::StrangersGoNvml => 20,
             Self::Promql => 60,
             Self::WorkloadControllers => 60,
-            Self::NvidiaDraDriver => 150,
+            Self::NvidiaDraDriver => 130,
         })
     }
 }
