@@ -21,8 +21,11 @@ use self::library::{Library, SmiError};
 
 /// Prints what the driver knows of the cards. A stub of NVIDIA's tool of that name.
 #[derive(Parser)]
-#[command(name = "nvidia-smi", version, disable_version_flag = true)]
+#[command(name = "nvidia-smi", disable_version_flag = true)]
 struct Arguments {
+    /// Prints the versions of what is installed, and asks no card.
+    #[arg(long)]
+    version: bool,
     /// Lists the cards, one a line.
     #[arg(short = 'L', long)]
     list_gpus: bool,
@@ -84,6 +87,9 @@ fn parse_mig_mode(text: &str) -> Result<u32, String> {
 
 fn run(arguments: &Arguments) -> Result<String, SmiError> {
     let library = Library::open()?;
+    if arguments.version {
+        return Ok(table::versions(&library));
+    }
     if let Some(Command::ComputePolicy(policy)) = &arguments.command {
         return compute::policy(&library, policy);
     }

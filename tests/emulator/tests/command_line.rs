@@ -144,6 +144,16 @@ fn the_stub_prints_what_scripts_ask_for() {
     let xml = text(&smi(directory.path(), &["-q", "-x"]).stdout);
     assert_eq!(xml.matches("<gpu id=").count(), 8);
     assert!(xml.contains("<total>46068 MiB</total>") && xml.contains("<pid>4711</pid>"), "{xml}");
+    let versions = text(&smi(directory.path(), &["--version"]).stdout);
+    assert_eq!(
+        versions.lines().collect::<Vec<_>>(),
+        [
+            "NVIDIA-SMI version  : 580.105.08",
+            "NVML version        : 580.105",
+            "DRIVER version      : 580.105.08",
+            "CUDA Version        : 13.0"
+        ]
+    );
     let table = text(&smi(directory.path(), &[]).stdout);
     assert!(table.contains("4711") && table.contains("Driver Version: 580.105.08"), "{table}");
     let width = table.lines().map(str::len).max();

@@ -24,10 +24,28 @@ pub(super) fn list(readings: &[Reading]) -> String {
     text
 }
 
+/// `nvidia-smi --version`
+pub(super) fn versions(library: &Library) -> String {
+    let text = |name: &str| library.text0(name).unwrap_or_else(|_| "N/A".to_owned());
+    let driver = text("nvmlSystemGetDriverVersion");
+    // The library's begins with CUDA's: 13.580.105.08, of which two numbers are shown.
+    let nvml: Vec<String> =
+        text("nvmlSystemGetNVMLVersion").split('.').skip(1).take(2).map(str::to_owned).collect();
+    format!(
+        "NVIDIA-SMI version  : {driver}\nNVML version        : {}\nDRIVER version      : {driver}\nCUDA Version        : {}\n",
+        nvml.join("."),
+        cuda(library)
+    )
+}
+
+fn cuda(library: &Library) -> String {
+    library.value0::<i32>("nvmlSystemGetCudaDriverVersion_v2").map_or("N/A".to_owned(), cuda_text)
+}
+
 /// `nvidia-smi`
 pub(super) fn print(library: &Library, readings: &[Reading]) -> String {
     let driver = library.text0("nvmlSystemGetDriverVersion").unwrap_or_default();
-    let cuda = library.value0::<i32>("nvmlSystemGetCudaDriverVersion_v2").map_or("N/A".to_owned(), cuda_text);
+    let cuda = cuda(library);
     let rule = format!("+{}+\n", "-".repeat(WIDTH));
     let mut text = rule.clone();
     let mut line = |content: String| {

@@ -14,10 +14,7 @@ use tessera_proto::podresources::v1::{
 };
 use tonic::transport::Endpoint;
 
-use crate::stage::Scene;
-
-/// The driver whose devices it knows.
-const DRIVER: &str = "gpu.nvidia.com";
+use crate::stage::{DRIVER, Scene};
 
 /// A device of a pod, as its metrics would be labelled.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod cards;
+mod compute_domains;
 mod dcgm;
 mod partitions;
 mod selectors;

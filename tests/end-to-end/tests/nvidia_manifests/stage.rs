@@ -21,6 +21,9 @@ use tokio::sync::OnceCell;
 const VALUES: [&str; 3] =
     ["driverName=gpu.nvidia.com", "extendedResourceNames.timeslice=", "sharing.mps.enabled=true"];
 
+/// Tessera's name here.
+pub const DRIVER: &str = "gpu.nvidia.com";
+
 static STAGE: OnceCell<Stage> = OnceCell::const_new();
 
 /// The cluster with Tessera on it.
@@ -51,11 +54,16 @@ impl Stage {
         uuids.zip(list(&shown["state"])).collect()
     }
 
-    /// All devices that the node publishes.
-    pub async fn devices(&self) -> Vec<Device> {
+    /// What a driver publishes of the node.
+    pub async fn slices(&self, driver: &str) -> Vec<ResourceSlice> {
         let slices: Api<ResourceSlice> = Api::all(self.client().await);
-        let slices = slices.list(&ListParams::default()).await.unwrap().items;
-        assert!(slices.iter().all(|slice| slice.spec.driver == "gpu.nvidia.com"));
+        let of_driver = ListParams::default().fields(&format!("spec.driver={driver}"));
+        slices.list(&of_driver).await.unwrap().items
+    }
+
+    /// All devices that Tessera publishes of the node.
+    pub async fn devices(&self) -> Vec<Device> {
+        let slices = self.slices(DRIVER).await;
         slices.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default()).collect()
     }
 
@@ -70,24 +78,31 @@ pub struct Scene {
     pub namespace: String,
 }
 
-/// Applies `manifests/<manifest>.yaml` and runs `test`; deletes the namespace afterwards, also after a panic.
+/// Applies `manifests/<manifest>.yaml` in a namespace of this name and runs `test`.
 pub async fn play<F, W>(manifest: &'static str, test: F)
 where
     F: FnOnce(Scene) -> W,
     W: Future<Output = ()>,
 {
-    if !skip::node_tier(manifest) {
+    on_stage(manifest, async move |scene: Scene| {
+        scene.apply(manifest).await;
+        test(scene).await;
+    })
+    .await;
+}
+
+/// Runs `test` in its own namespace; deletes that afterwards, also after a panic.
+pub async fn on_stage<F, W>(namespace: &'static str, test: F)
+where
+    F: FnOnce(Scene) -> W,
+    W: Future<Output = ()>,
+{
+    if !skip::node_tier(namespace) {
         return;
     }
     let stage = STAGE.get_or_try_init(Stage::set_up).await.unwrap_or_else(|error| panic!("{error}"));
-    let scene = Scene { stage, namespace: manifest.to_owned() };
-    in_namespace(&stage.cluster, manifest, async {
-        let arguments = ["apply", "--server-side", "-n", manifest, "-f", "-"];
-        stage.cluster.kubectl_with_input(&arguments, &documents(manifest)).await.unwrap();
-        test(scene).await;
-    })
-    .await
-    .unwrap();
+    let scene = Scene { stage, namespace: namespace.to_owned() };
+    in_namespace(&stage.cluster, namespace, test(scene)).await.unwrap();
 }
 
 /// The documents of a manifest, adapted: containers run the test image, since there is no registry, and pods end at
@@ -109,6 +124,12 @@ fn documents(manifest: &str) -> String {
 }
 
 impl Scene {
+    /// Applies `manifests/<manifest>.yaml`.
+    pub async fn apply(&self, manifest: &str) {
+        let arguments = ["apply", "--server-side", "-n", &self.namespace, "-f", "-"];
+        self.stage.cluster.kubectl_with_input(&arguments, &documents(manifest)).await.unwrap();
+    }
+
     /// The report of a pod's container, once the pod is ready.
     pub async fn view(&self, pod: &str, container: &str) -> ContainerView {
         let cluster = &self.stage.cluster;

@@ -189,7 +189,7 @@ fn key(module: Module) -> Result<(String, String), ToolError> {
         digest.update(path.file_name().unwrap_or_default().as_encoded_bytes());
         digest.update((text.len() as u64).to_le_bytes());
         digest.update(&text);
-        if path.ends_with("go.mod") {
+        if path == source.join("go.mod") {
             go_mod = String::from_utf8_lossy(&text).into_owned();
         }
     }
@@ -208,14 +208,16 @@ fn key(module: Module) -> Result<(String, String), ToolError> {
     Ok((format!("{}-{version}-{go}-{digest}", module.name()), version))
 }
 
-/// The files of a module that go into its programs, sorted.
+/// The files of a module that go into its programs, sorted; also those of modules inside its folder.
 fn sources(directory: &Path) -> Result<Vec<PathBuf>, ToolError> {
     let failed = |source| ToolError::Source { path: directory.to_owned(), source };
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name == "go.mod" || name == "go.sum" || name.ends_with(".go") {
+        if path.is_dir() {
+            paths.extend(sources(&path)?);
+        } else if name == "go.mod" || name == "go.sum" || name.ends_with(".go") {
             paths.push(path);
         }
     }

@@ -2,6 +2,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+const NVIDIA_DRA_DRIVER: &str = "sigs.k8s.io/dra-driver-nvidia-gpu";
+
 /// A Go module of `tests/tools/`, built as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -34,6 +36,8 @@ pub enum Module {
     Promql,
     /// The controllers of JobSet and LeaderWorkerSet, with their kinds and webhooks.
     WorkloadControllers,
+    /// The programs for compute domains of NVIDIA's DRA driver, with the files of its image.
+    NvidiaDraDriver,
 }
 
 impl Module {
@@ -57,6 +61,7 @@ impl Module {
         Self::StrangersGoNvml,
         Self::Promql,
         Self::WorkloadControllers,
+        Self::NvidiaDraDriver,
     ];
 
     /// Name of its folder.
@@ -75,6 +80,7 @@ impl Module {
             Self::StrangersGoNvml => "strangers-go-nvml",
             Self::Promql => "promql",
             Self::WorkloadControllers => "workload-controllers",
+            Self::NvidiaDraDriver => "nvidia-dra-driver",
         }
     }
 
@@ -105,6 +111,7 @@ impl Module {
             Self::StrangersGoNvml => Some("github.com/NVIDIA/go-nvml"),
             Self::Promql => Some("github.com/prometheus/prometheus"),
             Self::WorkloadControllers => Some("sigs.k8s.io/jobset"),
+            Self::NvidiaDraDriver => Some(NVIDIA_DRA_DRIVER),
         }
     }
 
@@ -143,6 +150,17 @@ impl Module {
             Self::Promql => &[("tessera.dev/tests/tools/promql", "promql")],
             // Go names a program by its folder.
             Self::WorkloadControllers => &[("sigs.k8s.io/jobset", "jobset"), ("sigs.k8s.io/lws/cmd", "cmd")],
+            Self::NvidiaDraDriver => &[
+                (
+                    "sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-controller",
+                    "compute-domain-controller",
+                ),
+                ("sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-daemon", "compute-domain-daemon"),
+                (
+                    "sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-kubelet-plugin",
+                    "compute-domain-kubelet-plugin",
+                ),
+            ],
         }
     }
 
@@ -162,6 +180,30 @@ impl Module {
                     "lws-crd.yaml",
                 ),
                 ("sigs.k8s.io/lws", "config/webhook/manifests.yaml", "lws-webhooks.yaml"),
+            ],
+            // What its image has at fixed places beside the programs.
+            Self::NvidiaDraDriver => &[
+                (NVIDIA_DRA_DRIVER, "hack/kubelet-plugin-prestart.sh", "kubelet-plugin-prestart.sh"),
+                (
+                    NVIDIA_DRA_DRIVER,
+                    "templates/compute-domain-daemon-claim-template.tmpl.yaml",
+                    "compute-domain-daemon-claim-template.tmpl.yaml",
+                ),
+                (
+                    NVIDIA_DRA_DRIVER,
+                    "templates/compute-domain-daemon-config.tmpl.cfg",
+                    "compute-domain-daemon-config.tmpl.cfg",
+                ),
+                (
+                    NVIDIA_DRA_DRIVER,
+                    "templates/compute-domain-daemon.tmpl.yaml",
+                    "compute-domain-daemon.tmpl.yaml",
+                ),
+                (
+                    NVIDIA_DRA_DRIVER,
+                    "templates/compute-domain-workload-claim-template.tmpl.yaml",
+                    "compute-domain-workload-claim-template.tmpl.yaml",
+                ),
             ],
             _ => &[],
         }
@@ -187,6 +229,9 @@ impl Module {
             Self::Helm => format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}"),
             Self::NvidiaContainerToolkit => {
                 format!("-s -w -X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={plain}")
+            }
+            Self::NvidiaDraDriver => {
+                format!("-s -w -X sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version={version}")
             }
             Self::Etcd
             | Self::Cni
@@ -217,6 +262,7 @@ impl Module {
             | Self::Runc
             | Self::Helm
             | Self::NvidiaContainerToolkit
+            | Self::NvidiaDraDriver
             | Self::StrangersGoNvml => true,
             Self::Containerd | Self::Cni | Self::Testimage | Self::Promql | Self::WorkloadControllers => {
                 false
@@ -238,6 +284,7 @@ impl Module {
             Self::StrangersGoNvml => 20,
             Self::Promql => 60,
             Self::WorkloadControllers => 60,
+            Self::NvidiaDraDriver => 130,
         })
     }
 }
