@@ -8,8 +8,8 @@ tool (
 	sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-kubelet-plugin
 )
 
-// Of the release candidate that the driver asks for, and of these bindings, not every Go proxy has the source. The
-// driver's programs use one small package of Kubernetes, the same in both versions, and nothing of the bindings.
+// Not every Go proxy has Kubernetes' release candidate that the driver asks for, nor these bindings. Of Kubernetes
+// the programs use one small package, pkg/kubelet/checkpointmanager; the bindings they never call.
 replace (
 	github.com/NVIDIA/go-nvfm => ./nvfm
 	k8s.io/kubernetes => k8s.io/kubernetes v1.36.3
