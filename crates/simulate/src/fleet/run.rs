@@ -316,11 +316,12 @@ mod tests {
         assert_eq!(began("2xdgx-h100", list, PolicyName::FirstFit), others);
     }
 
-    /// The first node was full when a share came to the second, and is empty when the others come.
+    /// The first node had ten pods, was full when a share came to the second, and is empty when the others come.
     #[test]
     fn others_choose_as_they_do() {
         let fleet = Fleet::new(&["3xdgx-h100,cards=2".parse().unwrap()]).unwrap();
-        let list = "name,gpu,at,cpu,duration\nfull,2,0,1,2s\na,30%,1s,1,\nb,1,3s,1,\nc,80%,4s,1,\nd,20%,5s,20,\ne,1,6s,1,\n";
+        let list = "name,gpu,count,at,cpu,duration\nsmall,1%,10,0,1,1s\nfull,2,1,2s,1,2s\na,30%,1,3s,1,\nb,1,1,5s,1,\n\
+                    c,80%,1,6s,1,\nd,20%,1,7s,20,\ne,1,1,8s,1,\n";
         let workload = workload(&fleet, list);
         let demands = Demands::of(&fleet, &workload);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
@@ -336,17 +337,18 @@ mod tests {
             held.into_iter().map(|(_, place)| place).collect::<Vec<_>>().join(" ")
         };
         let (packed, first) = ("2/0 2/1 1/0 2/0 1/1", "2/0 1/0 1/1 1/1 2/1");
+        // The fullest card of any node.
+        let filled = "2/0 2/1 1/0 1/0 1/1";
         for (policy, wanted) in [
             (PolicyName::Tessera, packed),
             (PolicyName::HamiBinpack, packed),
             (PolicyName::KaiBinpack, packed),
-            (PolicyName::Fgd, packed),
+            (PolicyName::Fgd, filled),
             (PolicyName::FgdBestFit, packed),
             // It has not seen enough to know anything.
             (PolicyName::FgdLearning, first),
             (PolicyName::BestFit, packed),
-            // The fullest card of any node.
-            (PolicyName::Packing, "2/0 2/1 1/0 1/0 1/1"),
+            (PolicyName::Packing, filled),
             // Whole cards beside whole cards.
             (PolicyName::Clustering, "2/0 1/0 2/1 2/1 1/1"),
             (PolicyName::FirstFit, first),
