@@ -119,6 +119,11 @@ fn is_hidden(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
+/// `1 node`, `2 nodes`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Foreign text without characters that would control the terminal or break the lines of a table.
 pub fn printable(text: &str) -> String {
     text.chars()

@@ -11,7 +11,7 @@ use crate::arguments::CelArguments;
 use crate::devices::{self, DeviceId, Place};
 use crate::hints;
 use crate::lines;
-use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::output::{self, CommandError, Paint, Verdict, counted, printable};
 use crate::source::Source;
 
 /// Devices that are shown without `-v`.
@@ -170,7 +170,7 @@ fn all_devices(
             }
             text.push('\n');
         }
-        let summary = format!("{matching} of {} match", count_of(places.len(), "device"));
+        let summary = format!("{matching} of {} match", counted(places.len(), "device"));
         text += &if matching > 0 { paint.good(&summary) } else { paint.bad(&summary) };
         text.push('\n');
         add_hints(&mut text, &hints, paint);
@@ -179,7 +179,7 @@ fn all_devices(
     if failing > 0 {
         return Err(CommandError::Asked(format!(
             "the expression fails on {}; kube-scheduler would give up scheduling a pod that uses it",
-            count_of(failing, "device")
+            counted(failing, "device")
         )));
     }
     Ok(if matching > 0 { Verdict::Yes } else { Verdict::No })
@@ -284,7 +284,7 @@ fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, Co
             let examples: Vec<String> = many.iter().take(5).map(|place| place.id.to_string()).collect();
             Err(CommandError::Asked(format!(
                 "{} are called {name}; name one in full: {}{}",
-                count_of(many.len(), "device"),
+                counted(many.len(), "device"),
                 examples.join(", "),
                 if many.len() > 5 { ", …" } else { "" }
             )))
@@ -302,10 +302,6 @@ fn at_most(selector: &Selector) -> String {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn count_of(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn add_hints(text: &mut String, hints: &[String], paint: Paint) {

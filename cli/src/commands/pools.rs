@@ -245,8 +245,7 @@ fn note(node: &NodeOfPool) -> String {
     let mut parts = Vec::new();
     parts.extend(node.error.clone());
     if !node.outranked.is_empty() {
-        let count = node.outranked.len();
-        parts.push(format!("outranked on {count} card{}", if count == 1 { "" } else { "s" }));
+        parts.push(format!("outranked on {}", output::counted(node.outranked.len(), "card")));
     }
     if !node.waits_for.is_empty() {
         let devices: Vec<&str> = node.waits_for.iter().map(String::as_str).collect();

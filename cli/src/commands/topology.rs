@@ -77,11 +77,10 @@ fn text(topology: &Topology, paint: Paint) -> String {
     let products: BTreeSet<&str> =
         topology.cards.iter().filter_map(|card| card.product_name.as_deref()).collect();
     let products = products.into_iter().collect::<Vec<_>>().join(", ");
-    let count = topology.cards.len();
     let mut text = format!(
-        "{}: {count} card{}{}{}\n\n",
+        "{}: {}{}{}\n\n",
         paint.bold(&printable(&topology.node)),
-        if count == 1 { "" } else { "s" },
+        output::counted(topology.cards.len(), "card"),
         if products.is_empty() { "" } else { ", " },
         printable(&products)
     );

@@ -47,9 +47,10 @@ impl Demands {
         }
         let mut counts = vec![0.0; workload.shapes.len()];
         workload.pods.iter().for_each(|pod| counts[pod.shape] += 1.0);
-        let seen = demands.of_shapes.iter().zip(counts);
-        demands.typical =
-            TypicalPods::new(seen.filter_map(|(demand, count)| Some((demand.as_ref()?, count))));
+        // What fits nowhere has no use for anything that is free.
+        let nowhere = Demand::new(0, 0, 1, u64::from(WHOLE), ModelSet::NONE).ok();
+        let seen = demands.of_shapes.iter().map(|demand| demand.as_ref().or(nowhere.as_ref())).zip(counts);
+        demands.typical = TypicalPods::new(seen.filter_map(|(demand, count)| Some((demand?, count))));
         demands
     }
 
@@ -214,11 +215,19 @@ mod tests {
     #[test]
     fn what_is_left_may_be_fragmented() {
         let fleet = Fleet::new(&["1xdgx-h100,cards=2".parse().unwrap()]).unwrap();
-        let workload = workload(&fleet, "name,gpu,at\na,1,0\nb,50%,1s\n");
-        let demands = Demands::of(&fleet, &workload);
-        let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
+        let fragmentation = |list: &str, policy| {
+            let workload = workload(&fleet, list);
+            let demands = Demands::of(&fleet, &workload);
+            let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
+            run.run(policy, 1, |_| ()).fragmentation
+        };
         for policy in PolicyName::OF_FLEETS {
-            assert_eq!(run.run(policy, 1, |_| ()).fragmentation, 50.0, "{policy}");
+            assert_eq!(fragmentation("name,gpu,at\na,1,0\nb,50%,1s\n", policy), Some(50.0), "{policy}");
+            assert_eq!(
+                fragmentation("name,gpu\na,9\n", policy),
+                Some(100.0),
+                "{policy}: no use for anything"
+            );
         }
     }
 }

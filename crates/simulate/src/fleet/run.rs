@@ -82,8 +82,8 @@ pub struct RunReport {
     pub at: Duration,
     /// What would still have fitted then.
     pub wishes: Vec<usize>,
-    /// Percent of what was free of the cards then that a typical pod of the workload could not have used.
-    pub fragmentation: f64,
+    /// Percent of what was free of the cards then that a typical pod of the workload could not have used; `None` where none arrives.
+    pub fragmentation: Option<f64>,
 }
 
 /// A workload on a fleet.
@@ -198,7 +198,8 @@ impl Run<'_> {
         let cluster = placer.cluster();
         Snapshot {
             wishes: super::wish::fitting(self.fleet, cluster.objects(), self.wishes),
-            fragmentation: self.demands.fragmentation(self.fleet, cluster, &state.holdings),
+            fragmentation: (!self.workload.pods.is_empty())
+                .then(|| self.demands.fragmentation(self.fleet, cluster, &state.holdings)),
             holdings: state.holdings.clone(),
         }
     }
@@ -208,7 +209,7 @@ impl Run<'_> {
 struct Snapshot {
     holdings: Holdings,
     wishes: Vec<usize>,
-    fragmentation: f64,
+    fragmentation: Option<f64>,
 }
 
 /// How far a run is.

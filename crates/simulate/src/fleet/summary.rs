@@ -30,8 +30,8 @@ pub struct Summary {
     pub cards_used: BTreeMap<String, usize>,
     /// Most nodes with such cards.
     pub nodes_used: usize,
-    /// Percent of what is free when the map is drawn that a typical pod of the workload could not use.
-    pub fragmentation: f64,
+    /// Percent of what is free when the map is drawn that a typical pod of the workload could not use; `None` where none arrives.
+    pub fragmentation: Option<f64>,
 }
 
 impl Summary {
@@ -100,7 +100,7 @@ mod tests {
             holdings: Default::default(),
             at: at(40),
             wishes: Vec::new(),
-            fragmentation: 0.0,
+            fragmentation: None,
         };
         assert_eq!(mean_taken(&report, 0.0, 40.0), (4.0 * 20.0 + 10.0) / 40.0);
         assert_eq!(mean_taken(&report, 5.0, 15.0), 2.0);

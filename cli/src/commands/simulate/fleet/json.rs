@@ -45,7 +45,7 @@ fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) ->
             "allocatedPercentMean": of(|summary| summary.mean),
             "allocatedPercentMost": of(|summary| summary.most),
             "allocatedPercentAtEnd": of(|summary| summary.end),
-            "fragmentedPercent": of(|summary| summary.fragmentation),
+            "fragmentedPercent": summaries.iter().map(|summary| summary.fragmentation.map(rounded)).collect::<Vec<_>>(),
             "waitedSecondsMean": of(|summary| summary.waited[0].as_secs_f64()),
             "waitedSeconds95Percent": of(|summary| summary.waited[1].as_secs_f64()),
             "waitedSecondsWorst": of(|summary| summary.waited[2].as_secs_f64()),

@@ -48,17 +48,18 @@ fn heading(simulated: &Simulated<'_>, variant: &Variant) -> String {
     let price = price.map_or_else(String::new, |price| format!(", {price:.0} a month"));
     let models: Vec<String> = models.into_iter().map(|(model, count)| format!("{count} {model}")).collect();
     let (pods, held) = (variant.workload.pods.len(), variant.workload.held());
-    let mut arrives = format!("{pods} pods");
+    let mut arrives = output::counted(pods, "pod");
     if !simulated.workload.is_empty() {
         arrives += &format!(" of {}", printable(&simulated.workload));
     }
     if held > 0 {
-        arrives += &format!("; {held} claims hold devices from the beginning");
+        let (claims, hold) = (output::counted(held, "claim"), if held == 1 { "holds" } else { "hold" });
+        arrives += &format!("; {claims} {hold} devices from the beginning");
     }
     format!(
-        "Fleet {}: {} nodes with {}{price}; {arrives}\n",
+        "Fleet {}: {} with {}{price}; {arrives}\n",
         printable(&variant.name),
-        variant.fleet.nodes().len(),
+        output::counted(variant.fleet.nodes().len(), "node"),
         models.join(" and "),
     )
 }
@@ -141,7 +142,10 @@ fn row(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Vec<S
         percent(&|summary| summary.mean),
         percent(&|summary| summary.most),
         percent(&|summary| summary.end),
-        percent(&|summary| summary.fragmentation),
+        match runs.first.fragmentation {
+            None => "-".to_owned(),
+            Some(_) => percent(&|summary| summary.fragmentation.unwrap_or(0.0)),
+        },
     ];
     row.extend([0, 1, 2].map(|place| time_of(&|summary| summary.waited[place])));
     row.push(time_of(&|summary| summary.done_after));
