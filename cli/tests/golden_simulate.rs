@@ -65,6 +65,20 @@ fn shares_need_nineteen_cards() {
     golden("fleet-shares", &with);
 }
 
+/// Pods of openb's trace, with their times.
+#[test]
+fn a_trace_on_a_fleet() {
+    let with = [
+        "--nodes",
+        "1xdgx-a100",
+        "--workload",
+        "../../cli/tests/simulate/trace.csv",
+        "--policy",
+        "tessera,hami-binpack",
+    ];
+    golden("fleet-trace", &[&with[..], &["--at", "20m"]].concat());
+}
+
 /// All of them, on nodes that pods must share.
 #[test]
 fn every_policy() {

@@ -16,7 +16,7 @@ pub struct SimulateArguments {
     /// may be repeated. Without it, the fleet is that of the files, or of the cluster, with what runs and waits there
     #[arg(long, value_name = "GROUP", help_heading = "A fleet and a workload")]
     pub nodes: Vec<NodeGroup>,
-    /// What arrives, as a list in CSV (docs/simulate.md)
+    /// What arrives: a list in CSV, or openb's list of pods with their times (docs/simulate.md)
     #[arg(long, value_name = "FILE", help_heading = "A fleet and a workload")]
     pub workload: Option<PathBuf>,
     /// Beside the fleet as it is, the same with these nodes more

@@ -65,7 +65,7 @@ fn history(seed: u64, count: u64, fleet: &Fleet) -> Workload {
     }
     let mut reader = ListReader::default();
     lines.lines().for_each(|line| reader.line(line).unwrap());
-    Workload::of_lines(&reader.finish().unwrap(), fleet)
+    Workload::of_list(&reader.finish().unwrap(), fleet)
 }
 
 fn simulate(fleet: &Fleet, workload: &Workload, at: Option<Duration>) -> RunReport {

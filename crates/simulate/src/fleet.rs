@@ -45,7 +45,7 @@ pub use summary::{SPANS, Summary};
 pub use tessera_inventory::layout::LayoutFile;
 pub use wish::{Wish, WishError};
 pub use workload::{
-    JobSet, LeaderWorkerSet, Line, LineError, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape,
+    JobSet, LeaderWorkerSet, LineError, List, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape,
     Workload, time,
 };
 

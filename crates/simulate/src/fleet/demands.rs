@@ -173,7 +173,7 @@ mod tests {
     fn workload(fleet: &Fleet, list: &str) -> Workload {
         let mut reader = ListReader::default();
         list.lines().for_each(|line| reader.line(line).unwrap());
-        Workload::of_lines(&reader.finish().unwrap(), fleet)
+        Workload::of_list(&reader.finish().unwrap(), fleet)
     }
 
     #[test]

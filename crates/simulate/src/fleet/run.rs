@@ -268,7 +268,7 @@ mod tests {
     fn workload(fleet: &Fleet, text: &str) -> Workload {
         let mut reader = ListReader::default();
         text.lines().for_each(|line| reader.line(line).unwrap());
-        Workload::of_lines(&reader.finish().unwrap(), fleet)
+        Workload::of_list(&reader.finish().unwrap(), fleet)
     }
 
     /// When each pod began, in seconds.

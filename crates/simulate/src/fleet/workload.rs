@@ -1,9 +1,11 @@
 //! What arrives on a fleet, and when.
 
 mod ask;
+mod line;
 mod list;
 mod manifest;
 mod manifests;
+mod openb;
 mod present;
 mod shape;
 
@@ -13,7 +15,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass};
 use tessera_cluster::{Key, Object};
 
 pub(super) use ask::Ask;
-pub use list::{Line, LineError, ListReader, time};
+pub use list::{LineError, List, ListReader, time};
 pub(super) use manifest::ends;
 pub use manifest::{JobSet, LeaderWorkerSet, Manifest};
 pub use manifests::ManifestError;

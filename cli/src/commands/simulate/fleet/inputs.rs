@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Objects;
-use tessera_simulate::fleet::{Fleet, FleetError, Line, ListReader, Manifest, Pools, Workload};
+use tessera_simulate::fleet::{Fleet, FleetError, List, ListReader, Manifest, Pools, Workload};
 
 use super::pools::{self, PoolFile, PoolsOfFleet};
 use super::{lines, wrong};
@@ -17,7 +17,7 @@ use crate::source::Source;
 /// What was read.
 pub struct Inputs {
     /// The list, if there is one.
-    list: Vec<Line>,
+    list: List,
     /// What makes pods.
     manifests: Vec<Manifest>,
     /// Of PriorityClasses.
@@ -45,7 +45,7 @@ impl Inputs {
     /// # Errors
     /// One cannot be read.
     pub fn read(arguments: &SimulateArguments) -> Result<Self, CommandError> {
-        let mut list = Vec::new();
+        let mut list = List::default();
         let mut what = Vec::new();
         if let Some(file) = &arguments.workload {
             let mut reader = ListReader::default();
@@ -159,7 +159,7 @@ impl Inputs {
     pub fn workload(&self, fleet: &Fleet) -> Result<Workload, CommandError> {
         let workload = Workload::of_manifests(&self.manifests, &self.objects, &self.priorities, fleet);
         let mut workload = workload.map_err(|error| CommandError::Asked(error.to_string()))?;
-        workload.add(Workload::of_lines(&self.list, fleet));
+        workload.add(Workload::of_list(&self.list, fleet));
         if self.is_cluster {
             workload.hold(&self.objects, &self.manifests, fleet);
         }

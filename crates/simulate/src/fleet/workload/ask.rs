@@ -14,7 +14,7 @@ const SIMULATED: &str = "simulated";
 const MEMORY_STEP: u64 = 128 << 20;
 
 /// What a pod asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::fleet) enum Ask {
     /// Whole cards of one node.
     Cards(u32),

@@ -1,22 +1,18 @@
-//! A workload as a list: CSV, a line for pods that are alike.
+//! A workload as a list: CSV, a line for pods that are alike, or a trace with a line for each.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::{Span, SpanRelativeTo};
 use tessera_api::gang::MAX_SIZE;
 
+use super::line::{LONGEST, Line, name};
+use super::openb::{self, LeftOut};
 use super::{Ask, MOST_PODS, Pods, Workload};
 use crate::fleet::Fleet;
 use crate::fleet::groups::amount;
 use crate::openb::TraceError;
 use crate::openb::table::{Row, Table};
-
-/// Longest name: a pod's has a number behind it, a claim's a word.
-const LONGEST_NAME: usize = 40;
-
-/// Longest time: a hundred years.
-const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// Columns of the list that must be there.
 const NEEDED: [&str; 2] = ["name", "gpu"];
@@ -25,30 +21,12 @@ const NEEDED: [&str; 2] = ["name", "gpu"];
 const COLUMNS: [&str; 11] =
     ["name", "count", "gpu", "gpu_memory", "cpu", "memory", "at", "every", "duration", "priority", "gang"];
 
-/// Pods that are alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// The pods are called so, with a number.
-    pub name: String,
-    /// How many.
-    pub count: usize,
-    /// What each asks for.
-    ask: Ask,
-    /// Bytes: of whole cards at least, of a share exactly.
-    gpu_memory: Option<u64>,
-    /// Thousandths of a core.
-    cpu_milli: u64,
-    /// MiB.
-    memory_mib: u64,
-    /// When the first arrives.
-    at: Duration,
-    /// Between two of them, or two gangs.
-    every: Duration,
-    /// How long each runs; `None` for ever.
-    duration: Option<Duration>,
-    priority: i32,
-    /// So many start together.
-    gang: Option<u32>,
+/// A list that was read.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    lines: Vec<Line>,
+    /// What is not simulated, and why.
+    left_out: Vec<String>,
 }
 
 /// What is wrong with a list, and where.
@@ -74,6 +52,9 @@ pub struct ListReader {
     lines: Vec<Line>,
     names: HashSet<String>,
     pods: usize,
+    /// By the first line.
+    is_trace: Option<bool>,
+    left_out: BTreeMap<LeftOut, usize>,
 }
 
 impl ListReader {
@@ -82,7 +63,12 @@ impl ListReader {
     /// # Errors
     /// [`LineError`], for a line that is none.
     pub fn line(&mut self, text: &str) -> Result<(), LineError> {
-        let Some(row) = self.table.row(text, &NEEDED)? else {
+        let is_trace = *self.is_trace.get_or_insert_with(|| openb::is_trace(text));
+        let needed: &[&str] = if is_trace { &openb::NEEDED } else { &NEEDED };
+        let Some(row) = self.table.row(text, needed)? else {
+            if is_trace {
+                return Ok(());
+            }
             let unknown = text.trim().split(',').map(str::trim).find(|column| !COLUMNS.contains(column));
             return unknown.map_or(Ok(()), |column| {
                 let problem = format!("there is no column {column:?}; there are {}", COLUMNS.join(", "));
@@ -91,7 +77,17 @@ impl ListReader {
         };
         let number = row.line;
         let at = |problem| LineError::Line { line: number, problem };
-        let line = read_line(&row).map_err(at)?;
+        let line = if is_trace {
+            match openb::read(&row).map_err(at)? {
+                Ok(line) => line,
+                Err(why) => {
+                    *self.left_out.entry(why).or_default() += 1;
+                    return Ok(());
+                }
+            }
+        } else {
+            read_line(&row).map_err(at)?
+        };
         if !self.names.insert(line.name.clone()) {
             return Err(at(format!("the name {} is there already", line.name)));
         }
@@ -103,25 +99,25 @@ impl ListReader {
         Ok(())
     }
 
-    /// The lines.
+    /// All of it. A trace begins when its first pod comes.
     ///
     /// # Errors
-    /// There are none.
-    pub fn finish(self) -> Result<Vec<Line>, LineError> {
+    /// There are no lines.
+    pub fn finish(mut self) -> Result<List, LineError> {
         self.table.end(self.lines.is_empty())?;
-        Ok(self.lines)
+        let first = self.lines.iter().map(|line| line.at).min().filter(|_| self.is_trace == Some(true));
+        for line in &mut self.lines {
+            line.at -= first.unwrap_or_default();
+        }
+        let left_out = self.left_out.into_iter().map(|(why, count)| why.words(count)).collect();
+        Ok(List { lines: self.lines, left_out })
     }
 }
 
 fn read_line(row: &Row<'_>) -> Result<Line, String> {
     let text = |column| row.text(column).map_err(|problem| problem.to_string());
     let given = |column| Some(row.text_or_nothing(column)).filter(|text| !text.is_empty());
-    let name = text("name")?.to_owned();
-    if name.len() > LONGEST_NAME || !tessera_api::limits::is_dns_label(&name) {
-        return Err(format!(
-            "name is {name:?}; it must be up to {LONGEST_NAME} lower-case letters, digits and -, as names of pods are"
-        ));
-    }
+    let name = name(row)?;
     let count = match given("count") {
         None => 1,
         Some(_) => row.positive("count").map_err(|problem| problem.to_string())?,
@@ -201,12 +197,16 @@ pub fn time(text: &str) -> Result<Duration, String> {
 impl Workload {
     /// The pods of a list on this fleet, which says how much memory a share has.
     #[must_use]
-    pub fn of_lines(lines: &[Line], fleet: &Fleet) -> Self {
-        let mut workload = Self::default();
+    pub fn of_list(list: &List, fleet: &Fleet) -> Self {
+        let mut workload = Self { left_out: list.left_out.clone(), ..Self::default() };
         let mut gangs = 0;
-        for (shape, line) in lines.iter().enumerate() {
+        let mut shapes = HashMap::new();
+        for line in &list.lines {
             let room = (line.cpu_milli, line.memory_mib);
-            workload.shapes.push(line.ask.shape(fleet, line.gpu_memory, room));
+            let shape = *shapes.entry((&line.ask, line.gpu_memory, room)).or_insert_with(|| {
+                workload.shapes.push(line.ask.shape(fleet, line.gpu_memory, room));
+                workload.shapes.len() - 1
+            });
             let together = line.gang.unwrap_or(1) as usize;
             for number in 0..line.count {
                 if number % together == 0 {
@@ -233,7 +233,7 @@ impl Workload {
 mod tests {
     use super::*;
 
-    fn read_all(text: &str) -> Result<Vec<Line>, LineError> {
+    fn read_all(text: &str) -> Result<List, LineError> {
         let mut reader = ListReader::default();
         text.lines().try_for_each(|line| reader.line(line))?;
         reader.finish()
@@ -244,7 +244,7 @@ mod tests {
         let lines =
             read_all("name,gpu,count,at,every,duration,gang\na,15%,2,1m,30s,1h30m,\nb,2,4,10s,45s,,2\n");
         let fleet = Fleet::new(&["1xdgx-h100".parse().unwrap()]).unwrap();
-        let workload = Workload::of_lines(&lines.unwrap(), &fleet);
+        let workload = Workload::of_list(&lines.unwrap(), &fleet);
         let found: Vec<_> =
             workload.pods.iter().map(|pod| (pod.name.as_str(), pod.at.as_secs(), pod.gang)).collect();
         let (one, two) = (Some((3, 2)), Some((4, 2)));
@@ -260,6 +260,40 @@ mod tests {
             ]
         );
         assert_eq!(workload.pods[4].duration, Some(Duration::from_secs(5400)));
+    }
+
+    #[test]
+    fn a_trace_of_openb() {
+        let head =
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time";
+        let pods = "a,1000,1024,2,1000,,100,400,150\nb,0,0,1,455,P100,90,,\nc,9,9,0,0,,90,100,95\nd,0,0,1,455,,95,95,95\n\
+                    e,0,0,1,451,,95,100,\n";
+        let list = read_all(&format!("{head}\n{pods}")).unwrap();
+        let fleet = Fleet::new(&["1xdgx-h100".parse().unwrap()]).unwrap();
+        let workload = Workload::of_list(&list, &fleet);
+        let seconds = Duration::from_secs;
+        let found: Vec<_> =
+            workload.pods.iter().map(|pod| (&*pod.name, pod.at, pod.duration, pod.shape)).collect();
+        // Those that ask for the same are of one shape.
+        let wanted = [
+            ("b-0", seconds(0), None, 1),
+            ("e-0", seconds(5), Some(seconds(5)), 1),
+            ("a-0", seconds(10), Some(seconds(250)), 0),
+        ];
+        assert_eq!(found, wanted);
+        let left_out =
+            ["pods left out, which ask for no cards: 1", "pods left out, which ended when they began: 1"];
+        assert_eq!(workload.left_out, left_out);
+        for (line, part) in [
+            ("a,1,1,2,500,,,,", "gpu_milli is 500 with num_gpu 2"),
+            ("a,1,1,1,0,,,,", "gpu_milli is 0"),
+            ("a,1,1,1,1000,,100,50,", "deletion_time is 50 s before"),
+            ("a,1,1,1,1000,,-1,,", "negative"),
+            ("a,1,,1,1000,,,,", "no value for memory_mib"),
+        ] {
+            let error = read_all(&format!("{head}\n{line}\n")).unwrap_err().to_string();
+            assert!(error.starts_with("line 2: ") && error.contains(part), "{line}: {error}");
+        }
     }
 
     #[test]
