@@ -43,6 +43,9 @@ pub enum LineError {
         /// What is wrong.
         problem: String,
     },
+    /// All pods of a trace are left out.
+    #[error("no pod of it is left: {0}")]
+    NoneLeft(String),
 }
 
 /// Reads a list line by line.
@@ -102,14 +105,17 @@ impl ListReader {
     /// All of it. A trace begins when its first pod comes.
     ///
     /// # Errors
-    /// There are no lines.
+    /// There are no lines, or none that can be simulated.
     pub fn finish(mut self) -> Result<List, LineError> {
+        let left_out: Vec<String> = self.left_out.into_iter().map(|(why, count)| why.words(count)).collect();
+        if self.lines.is_empty() && !left_out.is_empty() {
+            return Err(LineError::NoneLeft(left_out.join("; ")));
+        }
         self.table.end(self.lines.is_empty())?;
         let first = self.lines.iter().map(|line| line.at).min().filter(|_| self.is_trace == Some(true));
         for line in &mut self.lines {
             line.at -= first.unwrap_or_default();
         }
-        let left_out = self.left_out.into_iter().map(|(why, count)| why.words(count)).collect();
         Ok(List { lines: self.lines, left_out })
     }
 }
@@ -294,6 +300,12 @@ mod tests {
             let error = read_all(&format!("{head}\n{line}\n")).unwrap_err().to_string();
             assert!(error.starts_with("line 2: ") && error.contains(part), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn a_trace_without_cards() {
+        let error = read_all("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n").unwrap_err();
+        assert_eq!(error.to_string(), "no pod of it is left: pods left out, which ask for no cards: 1");
     }
 
     #[test]
