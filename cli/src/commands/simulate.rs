@@ -30,10 +30,7 @@ const COMPARED: usize = 2;
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     let [nodes, pods] = arguments.openb.as_slice() else { return fleet::run(arguments) };
     let trace = read(nodes, pods)?;
-    let policies = match arguments.policies.as_slice() {
-        [] => PolicyName::ALL.to_vec(),
-        names => policies(names, &PolicyName::ALL)?,
-    };
+    let policies = policies(&arguments.policies, &PolicyName::ALL, &PolicyName::ALL)?;
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
     let report = simulate(&trace, &policies, &seeds)
         .map_err(|error| CommandError::Asked(format!("{}: {error}", pods.display())))?;
@@ -44,9 +41,13 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     Ok(Verdict::Yes)
 }
 
-/// Those of these names, in their order and each once.
-fn policies(names: &[String], known: &[PolicyName]) -> Result<Vec<PolicyName>, CommandError> {
-    let mut policies = Vec::new();
+/// Those of these names, in their order and each once; the usual ones where there are no names.
+fn policies(
+    names: &[String],
+    usual: &[PolicyName],
+    known: &[PolicyName],
+) -> Result<Vec<PolicyName>, CommandError> {
+    let mut policies = if names.is_empty() { usual.to_vec() } else { Vec::new() };
     for name in names {
         let policy = PolicyName::among(known, name)
             .map_err(|error| CommandError::Asked(format!("--policy: {error}")))?;

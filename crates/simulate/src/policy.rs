@@ -106,21 +106,11 @@ impl PolicyName {
     ];
 
     /// Those that can place [a workload on a fleet](crate::fleet): not those that are ours in part.
-    pub const OF_FLEETS: [Self; 13] = [
-        Self::Tessera,
-        Self::KubeScheduler,
-        Self::HamiBinpack,
-        Self::KaiBinpack,
-        Self::Fgd,
-        Self::FgdBestFit,
-        Self::FgdLearning,
-        Self::BestFit,
-        Self::Packing,
-        Self::Clustering,
-        Self::DotProduct,
-        Self::FirstFit,
-        Self::Random,
-    ];
+    #[must_use]
+    pub fn of_fleets() -> Vec<Self> {
+        let in_part = [Self::TesseraKubeScheduler, Self::TesseraBare];
+        Self::ALL.into_iter().filter(|policy| !in_part.contains(policy)).collect()
+    }
 
     /// The policy of this name among these.
     ///

@@ -69,10 +69,7 @@ struct PolicyRuns {
 /// # Errors
 /// The workload is none, or the fleet cannot be.
 pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
-    let names = match arguments.policies.as_slice() {
-        [] => USUAL.to_vec(),
-        names => policies(names, &PolicyName::OF_FLEETS)?,
-    };
+    let names = policies(&arguments.policies, &USUAL, &PolicyName::of_fleets())?;
     let inputs = Inputs::read(arguments)?;
     let fleets = inputs.fleets(arguments)?;
     let prices = prices(&arguments.prices, fleets.iter().map(|of_pools| &of_pools.fleet))?;

@@ -168,20 +168,14 @@ fn parts(fleet: &Fleet, node: &FleetNode, allocations: &[AllocationResult]) -> B
 mod tests {
     use super::*;
     use crate::PolicyName;
-    use crate::fleet::{ListReader, Run};
-
-    fn workload(fleet: &Fleet, list: &str) -> Workload {
-        let mut reader = ListReader::default();
-        list.lines().for_each(|line| reader.line(line).unwrap());
-        Workload::of_list(&reader.finish().unwrap(), fleet)
-    }
+    use crate::fleet::Run;
 
     #[test]
     fn pods_in_numbers() {
         let groups = ["1xt4", "1xdgx-h100", "1xdgx-h100,cards=4"].map(|group| group.parse().unwrap());
         let fleet = Fleet::new(&groups).unwrap();
         let list = "name,gpu,gpu_memory,cpu\na,4,,2\nb,15%,,\nc,1g.10gb,,\nd,1,40Gi,\ne,1,,\nf,9,,\n";
-        let demands = Demands::of(&fleet, &workload(&fleet, list));
+        let demands = Demands::of(&fleet, &Workload::of_text(list, &fleet));
         assert_eq!(demands.models, ["NVIDIA H100 80GB HBM3", "Tesla T4"]);
         let (h100, both) = (ModelSet::NONE.with(0), ModelSet::NONE.with(0).with(1));
         let demand = |cpu, cards, part, models| Demand::new(cpu, 0, cards, part, models).ok();
@@ -201,7 +195,7 @@ mod tests {
     #[test]
     fn partitions_that_fit_together_do_so_in_numbers() {
         let fleet = Fleet::new(&["2xdgx-h100,cards=1".parse().unwrap()]).unwrap();
-        let workload = workload(&fleet, "name,gpu,at\na,4g.40gb,0\nb,3g.40gb,1s\n");
+        let workload = Workload::of_text("name,gpu,at\na,4g.40gb,0\nb,3g.40gb,1s\n", &fleet);
         let demands = Demands::of(&fleet, &workload);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
         for policy in [PolicyName::HamiBinpack, PolicyName::KaiBinpack, PolicyName::Fgd, PolicyName::BestFit]
@@ -216,12 +210,12 @@ mod tests {
     fn what_is_left_may_be_fragmented() {
         let fleet = Fleet::new(&["1xdgx-h100,cards=2".parse().unwrap()]).unwrap();
         let fragmentation = |list: &str, policy| {
-            let workload = workload(&fleet, list);
+            let workload = Workload::of_text(list, &fleet);
             let demands = Demands::of(&fleet, &workload);
             let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
             run.run(policy, 1, |_| ()).fragmentation
         };
-        for policy in PolicyName::OF_FLEETS {
+        for policy in PolicyName::of_fleets() {
             assert_eq!(fragmentation("name,gpu,at\na,1,0\nb,50%,1s\n", policy), Some(50.0), "{policy}");
             assert_eq!(
                 fragmentation("name,gpu\na,9\n", policy),

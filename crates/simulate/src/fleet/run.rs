@@ -102,7 +102,7 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Runs it, by one of [`PolicyName::OF_FLEETS`]. `progress` is told of pods that arrived.
+    /// Runs it, by one of [`PolicyName::of_fleets`]. `progress` is told of pods that arrived.
     #[must_use]
     pub fn run(&self, policy: PolicyName, seed: u64, mut progress: impl FnMut(usize)) -> RunReport {
         let mut placer: Box<dyn Placer + '_> = match policy {
@@ -263,18 +263,11 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::ListReader;
-
-    fn workload(fleet: &Fleet, text: &str) -> Workload {
-        let mut reader = ListReader::default();
-        text.lines().for_each(|line| reader.line(line).unwrap());
-        Workload::of_list(&reader.finish().unwrap(), fleet)
-    }
 
     /// When each pod began, in seconds.
     fn began(nodes: &str, list: &str, policy: PolicyName) -> Vec<(String, Option<u64>)> {
         let fleet = Fleet::new(&[nodes.parse().unwrap()]).unwrap();
-        let workload = workload(&fleet, list);
+        let workload = Workload::of_text(list, &fleet);
         let demands = Demands::of(&fleet, &workload);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
         let report = run.run(policy, 1, |_| ());
@@ -302,7 +295,7 @@ mod tests {
             ("d-0", Some(300)),
             ("e-0", None),
         ]);
-        for policy in PolicyName::OF_FLEETS {
+        for policy in PolicyName::of_fleets() {
             assert_eq!(began("1xdgx-h100", list, policy), wanted, "{policy}");
         }
     }
@@ -317,13 +310,14 @@ mod tests {
         assert_eq!(began("2xdgx-h100", list, PolicyName::FirstFit), others);
     }
 
-    /// The first node had ten pods, was full when a share came to the second, and is empty when the others come.
+    /// Many came that ask for pairs of cards, and left, and ten small ones. The first node was full when a share came to the
+    /// second, and is empty when the others come.
     #[test]
     fn others_choose_as_they_do() {
         let fleet = Fleet::new(&["3xdgx-h100,cards=2".parse().unwrap()]).unwrap();
-        let list = "name,gpu,count,at,cpu,duration\nsmall,1%,10,0,1,1s\nfull,2,1,2s,1,2s\na,30%,1,3s,1,\nb,1,1,5s,1,\n\
-                    c,80%,1,6s,1,\nd,20%,1,7s,20,\ne,1,1,8s,1,\n";
-        let workload = workload(&fleet, list);
+        let list = "name,gpu,count,at,cpu,duration\nsmall,1%,10,0,,1s\npair,2,60,1s,,1s\nfull,2,1,100s,1,2s\n\
+                    a,30%,1,101s,1,\nb,1,1,103s,1,\nc,80%,1,104s,1,\nd,20%,1,105s,20,\ne,1,1,106s,1,\n";
+        let workload = Workload::of_text(list, &fleet);
         let demands = Demands::of(&fleet, &workload);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
         // Node and card of each of the five.
@@ -344,10 +338,10 @@ mod tests {
             (PolicyName::Tessera, packed),
             (PolicyName::HamiBinpack, packed),
             (PolicyName::KaiBinpack, packed),
-            (PolicyName::Fgd, filled),
+            (PolicyName::Fgd, packed),
             (PolicyName::FgdBestFit, packed),
-            // It has not seen enough to know anything.
-            (PolicyName::FgdLearning, first),
+            // It has seen pairs and small ones, and knows nothing of those that come.
+            (PolicyName::FgdLearning, filled),
             (PolicyName::BestFit, packed),
             (PolicyName::Packing, filled),
             // Whole cards beside whole cards.
@@ -358,14 +352,35 @@ mod tests {
         }
     }
 
+    /// The first node is empty again when the second share comes, and the first one is on the other.
+    #[test]
+    fn scores_follow_what_is_on_a_node() {
+        let fleet = Fleet::new(&["2xdgx-h100,cards=1".parse().unwrap()]).unwrap();
+        let list = "name,gpu,count,at,every,duration\nfull,1,1,0,,2s\nshare,30%,2,1s,2s,\n";
+        let workload = Workload::of_text(list, &fleet);
+        let demands = Demands::of(&fleet, &workload);
+        let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
+        for policy in [
+            PolicyName::HamiBinpack,
+            PolicyName::KaiBinpack,
+            PolicyName::BestFit,
+            PolicyName::Packing,
+            PolicyName::Clustering,
+        ] {
+            let report = run.run(policy, 1, |_| ());
+            let nodes: Vec<_> = report.pods.iter().map(|pod| pod.placed.unwrap().1).collect();
+            assert_eq!(nodes, [0, 1, 1], "{policy}");
+        }
+    }
+
     #[test]
     fn the_same_seed_gives_the_same_answer() {
         let fleet = Fleet::new(&["4xdgx-h100".parse().unwrap()]).unwrap();
         let list = "name,gpu,count,every,duration\na,2,9,5m,1h\nb,1g.10gb,30,3m,2h\nc,15%,20,4m,3h\n";
-        let workload = workload(&fleet, list);
+        let workload = Workload::of_text(list, &fleet);
         let demands = Demands::of(&fleet, &workload);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
-        for policy in PolicyName::OF_FLEETS {
+        for policy in PolicyName::of_fleets() {
             let [one, other] = [7, 7].map(|seed| run.run(policy, seed, |_| ()));
             assert_eq!((one.pods, one.taken), (other.pods, other.taken), "{policy}");
         }

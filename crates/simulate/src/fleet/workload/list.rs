@@ -236,6 +236,16 @@ impl Workload {
 }
 
 #[cfg(test)]
+impl Workload {
+    /// The pods of a list that is right.
+    pub(in crate::fleet) fn of_text(text: &str, fleet: &Fleet) -> Self {
+        let mut reader = ListReader::default();
+        text.lines().for_each(|line| reader.line(line).unwrap());
+        Self::of_list(&reader.finish().unwrap(), fleet)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
