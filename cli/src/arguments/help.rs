@@ -167,7 +167,7 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   kubectl gpu simulate --nodes 10xdgx-h100 --workload jobs.csv
 
   # The same with the pods of openb's trace, at their times
-  kubectl gpu simulate --nodes 600xdgx-h100 --workload openb_pod_list_default.csv --policy tessera,hami-binpack
+  kubectl gpu simulate --nodes 8xdgx-h100 --workload openb_pod_list_default.csv --policy tessera,hami-binpack
 
   # What would still fit after two hours, and what the cards in use cost a month
   kubectl gpu simulate --nodes 8xdgx-a100,cards=4 --workload jobs.csv --at 2h --wish 1xgpu,4xgpu --price A100-SXM4-80GB=1500
