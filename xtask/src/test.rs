@@ -9,11 +9,12 @@ use std::{
     env,
     io::{self, Write as _},
     path::PathBuf,
-    process::{Command, ExitCode},
+    process::ExitCode,
 };
 
 use anyhow::{Context, Result};
 use clap::Args;
+use tessera_harness::workspace;
 
 use self::{suites::Build, tally::Tally, times::Times};
 
@@ -86,7 +87,7 @@ impl Run {
     fn check(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
         println!("\n== {name}: cargo {}", arguments.join(" "));
         let status = self.times.part(name, || {
-            cargo()
+            workspace::cargo()?
                 .args(arguments)
                 .envs(environment.iter().copied())
                 .status()
@@ -118,10 +119,6 @@ impl Run {
 fn show(text: &[u8]) -> io::Result<()> {
     let mut screen = io::stdout().lock();
     screen.write_all(text).and_then(|()| screen.flush())
-}
-
-fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// File to which tests (by `tessera_harness`) write what they skip and why, one line each.

@@ -57,6 +57,11 @@ pub fn target() -> Result<PathBuf, WorkspaceError> {
     profile.parent().map(Path::to_owned).ok_or(WorkspaceError::Place(profile))
 }
 
+/// Variables that `cargo run` and `cargo test` set for one package (The Cargo Book, Environment variables). A build script
+/// of a dependency reads CARGO_MANIFEST_DIR, so a cargo that inherits it builds that dependency, and all above it, anew.
+const OF_ONE_PACKAGE: [&str; 5] =
+    ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PRIMARY_PACKAGE"];
+
 /// cargo, in the root of this repository and with its [`target`] folder.
 ///
 /// # Errors
@@ -64,6 +69,11 @@ pub fn target() -> Result<PathBuf, WorkspaceError> {
 pub fn cargo() -> Result<Command, WorkspaceError> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).env("CARGO_TARGET_DIR", target()?);
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_ONE_PACKAGE.iter().any(|prefix| name.starts_with(prefix))) {
+            cargo.env_remove(name);
+        }
+    }
     Ok(cargo)
 }
 
@@ -143,6 +153,14 @@ mod tests {
     fn the_running_test_lies_in_the_target_folder_and_the_workspace_is_at_the_root() {
         assert!(env::current_exe().unwrap().starts_with(target().unwrap()));
         assert!(root().join("Cargo.lock").exists());
+    }
+
+    #[test]
+    fn an_inner_cargo_inherits_nothing_of_the_package_that_starts_it() {
+        // cargo has set it for this test.
+        assert!(env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let cargo = cargo().unwrap();
+        assert!(cargo.get_envs().any(|(name, value)| name == "CARGO_MANIFEST_DIR" && value.is_none()));
     }
 
     #[test]

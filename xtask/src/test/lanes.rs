@@ -50,7 +50,7 @@ pub(super) fn run(
     let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
         build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
     let mut others: VecDeque<Work<'_>> = others.into_iter().map(Work::Suite).collect();
-    others.extend(documentation_tests(build, packages).map(Work::DocumentationTests));
+    others.extend(documentation_tests(build, packages)?.map(Work::DocumentationTests));
     let others = Mutex::new(others);
     let next = || others.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let lane = |clusters: &[&Suite]| -> Result<(Tally, Times)> {
@@ -131,20 +131,20 @@ fn command(suite: &Suite, skips: &Path) -> Command {
 }
 
 /// None where no selected package has a library, which cargo refuses.
-fn documentation_tests(build: &Build, packages: &[String]) -> Option<Command> {
+fn documentation_tests(build: &Build, packages: &[String]) -> Result<Option<Command>> {
     let with_library: Vec<&String> =
         packages.iter().filter(|package| build.libraries.contains(*package)).collect();
     if with_library.is_empty() && !packages.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let mut command = super::cargo();
+    let mut command = workspace::cargo()?;
     command.args(["test", "--quiet", "--doc", "--no-fail-fast"]);
     if packages.is_empty() {
         command.arg("--workspace");
     }
     command.args(with_library.iter().flat_map(|package| ["--package", package]));
     command.args(["--", "--format", "pretty"]);
-    Some(command)
+    Ok(Some(command))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use tessera_harness::workspace;
 
 use super::{tally::Tally, times::Times};
 
@@ -57,7 +58,7 @@ impl Build {
     }
 
     fn cargo(&mut self, arguments: &[&str]) -> Result<()> {
-        let mut child = super::cargo()
+        let mut child = workspace::cargo()?
             .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
             .args(arguments)
             .stdout(Stdio::piped())
