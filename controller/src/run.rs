@@ -37,7 +37,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), driver = options.driver_name, "controller starting");
 
     let port = http::bind(options.http_address).await?;
-    let client = kube::Client::try_from(client::configuration(options.kubeconfig.as_deref()).await?)
+    let client = client::connect(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
     let (missing_sender, missing) = watch::channel(BTreeSet::from(KINDS));
     let observed = http::Observed { metrics: metrics.clone(), missing };

@@ -148,7 +148,7 @@ async fn start(
     );
 
     let http = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
-    let client = tessera_publish::client(client::configuration(options.kubeconfig.as_deref()).await?)
+    let client = client::connect(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
     let events = Events::start(client.clone(), driver_name, node_name);
     let of_node = NodeEvents::new(events.clone(), node_name);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kube::{
-    Config,
+    Client, Config,
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
@@ -44,4 +44,53 @@ pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, Configur
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
         .map_err(|source| ConfigurationError::Unusable { path: path.to_owned(), source })
+}
+
+/// A client that sends each request once.
+///
+/// kube's own repeats a request up to 15 times when the answer is 429, 503 or 504. A write that was done although the answer
+/// was 504 then looks like one that was refused with 409, and the repetition asks nobody whether writing is still allowed.
+/// Callers retry and report themselves.
+///
+/// # Errors
+/// Certificates or credentials cannot be read.
+pub fn connect(mut config: Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    Client::try_from(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::Api;
+    use kube::api::{Patch, PatchParams};
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_is_sent_once_whatever_the_answer() {
+        for code in [429, 503, 504] {
+            let requests = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&requests);
+            let answer = move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+                async move { StatusCode::from_u16(code).unwrap() }
+            };
+            let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", port.local_addr().unwrap()).parse().unwrap();
+            let serving = tokio::spawn(axum::serve(port, Router::new().fallback(answer)).into_future());
+            let pods: Api<Pod> = Api::default_namespaced(connect(Config::new(url)).unwrap());
+            let patch = Patch::Merge(json!({}));
+            pods.patch("p", &PatchParams::default(), &patch).await.unwrap_err();
+            assert_eq!(requests.load(Ordering::SeqCst), 1, "{code}");
+            serving.abort();
+        }
+    }
 }

@@ -43,5 +43,5 @@ pub use contents::Contents;
 pub use desired::{Pool, PoolIdentity, Slice};
 pub use features::Feature;
 pub use publisher::{PublishOptions, Publisher};
-pub use server::{FIELD_MANAGER, client};
+pub use server::FIELD_MANAGER;
 pub use status::{PublishStatus, Role};

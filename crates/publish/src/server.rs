@@ -33,16 +33,6 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// Slices in one answer to a list. A slice may have 100 KB, and a node some hundred slices.
 const PAGE: u32 = 8;
 
-/// A client for the publisher. Its requests fail at once if the server refuses, because the publisher itself retries and
-/// reports.
-///
-/// # Errors
-/// As [`Client::try_from`]: certificates or credentials that can't be read.
-pub fn client(mut config: kube::Config) -> Result<Client, kube::Error> {
-    config.default_retry = false;
-    Client::try_from(config)
-}
-
 /// The API server as the publisher uses it.
 #[derive(Clone)]
 pub struct Server {

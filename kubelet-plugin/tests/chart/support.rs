@@ -83,7 +83,7 @@ pub fn strings(list: &Value) -> Vec<&str> {
 
 pub async fn connect(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    tessera_publish::client(config.expect("valid")).expect("a client")
+    tessera_kube_util::client::connect(config.expect("valid")).expect("a client")
 }
 
 /// The only object of this kind.

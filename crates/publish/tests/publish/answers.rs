@@ -124,7 +124,7 @@ async fn a_server_that_is_away_is_waited_for() {
 
     // Nobody listens there at all.
     let config = Config::new("http://127.0.0.1:9".parse().expect("a URL"));
-    let client = tessera_publish::client(config).expect("a client");
+    let client = tessera_kube_util::client::connect(config).expect("a client");
     let publisher = node.publisher_through(client, Some(cards(1, "a")));
     let status = publisher.until("failing", |status| status.last_error.is_some()).await;
     let error = status.last_error.expect("an error");
@@ -195,7 +195,7 @@ async fn missing_rights_are_named_as_the_rule_to_add() {
     let client = || async {
         let mut config = administrator().await;
         config.auth_info = kube::config::AuthInfo { token: Some(token.clone().into()), ..Default::default() };
-        tessera_publish::client(config).expect("a client")
+        tessera_kube_util::client::connect(config).expect("a client")
     };
     let grant = |role: &str, group: &str, resource: &str, verbs: &[&str]| {
         let role: ClusterRole =

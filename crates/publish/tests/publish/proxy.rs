@@ -22,7 +22,7 @@ impl Proxy {
     /// A client as the plugin has, through the proxy.
     pub fn client(&self) -> Client {
         let url = self.url().parse().expect("a URL");
-        tessera_publish::client(Config::new(url)).expect("a client")
+        tessera_kube_util::client::connect(Config::new(url)).expect("a client")
     }
 }
 

@@ -237,7 +237,7 @@ async fn a_start_asks_no_more_than_it_has_to() {
 #[tokio::test]
 async fn slices_are_there_soon_after_the_start() {
     let node = TestNode::new("start").await;
-    let client = tessera_publish::client(crate::support::administrator().await).expect("a client");
+    let client = tessera_kube_util::client::connect(crate::support::administrator().await).expect("a client");
     let begin = Instant::now();
     let publisher = node.publisher_through(client, Some(cards(8, "a")));
     publisher.in_sync().await;
@@ -321,7 +321,7 @@ async fn slices_belong_to_the_node_as_it_is_now() {
 async fn a_missing_node_object_is_said_and_waited_for() {
     let node = TestNode::new("late").await;
     let name = format!("{}-absent", node.name);
-    let client = tessera_publish::client(crate::support::administrator().await).expect("a client");
+    let client = tessera_kube_util::client::connect(crate::support::administrator().await).expect("a client");
     let publisher = crate::support::start(client, node.directory.path(), &name, Some(cards(1, "a")), "x");
     let status = publisher.until("failing", |status| status.last_error.is_some()).await;
     let error = status.last_error.expect("an error");

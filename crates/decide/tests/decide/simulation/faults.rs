@@ -9,6 +9,8 @@ pub enum Fault {
     Conflict,
     /// It is answered with 500, and not done.
     Error,
+    /// It is answered with 500 or 504, and done all the same.
+    DoneAndError,
     /// It never arrives, and nobody answers.
     RequestLost,
     /// It is done, and nobody answers.
@@ -45,9 +47,10 @@ const SOON: Time = Time::from_secs(2);
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 11] = [
         Fault::Conflict,
         Fault::Error,
+        Fault::DoneAndError,
         Fault::RequestLost,
         Fault::AnswerLost,
         Fault::Late,
@@ -60,8 +63,9 @@ impl Fault {
 
     /// Those of which all pairs are tried. The loop is told of an error what it is told of a conflict; the others that are left
     /// out are gentler forms of one that is here.
-    pub const PAIRED: [Fault; 7] = [
+    pub const PAIRED: [Fault; 8] = [
         Fault::Conflict,
+        Fault::DoneAndError,
         Fault::RequestLost,
         Fault::AnswerLost,
         Fault::LateAfterCrash,

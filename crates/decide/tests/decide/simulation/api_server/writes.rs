@@ -23,7 +23,7 @@ pub enum Answer {
     Invalid,
     /// A disruption budget keeps the pod.
     Kept,
-    /// It did nothing.
+    /// The API server failed; it did nothing, unless a fault says so.
     Error,
 }
 

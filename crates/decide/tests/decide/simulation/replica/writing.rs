@@ -18,6 +18,8 @@ const PATIENCE: Time = Time::from_secs(10);
 enum Fate {
     Good,
     Refused(Answer),
+    /// It is done, and answered like this.
+    DoneAnd(Answer),
     RequestLost,
     AnswerLost,
 }
@@ -178,6 +180,7 @@ impl Replica {
                 writing.fate = match fault {
                     Fault::Conflict => Fate::Refused(Answer::Conflict),
                     Fault::Error => Fate::Refused(Answer::Error),
+                    Fault::DoneAndError => Fate::DoneAnd(Answer::Error),
                     Fault::RequestLost => Fate::RequestLost,
                     Fault::AnswerLost => Fate::AnswerLost,
                     _ => writing.fate,
@@ -256,9 +259,11 @@ impl Replica {
                     intent.pod().map_or(Answer::Done, |pod| server.lift(around, pod, is_steer))
                 }
             };
-            if writing.fate != Fate::AnswerLost {
-                writing.answer = Some(answer);
-            }
+            writing.answer = match writing.fate {
+                Fate::AnswerLost => None,
+                Fate::DoneAnd(answer) => Some(answer),
+                _ => Some(answer),
+            };
         }
         if let Some(incident) = incident {
             self.meet(around, incident);
