@@ -33,6 +33,15 @@ macro_rules! kinds {
             $($kind,)*
         }
 
+        impl Kind {
+            /// Its name, as in `kind` of its objects.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => stringify!($kind),)*
+                }
+            }
+        }
+
         impl Object {
             /// Its kind.
             pub fn kind(&self) -> Kind {
@@ -95,6 +104,7 @@ impl Cluster {
             leader_worker_sets,
             pod_groups,
             budgets,
+            unreadable,
         } = objects;
         let mut cluster = Cluster { keeps_slices: true, ..Cluster::default() };
         for rule in taint_rules.into_values() {
@@ -127,6 +137,7 @@ impl Cluster {
         let all = &mut cluster.objects;
         (all.jobs, all.job_sets) = (jobs, job_sets);
         (all.leader_worker_sets, all.pod_groups, all.budgets) = (leader_worker_sets, pod_groups, budgets);
+        all.unreadable = unreadable;
         cluster.inventory.shrink_to_fit();
         Ok(cluster)
     }
@@ -138,6 +149,7 @@ impl Cluster {
     pub fn apply(&mut self, object: impl Into<Object>) -> Result<(), ObjectError> {
         let object = object.into();
         let key = key(object.metadata());
+        self.objects.unreadable.remove(&(object.kind(), key.clone()));
         match object {
             Object::Node(node) => {
                 self.objects.nodes.insert(key, project::node(node));
@@ -198,8 +210,14 @@ impl Cluster {
         Ok(())
     }
 
+    /// Notes that the object, which [`Self::apply`] was not given or refused, exists and cannot be read: pods that use it say so.
+    pub fn mark_unreadable(&mut self, kind: Kind, key: Key, why: String) {
+        self.objects.unreadable.insert((kind, key), why);
+    }
+
     /// Deletes an object.
     pub fn delete(&mut self, kind: Kind, key: &Key) {
+        self.objects.unreadable.remove(&(kind, key.clone()));
         match kind {
             Kind::Node => drop(self.objects.nodes.remove(key)),
             Kind::Pod => {

@@ -8,6 +8,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::change::Kind;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
 /// Namespace and name; cluster-wide objects have an empty namespace.
@@ -44,6 +45,9 @@ pub struct Objects {
     pub pod_groups: BTreeMap<Key, PodGroup>,
     /// PodDisruptionBudgets.
     pub budgets: BTreeMap<Key, DisruptionBudget>,
+    /// Objects that exist and cannot be read, each with why. They are in none of the others, but for a claim of which what it
+    /// holds could be read.
+    pub unreadable: BTreeMap<(Kind, Key), String>,
 }
 
 /// `namespace/name`; for a cluster-wide object, the name alone.
@@ -79,6 +83,7 @@ impl Objects {
             leader_worker_sets,
             pod_groups,
             budgets,
+            unreadable,
         } = other.clone();
         self.nodes.extend(nodes);
         self.pods.extend(pods);
@@ -94,5 +99,6 @@ impl Objects {
         self.leader_worker_sets.extend(leader_worker_sets);
         self.pod_groups.extend(pod_groups);
         self.budgets.extend(budgets);
+        self.unreadable.extend(unreadable);
     }
 }

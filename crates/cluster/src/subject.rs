@@ -1,12 +1,16 @@
 //! The subject of a question: a pod with its claims, or a claim.
 
 mod extended;
+mod limits;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaim};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaim, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Serialize, Serializer};
 
+use crate::change::Kind;
 use crate::objects::{Key, Objects, display};
 
 /// A pod with its claims, or one claim.
@@ -42,9 +46,43 @@ pub enum PodObstacle {
     /// A template that it names does not exist.
     #[error("the ResourceClaimTemplate {} does not exist", display(.0))]
     NoTemplate(Key),
+    /// A claim or template that it names exists, and cannot be read.
+    #[error("its {} {} cannot be read, so that it counts as absent: {why}", .kind.name(), display(.key))]
+    Unreadable {
+        /// What it is.
+        kind: Kind,
+        /// Its namespace and name.
+        key: Key,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It has more claims than are looked at.
+    #[error("it has {count} ResourceClaims, and pods with more than {} are not served", limits::MOST_CLAIMS)]
+    TooManyClaims {
+        /// Their number.
+        count: usize,
+    },
+    /// Its claims are larger than is looked at.
+    #[error(
+        "its ResourceClaims, each counted as often as the pod has it, are larger than {} MiB, and such pods are not served: \
+         shorten their selectors and parameters, or name fewer",
+        limits::MOST_BYTES >> 20
+    )]
+    TooLarge,
     /// An extended resource that nothing provides: neither a class nor a device plugin.
     #[error("no DeviceClass has the extendedResourceName {0}, and no node has any")]
     NoExtendedResource(String),
+}
+
+impl PodObstacle {
+    /// Whether only this project's programs stumble over it: nobody else tells the pod's owner.
+    #[must_use]
+    pub fn is_unserved(&self) -> bool {
+        matches!(
+            self,
+            PodObstacle::Unreadable { .. } | PodObstacle::TooManyClaims { .. } | PodObstacle::TooLarge
+        )
+    }
 }
 
 /// The source of a claim that does not exist yet.
@@ -116,7 +154,17 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
     for gate in spec.scheduling_gates.iter().flatten() {
         subject.obstacles.push(PodObstacle::SchedulingGate(gate.name.clone()));
     }
-    for reference in spec.resource_claims.iter().flatten() {
+    let references = spec.resource_claims.as_deref().unwrap_or_default();
+    if let Some(obstacle) = limits::exceeded(objects, pod, references) {
+        subject.obstacles.push(obstacle);
+        return subject;
+    }
+    // The API server lets a pod name the same claim several times.
+    let mut seen = BTreeSet::new();
+    for reference in references {
+        if limits::source_of(pod, reference).is_some_and(|source| !seen.insert(source)) {
+            continue;
+        }
         match claim_of(objects, pod, reference) {
             Ok(Some(wanted)) => subject.claims.push(wanted),
             Ok(None) => {}
@@ -128,6 +176,19 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
     subject
 }
 
+fn readable(objects: &Objects, kind: Kind, key: &Key) -> Result<(), PodObstacle> {
+    match objects.unreadable.get(&(kind, key.clone())) {
+        None => Ok(()),
+        Some(why) => Err(PodObstacle::Unreadable { kind, key: key.clone(), why: why.clone() }),
+    }
+}
+
+/// What the pod's status says of the claim that was made for one of its references.
+fn status_of<'p>(pod: &'p Pod, reference: &PodResourceClaim) -> Option<&'p PodResourceClaimStatus> {
+    let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
+    statuses.iter().find(|status| status.name == reference.name)
+}
+
 fn claim_of(
     objects: &Objects,
     pod: &Pod,
@@ -135,25 +196,26 @@ fn claim_of(
 ) -> Result<Option<Wanted>, PodObstacle> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let existing = |name: &str| {
-        let claim = objects.claims.get(&(namespace.clone(), name.to_owned()))?;
-        Some(Wanted { claim: claim.as_ref().clone(), made_from: None, extended_resources: Vec::new() })
+        let key = (namespace.clone(), name.to_owned());
+        readable(objects, Kind::ResourceClaim, &key)?;
+        let Some(claim) = objects.claims.get(&key) else {
+            return Err(PodObstacle::NoClaim { name: key.1, namespace: key.0 });
+        };
+        let claim = claim.as_ref().clone();
+        Ok(Some(Wanted { claim, made_from: None, extended_resources: Vec::new() }))
     };
-    let missing = |name: &str| PodObstacle::NoClaim { name: name.to_owned(), namespace: namespace.clone() };
     if let Some(name) = &reference.resource_claim_name {
-        return existing(name).map(Some).ok_or_else(|| missing(name));
+        return existing(name);
     }
     let Some(template) = &reference.resource_claim_template_name else {
         return Err(PodObstacle::NothingNamed(reference.name.clone()));
     };
-    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
-    if let Some(status) = statuses.into_iter().flatten().find(|status| status.name == reference.name) {
-        return match &status.resource_claim_name {
-            // The template made no claim.
-            None => Ok(None),
-            Some(name) => existing(name).map(Some).ok_or_else(|| missing(name)),
-        };
+    if let Some(status) = status_of(pod, reference) {
+        // Without a name the template made no claim.
+        return status.resource_claim_name.as_deref().map_or(Ok(None), existing);
     }
     let key = (namespace.clone(), template.clone());
+    readable(objects, Kind::ResourceClaimTemplate, &key)?;
     let Some(found) = objects.templates.get(&key) else {
         return Err(PodObstacle::NoTemplate(key));
     };

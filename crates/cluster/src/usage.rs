@@ -48,6 +48,12 @@ impl Usages {
     }
 }
 
+/// Whether both pods take the same of a node besides devices.
+#[must_use]
+pub fn take_the_same(one: &Pod, other: &Pod) -> bool {
+    requests(one) == requests(other) && host_ports(one).eq(host_ports(other))
+}
+
 /// The pod's node, unless it has ended.
 fn running_on(pod: &Pod) -> Option<(&str, &Pod)> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -234,7 +240,8 @@ fn requests(pod: &Pod) -> Amounts {
         running.extend(asked(resources.requests.as_ref(), resources.limits.as_ref()));
     }
     for (name, amount) in spec.overhead.iter().flatten() {
-        *running.entry(name.clone()).or_default() += nanos(amount);
+        let total = running.entry(name.clone()).or_default();
+        *total = total.saturating_add(nanos(amount));
     }
     running
 }

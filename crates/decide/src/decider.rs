@@ -22,6 +22,7 @@ mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
 use arrivals::Arrivals;
@@ -47,6 +48,17 @@ pub enum Observation {
     Applied(Box<Object>),
     /// An object is gone.
     Deleted(Kind, Key),
+    /// An object was added or changed, and cannot be read: it counts as absent, and pods that use it say so.
+    Unreadable {
+        /// What it is.
+        kind: Kind,
+        /// Its namespace and name.
+        key: Key,
+        /// What is wrong with it.
+        why: String,
+        /// What could be read of a claim that holds devices: they count as taken.
+        holds: Option<Box<ResourceClaim>>,
+    },
     /// An intent for the pod was carried out, or was not: then it is decided anew after a pause.
     Carried {
         /// The pod.
@@ -231,6 +243,7 @@ impl Decider {
                 self.delete(now, kind, &key);
                 Ok(())
             }
+            Observation::Unreadable { kind, key, why, holds } => self.see_unreadable(now, kind, &key, why, holds),
             Observation::ClaimsWritten { claims, is_done } => {
                 self.claims_written(now, &claims, is_done);
                 Ok(())

@@ -69,7 +69,7 @@ impl Demand {
             Ask::FirstAvailable(alternatives) => alternatives.first().map_or(1, count),
             Ask::Unknown => 1,
         });
-        devices.sum()
+        devices.fold(0, usize::saturating_add)
     }
 
     /// What it asks for, in short: `4 x gpu.tessera.dev`.
@@ -115,7 +115,7 @@ fn pod_shape(pod: &Pod) -> String {
 /// Everything that the allocator reads.
 fn claims_shape(subject: &Subject) -> String {
     let mut parts = Vec::new();
-    for wanted in &subject.claims {
+    for (place, wanted) in subject.claims.iter().enumerate() {
         let is_own = matches!(wanted.made_from, Some(MadeFrom::Template(_) | MadeFrom::ExtendedResources(_)))
             || wanted.claim.metadata.owner_references.is_some();
         if wanted.is_allocated() || !is_own {
@@ -124,7 +124,12 @@ fn claims_shape(subject: &Subject) -> String {
         if wanted.is_allocated() {
             parts.push(serde_json::to_string(&wanted.claim.status).unwrap_or_default());
         }
-        parts.push(serde_json::to_string(&wanted.claim.spec).unwrap_or_default());
+        // Claims of one template are alike: the text of all would be as often as large.
+        let spec = &wanted.claim.spec;
+        parts.push(match subject.claims[..place].iter().position(|other| other.claim.spec == *spec) {
+            Some(first) => format!("as {first}"),
+            None => serde_json::to_string(spec).unwrap_or_default(),
+        });
         parts.extend(wanted.extended_resources.iter().cloned());
     }
     parts.join("\n")

@@ -52,6 +52,15 @@ pub(crate) struct Strict {
     pub is_everything: bool,
 }
 
+/// When the devices of a card were tainted.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tainted {
+    /// As the API server says it of the last of them, by its clock.
+    added: Option<Time>,
+    /// By our clock. That of the API server may be ahead: what was seen is not of the future.
+    since: Time,
+}
+
 /// A node with cards of ours.
 #[derive(Debug)]
 pub(crate) struct FleetNode {
@@ -60,8 +69,8 @@ pub(crate) struct FleetNode {
     pub generation: u64,
     /// What its plugin reports, with the name of the slice that says it.
     pub report: Option<(String, NodeReport)>,
-    /// Cards whose devices have the taint of managed cards, by slice, with when the last of them got it.
-    tainted: BTreeMap<String, BTreeMap<PciBusId, Time>>,
+    /// Cards whose devices have the taint of managed cards, by slice.
+    tainted: BTreeMap<String, BTreeMap<PciBusId, Tainted>>,
     /// Cards that are not given out until then, for they could not be prepared.
     avoided: BTreeMap<PciBusId, Time>,
     /// How its cards are connected; empty until somebody asks after a change of the report.
@@ -110,6 +119,13 @@ impl FleetNode {
         self.avoided.contains_key(card)
     }
 
+    /// Whether the card is of a managed pool and tainted as that.
+    pub fn is_managed(&self, card: &PciBusId) -> bool {
+        let report = self.report.as_ref().and_then(|(_, report)| report.cards.get(card));
+        report.is_some_and(|card| card.allocation == Allocation::Managed)
+            && self.tainted.values().any(|slice| slice.contains_key(card))
+    }
+
     /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
     pub fn managed_cards(&self, before: Time) -> BTreeSet<PciBusId> {
         let mut cards: BTreeSet<PciBusId> = self
@@ -120,8 +136,8 @@ impl FleetNode {
             .map(|(card, _)| *card)
             .collect();
         cards.retain(|card| {
-            let times: Vec<&Time> = self.tainted.values().filter_map(|slice| slice.get(card)).collect();
-            !times.is_empty() && times.iter().all(|since| **since <= before)
+            let mut times = self.tainted.values().filter_map(|slice| slice.get(card)).peekable();
+            times.peek().is_some() && times.all(|tainted| tainted.since <= before)
         });
         cards
     }
@@ -163,20 +179,24 @@ impl Fleet {
     fn see_taints(&mut self, now: Time, slice: &ResourceSlice, node: &str) {
         let name = slice.metadata.name.clone().unwrap_or_default();
         let known = self.by_name.get(node).and_then(|index| self.nodes[*index as usize].tainted.get(&name));
-        let mut cards: BTreeMap<PciBusId, Time> = BTreeMap::new();
+        let mut cards: BTreeMap<PciBusId, Tainted> = BTreeMap::new();
         for device in slice.spec.devices.iter().flatten() {
             let Some(added) = managed_since(device) else { continue };
             let Ok(device) = device.name.parse::<DeviceName>() else { continue };
-            let seen = known.and_then(|cards| cards.get(&device.card()).copied()).unwrap_or(now);
-            let since = cards.entry(device.card()).or_default();
-            *since = (*since).max(added.unwrap_or(seen));
+            let tainted = cards.entry(device.card()).or_default();
+            tainted.added = tainted.added.max(added);
+        }
+        for (card, tainted) in &mut cards {
+            let known = known.and_then(|cards| cards.get(card)).filter(|known| known.added == tainted.added);
+            tainted.since = known.map_or(tainted.added.unwrap_or(now).min(now), |known| known.since);
         }
         if cards.is_empty() && known.is_none() {
             return;
         }
         let index = self.index_of(node);
-        let is_new = |since: &&Time| self.handed_over.is_none_or(|until| **since > until);
-        self.handovers.extend(cards.values().filter(is_new).map(|since| (*since, index)));
+        let times = cards.values().map(|tainted| tainted.since);
+        let is_new = |since: &Time| self.handed_over.is_none_or(|until| *since > until);
+        self.handovers.extend(times.filter(is_new).map(|since| (since, index)));
         if cards.is_empty() {
             self.forget_taints(&name, index);
         } else {

@@ -1,9 +1,9 @@
 //! Devices that are being written to claims. They count as taken until it is known what became of the write, whatever becomes
 //! of the pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_cluster::Key;
+use tessera_cluster::{Key, display};
 
 use crate::intent::PodReference;
 
@@ -42,6 +42,11 @@ impl Promise {
     }
 }
 
+/// Devices are being written to the claim already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("devices are being written to its ResourceClaim {0} already")]
+pub(crate) struct AlreadyPromised(String);
+
 /// Promises by claim.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
@@ -49,6 +54,20 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
+    /// Whether each of these claims may be promised devices.
+    ///
+    /// # Errors
+    /// One of them is promised some, or is here twice: of two writes nobody could tell which devices it gets.
+    pub fn may_promise<'c>(&self, claims: impl IntoIterator<Item = &'c Key>) -> Result<(), AlreadyPromised> {
+        let mut seen = BTreeSet::new();
+        for claim in claims {
+            if self.claims.contains_key(claim) || !seen.insert(claim) {
+                return Err(AlreadyPromised(display(claim)));
+            }
+        }
+        Ok(())
+    }
+
     /// Notes what became of the writes for a pod.
     pub fn carried(&mut self, pod: &PodReference, versions: &[(Key, String)]) {
         for (key, promise) in self.claims.iter_mut().filter(|(_, promise)| promise.pod == *pod) {
@@ -63,5 +82,36 @@ impl Promises {
     /// Claims of which it is not known what became.
     pub fn unsure(&self) -> impl Iterator<Item = &Key> {
         self.claims.iter().filter(|(_, promise)| promise.written == Written::Unsure).map(|(key, _)| key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(name: &str) -> Key {
+        ("team".to_owned(), name.to_owned())
+    }
+
+    #[test]
+    fn a_claim_is_promised_devices_once() {
+        let mut promises = Promises::default();
+        let (one, other) = (claim("one"), claim("other"));
+        assert_eq!(promises.may_promise([&one, &other]), Ok(()));
+        assert_eq!(
+            promises.may_promise([&other, &one, &other]).unwrap_err().to_string(),
+            "devices are being written to its ResourceClaim team/other already"
+        );
+        let promise = Promise {
+            uid: String::new(),
+            pod: PodReference { key: claim("pod"), uid: String::new() },
+            written: Written::Unsure,
+            node: "a".to_owned(),
+            version: Some(1),
+            epoch: String::new(),
+        };
+        promises.claims.insert(one.clone(), promise);
+        assert_eq!(promises.may_promise([&other]), Ok(()));
+        assert!(promises.may_promise([&other, &one]).is_err());
     }
 }

@@ -107,7 +107,8 @@ fn of_job_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Members
     let (owner, attempt) = owner_of(pod);
     let part = label(pod, JOBSET_REPLICATED_JOB).filter(|_| set.spec.is_ordered());
     let jobs = set.spec.replicated_jobs.iter();
-    let pods = jobs.filter(|job| part.is_none_or(|part| job.name == part)).map(|job| job.pods()).sum();
+    let pods = jobs.filter(|job| part.is_none_or(|part| job.name == part)).map(|job| job.pods());
+    let pods = pods.fold(0, u64::saturating_add);
     let name = part.map_or_else(|| name.to_owned(), |part| format!("{name}-{part}"));
     membership(pod, named(pod, name, owner, attempt), size_of(pods)?).map(Some)
 }

@@ -1,23 +1,44 @@
 //! What a ResourceClaim says of its devices.
 
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference};
+use tessera_api::DeviceName;
 use tessera_api::managed::EPOCH_ANNOTATION;
-use tessera_cluster::key;
+use tessera_cluster::{key, outcome};
 
+use super::Decider;
 use crate::intent::ClaimReference;
 
 pub(super) fn has_devices(claim: &ResourceClaim) -> bool {
     claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
 }
 
-/// Whether this controller gave it devices that nobody has reserved.
-pub(super) fn is_unused(claim: &ResourceClaim) -> bool {
-    is_ours(claim) && has_devices(claim) && users(claim).count() == 0
-}
+impl Decider {
+    /// Whether the claim has devices of managed cards, or others from this controller, that nobody has reserved.
+    pub(super) fn is_unused(&self, claim: &ResourceClaim) -> bool {
+        self.is_allocated_by_us(claim) && has_devices(claim) && users(claim).count() == 0
+    }
 
-/// Whether this controller, or one before it, marked the claim as one that it allocates.
-pub(super) fn is_ours(claim: &ResourceClaim) -> bool {
-    claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION))
+    /// Whether the claim's devices are this controller's to take back: those of managed cards are, whatever stands on the claim,
+    /// which its owner may write; of cards that are managed no longer, the mark says it.
+    pub(super) fn is_allocated_by_us(&self, claim: &ResourceClaim) -> bool {
+        let is_marked =
+            || claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
+        self.has_managed_devices(claim) || is_marked()
+    }
+
+    fn has_managed_devices(&self, claim: &ResourceClaim) -> bool {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let Some(node) = allocation.and_then(|_| self.fleet.find(&node_of(claim)?)) else { return false };
+        let node = self.fleet.node(node);
+        let results = allocation.into_iter().flat_map(outcome::results);
+        // Who administers a device takes it from nobody.
+        let takes = |result: &&DeviceRequestAllocationResult| {
+            result.driver == self.driver && result.admin_access != Some(true)
+        };
+        let names = results.filter(takes).map(|result| result.device.parse::<DeviceName>());
+        let mut cards = names.filter_map(|name| Some(name.ok()?.card()));
+        cards.any(|card| node.is_managed(&card))
+    }
 }
 
 /// The pods that have reserved it.

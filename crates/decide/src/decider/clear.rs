@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, key};
 
 use super::Decider;
-use super::claim::{is_unused, reference_of};
+use super::claim::reference_of;
 use super::pod::{claim_names, has_ended, uses};
 use crate::intent::Intent;
 
@@ -18,7 +18,7 @@ impl Decider {
         for name in std::mem::take(&mut self.unclaimed) {
             let Some(claim) = self.cluster.objects().claims.get(&name) else { continue };
             let mut owners = claim.metadata.owner_references.iter().flatten();
-            if !is_unused(claim) || owners.any(|owner| owner.kind == "Pod") || self.has_pod(&name) {
+            if !self.is_unused(claim) || owners.any(|owner| owner.kind == "Pod") || self.has_pod(&name) {
                 continue;
             }
             let claims = vec![reference_of(claim)];

@@ -7,7 +7,7 @@ use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_cluster::Key;
 
 use super::Decider;
-use super::claim::{is_ours, is_unused, node_of, reference_of, users};
+use super::claim::{node_of, reference_of, users};
 use super::pod::{has_ended, phase, reference};
 use crate::Time;
 use crate::healing::{self, AVOIDED, MOST_EVICTIONS};
@@ -18,7 +18,7 @@ impl Decider {
     /// A claim changed, or is gone: its devices may have failed.
     pub(super) fn see_failure(&mut self, key: &Key) {
         let claim = self.cluster.objects().claims.get(key);
-        let ours = claim.filter(|claim| is_ours(claim));
+        let ours = claim.filter(|claim| self.is_allocated_by_us(claim));
         let unready = ours.and_then(|claim| healing::unready(claim, &self.driver));
         self.healing.set_due(key, unready.map(|unready| unready.since + self.heal_after));
     }
@@ -36,7 +36,7 @@ impl Decider {
             if let Some(node) = node_of(&claim) {
                 self.fleet.avoid(&node, &unready.cards, now + AVOIDED);
             }
-            if is_unused(&claim) {
+            if self.is_unused(&claim) {
                 if self.clearing.insert(key) {
                     let why = format!("cannot be prepared: {}", unready.why);
                     intents.push(Intent::Clear { pod: None, claims: vec![reference_of(&claim)], why });

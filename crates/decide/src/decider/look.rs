@@ -65,7 +65,11 @@ impl Decider {
         if let Some(obstacle) = demand.obstacle() {
             let text = obstacle.to_string();
             let is_of_others = matches!(obstacle, PodObstacle::NoExtendedResource(_));
-            return if !is_gated {
+            let is_told = is_gated || obstacle.is_unserved();
+            if let Some(waiting) = self.waiting.get_mut(key) {
+                waiting.is_managed = is_told && !is_gated;
+            }
+            return if !is_told {
                 None
             } else if demand.subject.claims.is_empty() && is_of_others {
                 Some(self.release(key, &pod, text))

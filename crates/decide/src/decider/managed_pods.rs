@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::subject::Wanted;
-use tessera_cluster::{Key, key};
+use tessera_cluster::{Key, display, key};
 
 use super::Decider;
-use super::claim::{has_devices, is_unused, node_of, reference_of};
+use super::claim::{has_devices, node_of, reference_of};
 use super::pod::{is_gated, is_refused, node_name, reference, uses, verdict};
 use crate::Time;
 use crate::demand::Demand;
@@ -63,6 +63,11 @@ impl Decider {
             allocation: allocation.clone(),
         });
         let claims: Vec<ClaimAllocation> = claims.collect();
+        let may_promise = self.promises.may_promise(claims.iter().map(|claim| &claim.claim.key));
+        debug_assert_eq!(may_promise, Ok(()), "{}", display(key));
+        if let Err(error) = may_promise {
+            return self.waits(now, key, pod, error.to_string(), true);
+        }
         self.send(key, pod, demand, node, fit);
         self.promise(pod, node, &claims, &epoch);
         let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
@@ -126,7 +131,7 @@ impl Decider {
     /// What to do with a pod that has all its devices, some of them from us, and is on no way that this process knows.
     pub(super) fn go_on(&mut self, now: Time, key: &Key, pod: &Pod, demand: &Demand) -> Option<Intent> {
         let ours: Vec<&Wanted> =
-            demand.subject.claims.iter().filter(|wanted| is_unused(&wanted.claim)).collect();
+            demand.subject.claims.iter().filter(|wanted| self.is_unused(&wanted.claim)).collect();
         let node = ours.iter().find_map(|wanted| node_of(&wanted.claim))?;
         if self.refusals.contains(&refusals::owner(pod), &node, now) {
             return self.take_back(key, pod, demand, &format!("kube-scheduler finds no room on {node}"));
@@ -143,7 +148,7 @@ impl Decider {
     /// Takes back what the pod has of us and nobody has reserved, but for claims with which another pod is on its way.
     pub(super) fn take_back(&mut self, key: &Key, pod: &Pod, demand: &Demand, why: &str) -> Option<Intent> {
         self.term.as_ref()?;
-        let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim).filter(|claim| is_unused(claim));
+        let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim).filter(|claim| self.is_unused(claim));
         let claims: Vec<ClaimReference> = ours.map(reference_of).collect();
         let claims: Vec<ClaimReference> = claims
             .into_iter()

@@ -8,6 +8,7 @@ use tessera_api::DeviceName;
 use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
 use tessera_cluster::gang;
 use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
+use tessera_cluster::usage::take_the_same;
 use tessera_cluster::{Key, Kind, Object, key, outcome};
 
 use super::managed_pods::UNTIL_BOUND;
@@ -49,6 +50,7 @@ impl Decider {
         let before = self.node_before(kind, &key);
         if let Err(error) = self.cluster.apply(object) {
             self.cluster.delete(kind, &key);
+            self.cluster.mark_unreadable(kind, key, error.to_string());
             self.fleet.mark_all();
             return Err(error.into());
         }
@@ -86,6 +88,28 @@ impl Decider {
             Kind::PersistentVolume | Kind::PersistentVolumeClaim => self.fleet.mark_all(),
         }
         report.map_err(|error| ObservationError::Report { slice: key.1, error: error.to_string() })
+    }
+
+    /// An object exists and cannot be read: but for the devices that a claim holds, it counts as gone.
+    pub(super) fn see_unreadable(
+        &mut self,
+        now: Time,
+        kind: Kind,
+        key: &Key,
+        why: String,
+        holds: Option<Box<ResourceClaim>>,
+    ) -> Result<(), ObservationError> {
+        let seen = match holds {
+            Some(claim) => self.apply(now, Object::from(*claim)),
+            None => {
+                self.delete(now, kind, key);
+                Ok(())
+            }
+        };
+        self.cluster.mark_unreadable(kind, key.clone(), why);
+        let of_namespace = self.waiting.keys().filter(|pod| pod.0 == key.0);
+        self.queue.extend(of_namespace.cloned());
+        seen
     }
 
     /// Pods without gates matter from now on, for there are managed cards.
@@ -272,9 +296,12 @@ impl Decider {
     fn see_pod(&mut self, now: Time, key: &Key, pod: &Pod) {
         let before = self.cluster.objects().pods.get(key).map(AsRef::as_ref);
         let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
-        let is_as_before = same_uid
-            && before
-                .is_some_and(|before| node_name(before) == node_name(pod) && phase(before) == phase(pod));
+        // A pod that was resized takes another part of its node.
+        let takes_the_same = |before: &Pod| {
+            let stays = node_name(before) == node_name(pod) && phase(before) == phase(pod);
+            stays && (node_name(pod).is_none() || take_the_same(before, pod))
+        };
+        let is_as_before = same_uid && before.is_some_and(takes_the_same);
         if !is_as_before {
             let nodes: Vec<String> =
                 before.and_then(node_name).into_iter().chain(node_name(pod)).map(str::to_owned).collect();

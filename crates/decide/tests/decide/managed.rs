@@ -1,5 +1,6 @@
 //! Managed pools: who gets which devices, when, and what is taken back.
 
+mod hostile;
 mod several_claims;
 
 use serde_json::json;
@@ -179,12 +180,13 @@ fn devices_of_a_named_claim_whose_pods_are_gone_are_taken_back() {
     fed.apply_claim(named.clone());
     let intents = fed.decide();
     assert!(matches!(intents.as_slice(), [Intent::Clear { pod: None, .. }]), "{intents:?}");
-    // One that somebody reserved, or that another made, is not ours to take.
-    for (field, value) in [
-        ("status", json!({ "reservedFor": [{ "resource": "pods", "name": "p", "uid": "u" }] })),
-        ("metadata", json!({ "annotations": {} })),
+    // One that somebody reserved, or that another made of cards that are not managed, is not ours to take.
+    for (field, value, pool) in [
+        ("status", json!({ "reservedFor": [{ "resource": "pods", "name": "p", "uid": "u" }] }), managed()),
+        ("metadata", json!({ "annotations": {} }), steered()),
     ] {
         let mut fed = leader(&[("a", 1)]);
+        slices("a", 1, pool).into_iter().for_each(|slice| fed.apply(slice));
         let mut other = named.clone();
         for (name, part) in value.as_object().unwrap() {
             other[field][name] = part.clone();

@@ -8,7 +8,7 @@ use tessera_cluster::subject::PodObstacle;
 use tessera_cluster::{Key, display};
 
 use super::super::Decider;
-use super::super::claim::{is_unused, node_of};
+use super::super::claim::node_of;
 use super::super::pod::{is_gated, node_name, phase, reference};
 use crate::Time;
 use crate::demand::Demand;
@@ -226,7 +226,7 @@ impl Decider {
         if !is_gated(pod) {
             return Ok((State::Lifted, Some(demand)));
         }
-        let mut ours = demand.subject.claims.iter().filter(|wanted| is_unused(&wanted.claim));
+        let mut ours = demand.subject.claims.iter().filter(|wanted| self.is_unused(&wanted.claim));
         let node = ours.find_map(|wanted| node_of(&wanted.claim));
         if let Some(node) = &node {
             let is_gone = !self.cluster.objects().nodes.contains_key(&(String::new(), node.clone()));

@@ -12,7 +12,7 @@ use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, key};
 
 use super::super::Decider;
-use super::super::claim::{is_ours, users};
+use super::super::claim::users;
 use super::super::observe::has_its_devices;
 use super::super::pod::{node_name, reference};
 use super::{at, is_in_force, nomination};
@@ -142,7 +142,7 @@ impl Decider {
 
     /// The pods that use a claim that this controller allocated.
     pub(super) fn users_of(&self, claim: &Key) -> Vec<Key> {
-        let found = self.cluster.objects().claims.get(claim).filter(|found| is_ours(found));
+        let found = self.cluster.objects().claims.get(claim).filter(|found| self.is_allocated_by_us(found));
         let users = found.into_iter().flat_map(|found| users(found));
         users.map(|user| (claim.0.clone(), user.name.clone())).collect()
     }
@@ -170,7 +170,7 @@ impl Decider {
         let mut pods: std::collections::BTreeMap<Key, Vec<Key>> = std::collections::BTreeMap::new();
         for (name, claim) in &self.cluster.objects().claims {
             let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-            if !is_allocated || !is_ours(claim) {
+            if !is_allocated || !self.is_allocated_by_us(claim) {
                 continue;
             }
             for user in users(claim) {

@@ -1,0 +1,90 @@
+//! How much of a pod's claims is looked at. The API server has no limit for what a pod names: of a template of 1 MiB it may ask for
+//! thousands of claims, and what is computed for the pod would be as large.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+
+use super::{PodObstacle, status_of};
+use crate::objects::Objects;
+
+/// Claims of a pod.
+pub(super) const MOST_CLAIMS: usize = 128;
+
+/// Bytes of the specs of a pod's claims as JSON, where it has more than [`FEW`].
+pub(super) const MOST_BYTES: usize = 4 << 20;
+
+/// So many claims may have any size that the API server stores.
+const FEW: usize = 4;
+
+/// Where a claim comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source<'p> {
+    Claim(&'p str),
+    /// The template, and the pod's name for its claim: each has one of its own.
+    Template(&'p str, &'p str),
+}
+
+/// Why the pod's claims are not looked at, if they are not.
+pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceClaim]) -> Option<PodObstacle> {
+    if references.len() <= FEW {
+        return None;
+    }
+    let sources: BTreeSet<Source<'_>> =
+        references.iter().filter_map(|reference| source_of(pod, reference)).collect();
+    let count = sources.len();
+    if count > MOST_CLAIMS {
+        return Some(PodObstacle::TooManyClaims { count });
+    }
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let mut of_templates: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut bytes = 0;
+    for source in sources {
+        let key = |name: &str| (namespace.clone(), name.to_owned());
+        bytes += match source {
+            Source::Claim(name) => {
+                objects.claims.get(&key(name)).map_or(0, |claim| size(claim.spec.as_ref()))
+            }
+            Source::Template(name, _) => *of_templates.entry(name).or_insert_with(|| {
+                let spec = objects.templates.get(&key(name)).and_then(|template| template.spec.as_ref());
+                size(spec.and_then(|spec| spec.spec.as_ref()))
+            }),
+        };
+        if count > FEW && bytes > MOST_BYTES {
+            return Some(PodObstacle::TooLarge);
+        }
+    }
+    None
+}
+
+/// Where the reference's claim comes from; `None` where it names nothing, or the template made no claim.
+pub(super) fn source_of<'p>(pod: &'p Pod, reference: &'p PodResourceClaim) -> Option<Source<'p>> {
+    if let Some(name) = &reference.resource_claim_name {
+        return Some(Source::Claim(name));
+    }
+    let template = reference.resource_claim_template_name.as_ref()?;
+    match status_of(pod, reference) {
+        Some(status) => status.resource_claim_name.as_deref().map(Source::Claim),
+        None => Some(Source::Template(template, &reference.name)),
+    }
+}
+
+/// Bytes of the spec as JSON.
+fn size(spec: Option<&ResourceClaimSpec>) -> usize {
+    struct Counted(usize);
+    impl io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    // Cannot fail: keys are text, and the writer takes everything.
+    let _ = serde_json::to_writer(&mut counted, &spec);
+    counted.0
+}
