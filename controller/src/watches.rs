@@ -1,24 +1,25 @@
 //! What exists, from watches: every object as it comes, projected by whoever takes it and never kept here.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::future::join_all;
-use futures::{FutureExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use kube::api::{DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::ApiResource;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::WatchStreamExt as _;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tessera_cluster::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
-use tessera_cluster::{Key, Kind, Object};
+use tessera_cluster::{Key, Kind, Object, holds_of};
 use tessera_decide::Observation;
-use tokio::sync::{mpsc, watch};
+use tessera_kube_util::error_text::with_causes;
+use tessera_kube_util::objects::{Event, Name, Page, Unreadable, from_json, watch};
+use tokio::sync::{mpsc, watch as value};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -54,6 +55,9 @@ pub const KINDS: [Kind; 14] = [
 const SLICES_PER_PAGE: u32 = 50;
 const OBJECTS_PER_PAGE: u32 = 500;
 
+/// Reads an object from JSON.
+type Read = fn(&[u8]) -> Result<Object, serde_json::Error>;
+
 /// A kind that not every cluster has, in one of several API versions.
 struct MayBeServed {
     kind: Kind,
@@ -63,7 +67,7 @@ struct MayBeServed {
     name: &'static str,
     /// How often to look whether it exists by now.
     look_every: Duration,
-    read: fn(DynamicObject) -> Result<Object, serde_json::Error>,
+    read: Read,
 }
 
 /// The kinds of that sort.
@@ -83,7 +87,7 @@ const MAY_BE_SERVED: [MayBeServed; 4] = [
         versions: &["v1alpha2"],
         name: "JobSet",
         look_every: Duration::from_secs(60),
-        read: read::<JobSet>,
+        read: read_as::<JobSet>,
     },
     MayBeServed {
         kind: Kind::LeaderWorkerSet,
@@ -91,7 +95,7 @@ const MAY_BE_SERVED: [MayBeServed; 4] = [
         versions: &["v1"],
         name: "LeaderWorkerSet",
         look_every: Duration::from_secs(60),
-        read: read::<LeaderWorkerSet>,
+        read: read_as::<LeaderWorkerSet>,
     },
     MayBeServed {
         kind: Kind::PodGroup,
@@ -99,7 +103,7 @@ const MAY_BE_SERVED: [MayBeServed; 4] = [
         versions: &["v1beta1", "v1alpha3", "v1alpha2"],
         name: "PodGroup",
         look_every: Duration::from_secs(600),
-        read: read::<PodGroup>,
+        read: read_as::<PodGroup>,
     },
 ];
 
@@ -112,7 +116,7 @@ pub struct Watches {
     /// The loop's time.
     pub clock: Clock,
     /// Changes when the watch of claims is to begin anew.
-    pub claims_asked: watch::Receiver<u64>,
+    pub claims_asked: value::Receiver<u64>,
 }
 
 impl Watches {
@@ -140,16 +144,16 @@ impl Watches {
 
     async fn follow<K>(&self, kind: Kind)
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Into<Object> + 'static,
+        K: Resource<DynamicType = ()> + DeserializeOwned + Into<Object>,
     {
-        self.follow_api(Api::<K>::all(self.client.clone()), kind, |object| Ok(object.into())).await;
+        self.follow_url(Api::<K>::all(self.client.clone()).resource_url(), kind, read_as::<K>).await;
     }
 
     /// Kinds of which little is read.
     async fn follow_as<K: DeserializeOwned + Into<Object>>(&self, kind: Kind, group: &str, name: &str) {
         let served = GroupVersionKind::gvk(group, "v1", name);
-        let api = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&served));
-        self.follow_api(api, kind, read::<K>).await;
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&served));
+        self.follow_url(api.resource_url(), kind, read_as::<K>).await;
     }
 
     async fn follow_where_served(&self, wanted: &MayBeServed) {
@@ -158,9 +162,9 @@ impl Watches {
                 let kind = GroupVersionKind::gvk(wanted.group, version, wanted.name);
                 let api: Api<DynamicObject> =
                     Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-                match api.list(&ListParams::default().limit(1)).await {
+                match Page::get(&self.client, api.resource_url(), &ListParams::default().limit(1)).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                    _ => return self.follow_api(api, wanted.kind, wanted.read).await,
+                    _ => return self.follow_url(api.resource_url(), wanted.kind, wanted.read).await,
                 }
             }
             if self.seen.send(Seen::Complete(wanted.kind)).await.is_err() {
@@ -170,104 +174,123 @@ impl Watches {
         }
     }
 
-    async fn follow_api<K>(
-        &self,
-        api: Api<K>,
-        kind: Kind,
-        convert: impl Fn(K) -> Result<Object, serde_json::Error>,
-    ) where
-        K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
-        K::DynamicType: Clone,
-    {
+    /// Says what becomes of all objects of a kind; it ends when nobody listens any more.
+    async fn follow_url(&self, url: &str, kind: Kind, read: Read) {
         let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
-        let config = watcher::Config::default().page_size(per_page);
-        // Objects with the number of the list in or after which they were last seen: a new list tells which are gone.
-        let mut known: HashMap<Key, u32> = HashMap::new();
-        let mut list = 0;
-        let mut told = false;
-        let begin = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
+        let begin = || Box::pin(watch(self.client.clone(), url.to_owned(), per_page, read).default_backoff());
         let mut events = begin();
+        let mut known = Known::new(kind);
+        let mut told = false;
         let mut anew = self.claims_asked.clone();
         let mut asked_at = self.clock.now();
         loop {
             let event = tokio::select! {
-                event = events.try_next() => event,
+                event = events.next() => event,
                 Ok(()) = anew.changed(), if kind == Kind::ResourceClaim => {
                     events = begin();
                     continue;
                 }
             };
-            let event = match event {
-                Ok(Some(event)) => event,
-                Ok(None) => return,
-                Err(error) => {
-                    // An expired watch is part of the protocol: a new list follows.
-                    if !told && !matches!(error, watcher::Error::WatchError(ref status) if status.code == 410)
-                    {
-                        tracing::warn!(?kind, %error, "a watch broke off; trying again");
+            let seen = match event {
+                None => return,
+                Some(Err(error)) => {
+                    if !told && !error.is_expired() {
+                        tracing::warn!(?kind, "a watch broke off; trying again: {}", with_causes(&error));
                         told = true;
                     }
                     continue;
                 }
-            };
-            if !matches!(event, watcher::Event::Init) {
-                told = false;
-            }
-            let applied = match event {
-                watcher::Event::Init => {
+                Some(Ok(Event::Init)) => {
                     asked_at = self.clock.now();
-                    list += 1;
+                    known.list += 1;
                     continue;
                 }
-                watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-                    known.insert(tessera_cluster::key(object.meta()), list);
-                    convert(object)
+                Some(Ok(Event::InitApply(name, object) | Event::Apply(name, object))) => {
+                    vec![known.see(name, object)]
                 }
-                watcher::Event::Delete(object) => {
-                    let key = tessera_cluster::key(object.meta());
-                    known.remove(&key);
-                    if self.seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
-                        return;
-                    }
-                    continue;
-                }
-                watcher::Event::InitDone => {
-                    for (key, _) in known.extract_if(|_, seen| *seen != list).collect::<Vec<_>>() {
-                        if self.seen.send(Seen::Change(Observation::Deleted(kind, key))).await.is_err() {
-                            return;
-                        }
-                    }
-                    if self.seen.send(Seen::Complete(kind)).await.is_err() {
-                        return;
-                    }
-                    let all = Seen::Change(Observation::ClaimsListed { asked_at });
-                    if kind == Kind::ResourceClaim && self.seen.send(all).await.is_err() {
-                        return;
-                    }
-                    continue;
-                }
+                Some(Ok(Event::Delete(name))) => vec![known.see_gone(&key_of(&name))],
+                Some(Ok(Event::InitDone)) => known.complete(asked_at),
             };
-            match applied {
-                Ok(object) => {
-                    if self.seen.send(Seen::Change(Observation::Applied(Box::new(object)))).await.is_err() {
-                        return;
-                    }
+            told = false;
+            for seen in seen {
+                if self.seen.send(seen).await.is_err() {
+                    return;
                 }
-                Err(error) => tracing::warn!(?kind, %error, "an object cannot be read; it counts as absent"),
             }
         }
     }
 }
 
+/// The objects of a kind that exist.
+struct Known {
+    kind: Kind,
+    /// With the number of the list in or after which they were last seen: a new list tells which are gone.
+    objects: HashMap<Key, u32>,
+    list: u32,
+    /// Those that cannot be read, with their uids: each is told once.
+    unreadable: HashMap<Key, String>,
+}
+
+impl Known {
+    fn new(kind: Kind) -> Self {
+        Known { kind, objects: HashMap::new(), list: 0, unreadable: HashMap::new() }
+    }
+
+    fn see(&mut self, name: Name, object: Result<Object, Unreadable>) -> Seen {
+        let (kind, key) = (self.kind, key_of(&name));
+        self.objects.insert(key.clone(), self.list);
+        Seen::Change(match object {
+            Ok(object) => {
+                self.unreadable.remove(&key);
+                Observation::Applied(Box::new(object))
+            }
+            Err(unreadable) => {
+                let why = unreadable.to_string();
+                if self.unreadable.insert(key.clone(), name.uid.clone()).is_none_or(|told| told != name.uid) {
+                    let name = tessera_cluster::display(&key);
+                    tracing::warn!(?kind, name, error = why, "an object cannot be read; it counts as absent");
+                }
+                let holds = (kind == Kind::ResourceClaim).then(|| holds_of(&unreadable.json)).flatten();
+                Observation::Unreadable { kind, key, why, holds: holds.map(Box::new) }
+            }
+        })
+    }
+
+    fn see_gone(&mut self, key: &Key) -> Seen {
+        self.objects.remove(key);
+        self.unreadable.remove(key);
+        Seen::Change(Observation::Deleted(self.kind, key.clone()))
+    }
+
+    /// A list that was asked for then is complete: what is not in it is gone.
+    fn complete(&mut self, asked_at: Duration) -> Vec<Seen> {
+        let gone = self.objects.iter().filter(|(_, list)| **list != self.list);
+        let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
+        let mut seen: Vec<Seen> = gone.iter().map(|key| self.see_gone(key)).collect();
+        seen.push(Seen::Complete(self.kind));
+        if self.kind == Kind::ResourceClaim {
+            seen.push(Seen::Change(Observation::ClaimsListed { asked_at }));
+        }
+        seen
+    }
+}
+
+fn key_of(name: &Name) -> Key {
+    (name.namespace.clone(), name.name.clone())
+}
+
 /// A rule of any version as one of v1.
-fn taint_rule(object: DynamicObject) -> Result<Object, serde_json::Error> {
-    let mut value = serde_json::to_value(object)?;
+fn taint_rule(json: &[u8]) -> Result<Object, serde_json::Error> {
+    let mut value: serde_json::Value = from_json(json)?;
     value["apiVersion"] = "resource.k8s.io/v1".into();
     value["kind"] = "DeviceTaintRule".into();
     Ok(serde_json::from_value::<DeviceTaintRule>(value)?.into())
 }
 
-/// What is needed of an object that is read in any of its versions.
-fn read<K: DeserializeOwned + Into<Object>>(object: DynamicObject) -> Result<Object, serde_json::Error> {
-    Ok(serde_json::from_value::<K>(serde_json::to_value(object)?)?.into())
+/// What is needed of an object, in any of its versions.
+fn read_as<K: DeserializeOwned + Into<Object>>(json: &[u8]) -> Result<Object, serde_json::Error> {
+    Ok(from_json::<K>(json)?.into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -243,7 +243,9 @@ impl Decider {
                 self.delete(now, kind, &key);
                 Ok(())
             }
-            Observation::Unreadable { kind, key, why, holds } => self.see_unreadable(now, kind, &key, why, holds),
+            Observation::Unreadable { kind, key, why, holds } => {
+                self.see_unreadable(now, kind, &key, why, holds)
+            }
             Observation::ClaimsWritten { claims, is_done } => {
                 self.claims_written(now, &claims, is_done);
                 Ok(())

@@ -13,6 +13,7 @@ pub mod lease;
 pub mod logging;
 pub mod metrics;
 pub mod node_labels;
+pub mod objects;
 pub mod open_files;
 pub mod retry;
 pub mod signals;

@@ -1,6 +1,8 @@
 //! What a ResourceClaim says of its devices.
 
-use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference};
+use k8s_openapi::api::resource::v1::{
+    DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
+};
 use tessera_api::DeviceName;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::{key, outcome};

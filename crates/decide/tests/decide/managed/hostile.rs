@@ -50,9 +50,11 @@ fn a_pod_whose_claim_cannot_be_read_says_so_and_others_get_devices() {
     fed.versioned("q", "gpu", 1, 6);
     fed.apply_pod(ungated("q"));
     let intents = fed.decide();
-    assert!(matches!(intents.as_slice(), [Intent::Tell { message, .. }, Intent::Allocate { .. }]
+    assert!(
+        matches!(intents.as_slice(), [Intent::Tell { message, .. }, Intent::Allocate { .. }]
         if message == "its ResourceClaim team/shared cannot be read, so that it counts as absent: nested too deeply"),
-        "{intents:?}");
+        "{intents:?}"
+    );
     let waiting: Vec<_> = fed.decider.waiting().map(|(key, _)| key.1.as_str()).collect();
     assert!(waiting.contains(&"p"), "{waiting:?}");
     // One in its place that can be read.
@@ -66,12 +68,17 @@ fn a_gated_pod_whose_template_cannot_be_read_says_so() {
     let mut waiting = pod("p");
     waiting["status"] = json!({ "phase": "Pending" });
     fed.apply_pod(waiting);
-    assert!(matches!(fed.decide().as_slice(), [Intent::Tell { message, .. }] if message.contains("does not exist")));
+    assert!(
+        matches!(fed.decide().as_slice(), [Intent::Tell { message, .. }] if message.contains("does not exist"))
+    );
     fed.now += Time::from_secs(31);
     fed.decider.observe(fed.now, unreadable(Kind::ResourceClaimTemplate, "t", None)).unwrap();
     let intents = fed.decide();
-    assert!(matches!(intents.as_slice(), [Intent::Tell { message, .. }]
-        if message.starts_with("its ResourceClaimTemplate team/t cannot be read")), "{intents:?}");
+    assert!(
+        matches!(intents.as_slice(), [Intent::Tell { message, .. }]
+        if message.starts_with("its ResourceClaimTemplate team/t cannot be read")),
+        "{intents:?}"
+    );
 }
 
 #[test]
@@ -107,16 +114,21 @@ fn a_pod_with_more_claims_than_are_looked_at_waits_with_words() {
     fed.apply(template("true").into());
     fed.apply_pod(from_template(1_500));
     let intents = fed.decide();
-    assert!(matches!(intents.as_slice(), [Intent::Tell { message, .. }] if message.starts_with("it has 1500 ResourceClaims")),
-        "{intents:?}");
+    assert!(
+        matches!(intents.as_slice(), [Intent::Tell { message, .. }] if message.starts_with("it has 1500 ResourceClaims")),
+        "{intents:?}"
+    );
     // Few claims, and each of them as large as the API server stores.
     fed.now += Time::from_secs(31);
     fed.apply(template(&"t".repeat(1 << 20)).into());
     fed.apply_pod(from_template(100));
     let intents = fed.decide();
-    assert!(matches!(intents.as_slice(), [Intent::Tell { message, .. }] if message.contains("larger than 4 MiB")),
-        "{intents:?}");
-    let subject = tessera_cluster::subject::of_pod(fed.decider.cluster().objects(), &read(from_template(100)));
+    assert!(
+        matches!(intents.as_slice(), [Intent::Tell { message, .. }] if message.contains("larger than 4 MiB")),
+        "{intents:?}"
+    );
+    let subject =
+        tessera_cluster::subject::of_pod(fed.decider.cluster().objects(), &read(from_template(100)));
     assert!(subject.claims.is_empty());
     fed.now += Time::from_secs(31);
     fed.apply(template("true").into());
@@ -147,7 +159,10 @@ fn devices_of_managed_cards_are_taken_back_whatever_stands_on_the_claim() {
     left["metadata"]["annotations"] = json!({});
     fed.apply_claim(left);
     let intents = fed.decide();
-    assert!(matches!(intents.as_slice(), [Intent::Clear { claims, .. }] if claims[0].key == key("shared")), "{intents:?}");
+    assert!(
+        matches!(intents.as_slice(), [Intent::Clear { claims, .. }] if claims[0].key == key("shared")),
+        "{intents:?}"
+    );
 }
 
 /// An in-place resize changes neither the node nor the phase of a pod.
