@@ -1,5 +1,6 @@
 //! The controller's process: command line, runtime, exit code.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -7,12 +8,16 @@ use tessera_controller::metrics::Metrics;
 use tessera_controller::options::{Command, Options};
 use tessera_controller::{run, ungate};
 use tessera_kube_util::error_text::with_causes;
-use tessera_kube_util::{client, logging};
+use tessera_kube_util::{client, logging, probe_command};
 
 /// Threads for tasks: one decides, the other reads and writes.
 const WORKERS: usize = 2;
 
 fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == probe_command::SUBCOMMAND) {
+        return probe_command::main("controller probe", arguments);
+    }
     let options = Options::parse();
     let metrics = Metrics::new();
     let panics = metrics.panics.clone();

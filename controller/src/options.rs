@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tessera_api::DEFAULT_DRIVER_NAME;
-use tessera_kube_util::arguments::{driver_name, object_name};
+use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
+
+const OTHER_PROGRAM: &str = "controller probe asks a running controller whether it is well; see its --help.";
 
 /// Proposes a node for each GPU pod that opted in, and writes the status of GpuPools.
 ///
 /// Runs in a Deployment that Tessera's chart installs, usually twice: one replica leads, the other takes over when it is
 /// gone. Nothing depends on it but pods with the gate gpu.tessera.dev/steering.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "controller", version, max_term_width = 100)]
+#[command(name = "controller", version, max_term_width = 100, after_help = OTHER_PROGRAM)]
 pub struct Options {
     /// What to do; without a command, to run.
     #[command(subcommand)]
@@ -45,6 +47,12 @@ pub struct Options {
     /// Where to serve metrics and probes.
     #[arg(long, env = "HTTP_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub http_address: SocketAddr,
+
+    /// Unix socket for the same answers, for the kubelet's probes. [default: none]
+    ///
+    /// Used by `controller probe`. Others on the pod's network can keep the port busy, but not this socket.
+    #[arg(long, env = "PROBE_SOCKET", value_name = "FILE", value_parser = absolute)]
+    pub probe_socket: Option<PathBuf>,
 
     /// Where to serve the fleet page and its JSON.
     ///
@@ -150,6 +158,7 @@ mod tests {
             ("--pod-name", ""),
             ("--http-address", "8080"),
             ("--fleet-address", "localhost"),
+            ("--probe-socket", "probe.sock"),
             ("--log-level", "loud=everything=yes"),
             ("--log-format", "xml"),
             ("--shutdown-timeout", "0"),

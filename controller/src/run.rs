@@ -36,12 +36,12 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let tasks = Tasks::new(shutdown.clone());
     tracing::info!(version = env!("CARGO_PKG_VERSION"), driver = options.driver_name, "controller starting");
 
-    let port = http::bind(options.http_address).await?;
+    let listeners = http::Listeners::bind(options.http_address, options.probe_socket.as_deref()).await?;
     let client = client::connect(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
     let (missing_sender, missing) = watch::channel(BTreeSet::from(KINDS));
     let observed = http::Observed { metrics: metrics.clone(), missing };
-    tasks.spawn("the HTTP server", http::serve(port, observed, shutdown.clone()));
+    tasks.spawn("the HTTP server", listeners.serve(observed, shutdown.clone()));
 
     let (asks_sender, asks) = mpsc::channel(1);
     let (usages_sender, usages) = watch::channel(usage::Usages::default());

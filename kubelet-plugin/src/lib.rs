@@ -15,6 +15,5 @@ pub mod gpu_pools;
 pub mod layout;
 pub mod options;
 pub mod prepare;
-pub mod probe_command;
 pub mod run;
 pub mod usage;

@@ -7,10 +7,9 @@ use std::{
 };
 
 use clap::Parser as _;
-use tessera_kube_util::{error_text::with_causes, logging, open_files};
+use tessera_kube_util::{error_text::with_causes, logging, open_files, probe_command};
 use tessera_kubelet_plugin::{
     options::Options,
-    probe_command,
     run::{metrics::Metrics, run},
 };
 
@@ -27,7 +26,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if arguments.first().is_some_and(|first| first == probe_command::SUBCOMMAND) {
-        return probe_command::main(arguments);
+        return probe_command::main("kubelet-plugin probe", arguments);
     }
     let options = Options::parse();
     let metrics = Metrics::new();

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod node_labels;
 pub mod objects;
 pub mod open_files;
+pub mod probe_command;
 pub mod retry;
 pub mod signals;
 pub mod tasks;

@@ -40,8 +40,18 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
         serde_json::from_str(only(&objects, "ConfigMap")["data"]["prices.json"].as_str().unwrap()).unwrap();
     assert_eq!(prices["perCardHour"]["NVIDIA H100 80GB HBM3"], 2.5);
     assert_eq!(options.prices.expect("prices").to_str(), Some("/etc/tessera/prices.json"));
-    let names = |probe: &str| pod["containers"][0][probe]["httpGet"]["port"].clone();
-    assert_eq!([names("livenessProbe"), names("readinessProbe")], [json!("http"), json!("http")]);
+    let container = &pod["containers"][0];
+    let socket = options.probe_socket.expect("a socket for probes");
+    // Others can keep a port busy.
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        let command = json!(["controller", "probe", format!("--socket={}", socket.display()), path]);
+        assert_eq!(container[probe]["exec"]["command"], command);
+        assert_eq!(container[probe]["httpGet"], json!(null));
+    }
+    let mounts = container["volumeMounts"].as_array().expect("mounts");
+    let is_of_socket =
+        |mount: &&serde_json::Value| socket.starts_with(mount["mountPath"].as_str().expect("a path"));
+    assert_eq!(mounts.iter().find(is_of_socket).expect("a mount")["name"], "probes");
     assert_eq!(pod["containers"][0]["env"][0]["name"], "POD_NAME");
 
     let arguments = [
@@ -76,7 +86,8 @@ async fn it_needs_nothing_of_the_node() {
             json!({"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "readOnlyRootFilesystem": true,
                 "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
         );
-        assert_eq!(pod["volumes"], json!(null), "{kind}");
+        let volumes = pod["volumes"].as_array().into_iter().flatten();
+        assert!(volumes.into_iter().all(|volume| volume.get("emptyDir").is_some()), "{kind}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! `kubelet-plugin probe`: asks a running plugin over its probe socket whether it is alive or ready.
+//! The command `probe` of a program: asks the running program over its probe socket whether it is alive or ready.
 //!
-//! The kubelet runs it in the plugin's container every few seconds, so it is a plain blocking client without a
+//! The kubelet runs it in the program's container every few seconds, so it is a plain blocking client without a
 //! runtime.
 
 use std::{
@@ -13,9 +13,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
-use tessera_kube_util::arguments::absolute;
+use crate::arguments::absolute;
 
 /// First argument that selects this command.
 pub const SUBCOMMAND: &str = "probe";
@@ -26,14 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// Size limit of an answer, in bytes. Answers to probes have a few lines.
 const LONGEST: u64 = 64 << 10;
 
-/// Asks a running plugin whether it is alive (/healthz) or ready (/readyz) and prints what it answers.
+/// Asks the running program whether it is alive (/healthz) or ready (/readyz) and prints what it answers.
 ///
 /// Exit code 0 if it is, 1 if it is not or does not answer. Meant for the kubelet's probes, which would have to queue
 /// with everybody else on the metrics port.
 #[derive(Debug, Parser)]
-#[command(name = "kubelet-plugin probe", max_term_width = 100)]
+#[command(max_term_width = 100)]
 struct Options {
-    /// The plugin's --probe-socket.
+    /// The program's --probe-socket.
     #[arg(long, env = "PROBE_SOCKET", value_name = "FILE", value_parser = absolute)]
     socket: PathBuf,
 
@@ -42,10 +42,11 @@ struct Options {
     path: String,
 }
 
-/// Runs the command. `arguments` are those after the program's name.
+/// Runs the command under this name, such as `controller probe`. `arguments` are those after the program's name.
 #[must_use]
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let options = Options::parse_from(arguments);
+pub fn main(name: &'static str, arguments: Vec<OsString>) -> ExitCode {
+    let matches = Options::command().name(name).get_matches_from(arguments);
+    let options = Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match ask(&options.socket, &options.path) {
         Ok((is_well, said)) => {
             // Nobody may be reading it.
@@ -71,7 +72,7 @@ fn ask(socket: &Path, path: &str) -> anyhow::Result<(bool, String)> {
         stream.take(LONGEST).read_to_end(&mut answer)?;
         Ok(answer)
     };
-    let answer = exchange().with_context(|| format!("the plugin does not answer at {}", socket.display()))?;
+    let answer = exchange().with_context(|| format!("it does not answer at {}", socket.display()))?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer
         .split_once("\r\n\r\n")
