@@ -88,9 +88,32 @@ pub async fn only_scheduler_and_controller_allocate(administrator: &Client) {
     let claims: Api<ResourceClaim> = Api::namespaced(controller.clone(), RELEASE);
     let epoch = json!({"metadata": {"annotations": {EPOCH_ANNOTATION: "7"}}});
     claims.patch(&name, &PatchParams::default(), &Patch::Merge(epoch)).await.expect("marked");
+    only_the_controller_marks(&alice, &name).await;
     change_status(&controller, &name, allocation(&[DRIVER])).await.expect("allocated");
     change_status(&controller, &name, json!({"allocation": null})).await.expect("cleared");
     // It may do no more than that.
     let deleted = claims.delete(&name, &kube::api::DeleteParams::default()).await.expect_err("no right");
     assert!(matches!(deleted, kube::Error::Api(status) if status.code == 403));
+}
+
+/// With the mark a tenant would take back or keep what is not theirs to decide.
+async fn only_the_controller_marks(alice: &Client, name: &str) {
+    let claims: Api<ResourceClaim> = Api::namespaced(alice.clone(), RELEASE);
+    let change = async |metadata: Value| {
+        claims.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "metadata": metadata }))).await
+    };
+    let says =
+        "only Tessera's controller writes gpu.tessera.dev/controller-epoch on resourceclaims, not alice";
+    for mark in [json!(null), json!("8")] {
+        refused(change(json!({"annotations": {EPOCH_ANNOTATION: mark}})).await, "another mark", says);
+    }
+    let of_nobody = json!({"metadata": {"annotations": {EPOCH_ANNOTATION: null}}, "status": {}});
+    let answer = claims.patch_status(name, &PatchParams::default(), &Patch::Merge(of_nobody)).await;
+    let kept = answer.expect("nothing is changed").metadata.annotations;
+    assert_eq!(kept.expect("annotations")[EPOCH_ANNOTATION], "7", "by the status");
+    let marked = json!({"metadata": {"generateName": "marked-", "annotations": {EPOCH_ANNOTATION: "8"}},
+        "spec": {"devices": {}}});
+    let marked: ResourceClaim = serde_json::from_value(marked).expect("a claim");
+    refused(claims.create(&PostParams::default(), &marked).await, "a new one", says);
+    change(json!({"labels": {"a": "b"}, "annotations": {"example.com/of": "alice"}})).await.expect("changed");
 }
