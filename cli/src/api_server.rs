@@ -118,7 +118,7 @@ pub struct Loaded {
 pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, ClusterError> {
     block_on(async {
         let (client, namespace) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
-        let mut reader = Reader { client, namespace, warnings: Vec::new() };
+        let mut reader = Reader::new(client, namespace);
         let pools = match wanted {
             Wanted::Pools { .. } | Wanted::Installation | Wanted::All { pools: true, .. } => {
                 pools::list(&reader.client, &mut reader.warnings).await?

@@ -22,7 +22,6 @@ mod output;
 mod pools;
 mod quantities;
 mod reports;
-mod shallow;
 mod share_ids;
 mod source;
 mod subject;

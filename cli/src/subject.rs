@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tessera_api::steering::GATE;
 use tessera_cluster::subject::{PodObstacle, Subject, of_claim, of_pod};
-use tessera_cluster::{Key, Objects};
+use tessera_cluster::{Key, Kind, Objects};
 
 use crate::hints;
 use crate::output::CommandError;
@@ -30,6 +30,12 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
             elsewhere.or(near).unwrap_or_default()
         ))
     };
+    if kind.contains("claim")
+        && let Some(why) = objects.unreadable.get(&(Kind::ResourceClaim, key.clone()))
+    {
+        let display = tessera_cluster::display(&key);
+        return Err(CommandError::Asked(format!("the ResourceClaim {display} cannot be read: {why}")));
+    }
     match kind {
         "pod" | "pods" | "po" => match objects.pods.get(&key) {
             Some(pod) => Ok(of_pod(objects, pod)),

@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
-use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, Request};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tessera_cluster::{Key, Objects};
+use tessera_cluster::{Key, Kind, Objects, holds_of};
+use tessera_kube_util::objects::{Name, Page, Unreadable, from_json};
 
 use super::{ClusterError, Wanted, failed, waits_with_volumes};
-use crate::shallow::shallow;
 
 /// Number of objects per answer of the API server.
 const PAGE: u32 = 500;
@@ -30,11 +30,24 @@ pub struct Reader {
     pub namespace: String,
     /// What the user may not read, and how that affects the answer.
     pub warnings: Vec<String>,
+    /// See [`Objects::unreadable`].
+    unreadable: BTreeMap<(Kind, Key), String>,
 }
 
 impl Reader {
+    /// Has read nothing yet.
+    pub fn new(client: Client, namespace: String) -> Self {
+        Reader { client, namespace, warnings: Vec::new(), unreadable: BTreeMap::new() }
+    }
+
     /// The objects that a command needs.
     pub async fn read(&mut self, wanted: Wanted) -> Result<Objects, ClusterError> {
+        let mut objects = self.read_wanted(wanted).await?;
+        objects.unreadable = std::mem::take(&mut self.unreadable);
+        Ok(objects)
+    }
+
+    async fn read_wanted(&mut self, wanted: Wanted) -> Result<Objects, ClusterError> {
         let mut objects = Objects::default();
         if wanted == (Wanted::Pools { devices: false }) {
             return Ok(objects);
@@ -258,7 +271,7 @@ impl Reader {
         let mut found = new();
         let mut parameters = which.clone();
         loop {
-            let page = match self.page(&api, &parameters).await {
+            let mut page = match Page::get(&self.client, api.resource_url(), &parameters).await {
                 Ok(page) => page,
                 // The continue token has expired because the list changed: read it once more, in one piece.
                 Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
@@ -268,7 +281,10 @@ impl Reader {
                 }
                 Err(error) => return Err(error),
             };
-            page.items.into_iter().for_each(|object| add(&mut found, object));
+            while let Some((name, object)) = page.next(from_json::<T>) {
+                let object = object.map_or_else(|error| self.left_of(name, &error), Some);
+                object.into_iter().for_each(|object| add(&mut found, object));
+            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters.continue_token = Some(token),
                 None => return Ok(found),
@@ -276,21 +292,24 @@ impl Reader {
         }
     }
 
-    async fn page<T>(&mut self, api: &Api<T>, parameters: &ListParams) -> Result<ObjectList<T>, kube::Error>
+    /// What counts of an object that cannot be read: the devices that a claim holds.
+    fn left_of<T>(&mut self, name: Name, unreadable: &Unreadable) -> Option<T>
     where
-        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        T: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        let request = Request::new(api.resource_url()).list(parameters).map_err(kube::Error::BuildRequest)?;
-        let text = self.client.request_text(request).await?;
-        let read = serde_json::from_str(&text).or_else(|error| {
-            let shallow = shallow(&text).ok_or(error)?;
-            self.warnings.push(format!(
-                "among the {} is configuration that is nested too deeply to be read: its inner part is left out",
-                T::plural(&())
-            ));
-            serde_json::from_str(&shallow)
-        });
-        read.map_err(kube::Error::SerdeError)
+        let (kind, key) = (T::kind(&()), (name.namespace, name.name));
+        let why = unreadable.to_string();
+        let display = tessera_cluster::display(&key);
+        let warning = format!("{kind} {display} cannot be read, so that it counts as absent: {why}");
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+        let kinds = [Kind::ResourceClaim, Kind::ResourceClaimTemplate];
+        if let Some(kind) = kinds.into_iter().find(|known| known.name() == kind) {
+            self.unreadable.insert((kind, key), why);
+        }
+        let holds = holds_of(&unreadable.json).filter(|_| kind == Kind::ResourceClaim.name())?;
+        serde_json::from_value(serde_json::to_value(holds).ok()?).ok()
     }
 }
 
@@ -304,7 +323,7 @@ pub async fn fold_slices<A>(
     new: impl Fn() -> A,
     add: impl Fn(&mut A, ResourceSlice),
 ) -> Result<(A, Vec<String>), ClusterError> {
-    let mut reader = Reader { client: client.clone(), namespace: String::new(), warnings: Vec::new() };
+    let mut reader = Reader::new(client.clone(), String::new());
     let which = ListParams::default().limit(PAGE_OF_SLICES);
     let read = reader.fold(Api::all(client.clone()), which, new, add).await;
     let read = read.map_err(without("resourceslices.resource.k8s.io", "list of ResourceSlices"))?;

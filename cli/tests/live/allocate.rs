@@ -133,24 +133,39 @@ async fn foretells_and_explains_what_the_scheduler_does() {
     assert!(said.contains("\n2 of "), "{said}");
 }
 
-/// The API server takes opaque parameters of 10 KiB, however deep they are nested.
+/// The API server takes opaque parameters of 10 KiB, however deep they are nested and whatever text is in them.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_claim_s_deep_parameters_keep_nobody_from_seeing_the_others() {
+async fn a_claim_that_cannot_be_read_keeps_nobody_from_seeing_the_others_and_its_pod_says_so() {
     let cluster = shared::scheduler_tier().await.unwrap();
     let depth = 4_000;
     let deep: String = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
-    let mut hostile = claim("hostile", 1);
-    hostile["spec"]["devices"]["config"] =
-        json!([{ "opaque": { "driver": "cli.tessera.dev", "parameters": { "deep": "HERE" } } }]);
-    let text = hostile.to_string().replace("\"HERE\"", &deep);
     let client = cluster.client().await.unwrap();
     let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-    let request = http::Request::post(path).header("content-type", "application/json");
-    client.request_text(request.body(text.into_bytes()).unwrap()).await.unwrap();
-    cluster.apply(&claim("deep-neighbour", 1).to_string()).await.unwrap();
-    let (_, said, _) = run(&cluster.kubeconfig(), &["explain", "claim/deep-neighbour"]).await;
-    for part in ["deep-neighbour", "nested too deeply"] {
-        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    let odd = [deep.as_bytes(), br#""\ud800""#, b"\"\xff\""];
+    for (number, parameters) in odd.into_iter().enumerate() {
+        let mut hostile = claim(&format!("hostile-{number}"), 1);
+        hostile["spec"]["devices"]["config"] =
+            json!([{ "opaque": { "driver": "cli.tessera.dev", "parameters": { "odd": "HERE" } } }]);
+        let text = hostile.to_string();
+        let (before, after) = text.split_once("\"HERE\"").unwrap();
+        let body = [before.as_bytes(), parameters, after.as_bytes()].concat();
+        let request = http::Request::post(path).header("content-type", "application/json");
+        // The answer has the claim, which no client of ours reads.
+        let _ = client.request_text(request.body(body).unwrap()).await;
     }
-    cluster.kubectl(&["delete", "resourceclaim", "hostile", "deep-neighbour"]).await.unwrap();
+    cluster.apply(&claim("odd-neighbour", 1).to_string()).await.unwrap();
+    cluster.apply(&pod("hostile-1").to_string()).await.unwrap();
+    let (_, said, _) = run(&cluster.kubeconfig(), &["explain", "claim/odd-neighbour"]).await;
+    assert!(said.contains("odd-neighbour"), "{said}");
+    for number in 0..odd.len() {
+        let warning = format!("ResourceClaim default/hostile-{number} cannot be read");
+        assert!(said.contains(&warning), "{warning} is missing in:\n{said}");
+    }
+    let (_, said, _) = run(&cluster.kubeconfig(), &["explain", "pod/hostile-1"]).await;
+    assert!(said.contains("its ResourceClaim default/hostile-1 cannot be read"), "{said}");
+    let (code, said, _) = run(&cluster.kubeconfig(), &["explain", "claim/hostile-1"]).await;
+    assert!(code == 2 && said.contains("hostile-1 cannot be read"), "{said}");
+    cluster.kubectl(&["delete", "pod", "hostile-1", "--grace-period=0", "--force"]).await.unwrap();
+    let all = ["delete", "resourceclaim", "hostile-0", "hostile-1", "hostile-2", "odd-neighbour"];
+    cluster.kubectl(&all).await.unwrap();
 }

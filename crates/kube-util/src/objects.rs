@@ -1,7 +1,7 @@
 //! Objects of the API server that are read one by one: one that cannot be read costs itself, and not the list that it is in.
 //!
 //! The API server passes on what a client wrote as opaque parameters: JSON that is nested thousands of times, halves of surrogate
-//! pairs, bytes that are not UTF-8, numbers that no type holds. kube reads a page of a list as one document, and fails with all of it.
+//! pairs, bytes that are not UTF-8. kube reads a page of a list as one document, and fails with all of it.
 
 mod json;
 mod watch;

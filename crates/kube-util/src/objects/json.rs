@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What the API server passes on in opaque parameters, and no reader of ours takes.
+    /// What no reader of ours takes; all but the number are passed on by the API server in opaque parameters.
     fn odd() -> [Vec<u8>; 4] {
         let nested = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
         [nested.into_bytes(), br#""\ud800""#.to_vec(), b"\"\xff\xfe\"".to_vec(), b"1e999".to_vec()]
