@@ -134,3 +134,27 @@ fn claims_shape(subject: &Subject) -> String {
     }
     parts.join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn counts_that_no_number_holds_are_as_many_as_there_can_be() {
+        let request = |name: &str| {
+            json!({ "name": name, "exactly": { "deviceClassName": "gpu", "allocationMode": "ExactCount",
+                "count": i64::MAX } })
+        };
+        let template = json!({ "metadata": { "name": "t", "namespace": "n" }, "spec": { "spec": { "devices": {
+            "requests": [request("x"), request("y"), request("z")] } } } });
+        let pod = json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": { "containers": [],
+            "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "t" }] } });
+        let mut objects = Objects::default();
+        let template = serde_json::from_value(template).unwrap();
+        objects.templates.insert(("n".to_owned(), "t".to_owned()), template);
+        let demand = Demand::of(&objects, &serde_json::from_value(pod).unwrap()).unwrap();
+        assert_eq!(demand.devices(), usize::MAX);
+    }
+}
