@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::http::Method;
 use k8s_openapi::api::resource::v1::DeviceTaint;
 use tessera_harness::{Cluster, ClusterOptions, ExtraFlags};
-use tessera_publish::{Feature, client};
+use tessera_kube_util::client;
+use tessera_publish::Feature;
 
 use crate::{
     proxy::{Act, Proxy},
@@ -73,7 +74,7 @@ async fn a_real_server_with_the_gates_switched_off_gets_whole_cards_and_is_not_a
     let cluster = Cluster::start(options).await.expect("a cluster");
     let config = administrator_of(&cluster).await;
     let node = TestNode::in_cluster(config.clone(), "gates").await;
-    let connect = || client(config.clone()).expect("a client");
+    let connect = || client::connect(config.clone()).expect("a client");
 
     let mut pool = cards(3, "a");
     let tainted = &mut devices(&mut pool)[1];

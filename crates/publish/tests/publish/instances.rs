@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use tessera_publish::{Role, client};
+use tessera_kube_util::client;
+use tessera_publish::Role;
 
 use crate::support::{TestNode, administrator, cards, eventually, marks};
 
 #[tokio::test]
 async fn the_newest_instance_takes_over_and_there_is_no_war() {
     let node = TestNode::new("upgrade").await;
-    let connect = || async { client(administrator().await).expect("a client") };
+    let connect = || async { client::connect(administrator().await).expect("a client") };
     let old = node.start(connect().await, Some(cards(2, "old")), "old");
     old.in_sync().await;
 
@@ -40,7 +41,7 @@ async fn the_newest_instance_takes_over_and_there_is_no_war() {
 #[tokio::test]
 async fn an_older_instance_takes_over_again_when_the_newest_is_killed() {
     let node = TestNode::new("rollback").await;
-    let connect = || async { client(administrator().await).expect("a client") };
+    let connect = || async { client::connect(administrator().await).expect("a client") };
     let old = node.start(connect().await, Some(cards(2, "old")), "old");
     old.in_sync().await;
     let new = node.start(connect().await, Some(cards(2, "new")), "new");
@@ -58,7 +59,7 @@ async fn an_older_instance_takes_over_again_when_the_newest_is_killed() {
 async fn a_read_only_plugin_directory_is_said_and_waited_for() {
     let node = TestNode::new("directory").await;
     let missing = node.directory.path().join("plugins");
-    let connection = client(administrator().await).expect("a client");
+    let connection = client::connect(administrator().await).expect("a client");
     let publisher = crate::support::start(connection, &missing, &node.name, Some(cards(1, "a")), "x");
     let status = publisher.until("failing", |status| status.last_error.is_some()).await;
     assert!(status.last_error.expect("an error").contains("must exist, be writable and have room"));

@@ -18,7 +18,8 @@ use tessera_inventory::{
     Pool,
     pool::{Contents, Slice},
 };
-use tessera_publish::{PublishOptions, PublishStatus, Publisher, client};
+use tessera_kube_util::client;
+use tessera_publish::{PublishOptions, PublishStatus, Publisher};
 use tokio::{
     sync::{OnceCell, watch},
     task::JoinHandle,
@@ -91,7 +92,7 @@ impl TestNode {
 
     /// An instance of the plugin that talks to the API server directly.
     pub async fn publisher(&self, pool: Option<Pool>) -> Running {
-        let client = client(administrator().await).expect("a client");
+        let client = client::connect(administrator().await).expect("a client");
         self.publisher_through(client, pool)
     }
 
