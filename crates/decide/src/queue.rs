@@ -21,11 +21,12 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// The place of a pod, or of a gang, which was complete with its newest pod.
+    /// The place of a pod, or of a gang, which was complete with its newest pod. Its priority is the lowest of its pods: one of high priority
+    /// would bring all the others forward.
     pub fn of<'p>(pods: impl Iterator<Item = &'p Pod>) -> Self {
-        let mut order = Order { priority: Reverse(i32::MIN), complete: None, pod: Key::default() };
+        let mut order = Order { priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
         for pod in pods {
-            order.priority = Reverse(order.priority.0.max(priority(pod)));
+            order.priority = Reverse(order.priority.0.min(priority(pod)));
             order.complete = order.complete.max(pod.metadata.creation_timestamp.clone());
             order.pod = order.pod.max(key(&pod.metadata));
         }

@@ -17,11 +17,14 @@ pub(crate) struct Refusals {
     until: BTreeMap<(String, String), Time>,
 }
 
-/// What pods that are like each other have in common: the uid of their controller, else their own.
+/// What pods that are like each other have in common: their namespace with the uid of their controller, else their own. Anybody may write
+/// the uid of another namespace's Job on a pod as that of its controller.
 pub(crate) fn owner(pod: &Pod) -> String {
     let owners = pod.metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
-    controller.map(|owner| owner.uid.clone()).or_else(|| pod.metadata.uid.clone()).unwrap_or_default()
+    let uid = controller.map(|owner| &owner.uid).or(pod.metadata.uid.as_ref());
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    format!("{namespace}/{}", uid.map(String::as_str).unwrap_or_default())
 }
 
 impl Refusals {
@@ -54,6 +57,12 @@ impl Refusals {
 
     pub fn contains(&self, owner: &str, node: &str, now: Time) -> bool {
         self.until.get(&(owner.to_owned(), node.to_owned())).is_some_and(|until| *until > now)
+    }
+
+    /// Whether any node refused pods of this owner a short while ago.
+    pub fn has_any(&self, owner: &str) -> bool {
+        let first = (owner.to_owned(), String::new());
+        self.until.range(first..).next().is_some_and(|((other, _), _)| other == owner)
     }
 
     /// Forgets those that have ended.

@@ -12,7 +12,7 @@ use tessera_cluster::usage::take_the_same;
 use tessera_cluster::{Key, Kind, Object, key, outcome};
 
 use super::managed_pods::UNTIL_BOUND;
-use super::pod::{has_ended, is_gated, is_open, is_refused, node_name, phase};
+use super::pod::{has_ended, is_gated, is_open, is_unschedulable, node_name, phase};
 use super::{Decider, ObservationError};
 use crate::Time;
 use crate::intent::PodReference;
@@ -348,14 +348,14 @@ impl Decider {
         }
         let Some(steer) = self.steers.get(key) else {
             let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
-            if !has_ended(pod) && node_name(pod).is_none() && nominated.is_some() && !is_refused(pod) {
+            if !has_ended(pod) && node_name(pod).is_none() && nominated.is_some() && !is_unschedulable(pod) {
                 self.adopted.insert(key.clone());
             }
             return;
         };
         let is_elsewhere = node_name(pod).is_some_and(|node| node != steer.node);
         // Of a managed pod, the devices say it, and if they do not, time.
-        let is_refused = node_name(pod).is_none() && is_refused(pod) && steer.managed.is_none();
+        let is_refused = node_name(pod).is_none() && is_unschedulable(pod) && steer.managed.is_none();
         if is_elsewhere || is_refused {
             self.refusals.add(refusals::owner(pod), &steer.node, now);
         }

@@ -1,9 +1,13 @@
 //! What a Pod says of its way to a node.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use tessera_cluster::key;
 
+use crate::Time;
 use crate::intent::PodReference;
+
+/// The scheduler of pods that name none.
+pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 pub(super) fn reference(pod: &Pod) -> PodReference {
     PodReference { key: key(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
@@ -23,13 +27,26 @@ pub(super) fn is_gated(pod: &Pod) -> bool {
 }
 
 /// Whether kube-scheduler tried the pod and found no node.
+pub(super) fn is_unschedulable(pod: &Pod) -> bool {
+    reason(pod) == Some("Unschedulable")
+}
+
+/// Whether kube-scheduler tried the pod, and found no node or could not bind it to the one that it found.
 pub(super) fn is_refused(pod: &Pod) -> bool {
+    matches!(reason(pod), Some("Unschedulable" | "SchedulerError"))
+}
+
+/// Why kube-scheduler says that the pod has no node.
+fn reason(pod: &Pod) -> Option<&str> {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| {
-        condition.type_ == "PodScheduled"
-            && condition.status == "False"
-            && condition.reason.as_deref() == Some("Unschedulable")
-    })
+    let is_it = |condition: &&PodCondition| condition.type_ == "PodScheduled" && condition.status == "False";
+    conditions.into_iter().find(is_it)?.reason.as_deref()
+}
+
+/// The scheduler that the pod is for.
+pub(super) fn scheduler_name(pod: &Pod) -> &str {
+    let name = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
+    name.filter(|name| !name.is_empty()).unwrap_or(DEFAULT_SCHEDULER)
 }
 
 /// What kube-scheduler says of the pod.
@@ -42,6 +59,15 @@ pub(super) fn verdict(pod: &Pod) -> Option<String> {
 /// Whether it needs no devices any more, or will soon need none.
 pub(super) fn has_ended(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || matches!(phase(pod), Some("Succeeded" | "Failed"))
+}
+
+/// Whether it needs no devices any more, or will need none within a minute: the deletionTimestamp is the end of its grace, however long
+/// that is, and one that has passed by more is of a pod that is stuck.
+pub(super) fn ends_soon(pod: &Pod, now: Time) -> bool {
+    const SOON: i64 = 60;
+    let Some(end) = &pod.metadata.deletion_timestamp else { return has_ended(pod) };
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    matches!(phase(pod), Some("Succeeded" | "Failed")) || (end.0.as_second() - now).abs() <= SOON
 }
 
 /// Whether it has no gate and no node, and asks for devices: kube-scheduler looks at it, and finds none of managed cards.

@@ -20,7 +20,7 @@ use tessera_cluster::{Key, display};
 
 use super::Decider;
 use super::gang::{Gang, Member, Placement};
-use super::pod::{has_ended, reference};
+use super::pod::{ends_soon, has_ended, reference};
 use crate::Time;
 use crate::intent::{Intent, PodReference};
 use crate::queue::priority;
@@ -115,7 +115,7 @@ impl Decider {
 
     /// Plans who has to go, and writes on the pods what they will get.
     fn nominate(&mut self, now: Time, gang: &Gang, open: &[&Member], needed: usize) -> Option<Preemption> {
-        let least = open.iter().map(|member| priority(&member.pod)).min()?;
+        let least = gang.priority();
         if least <= self.lowest_priority(now) {
             return None;
         }
@@ -161,7 +161,6 @@ impl Decider {
 
     /// Evicts who holds what was nominated.
     fn evict_for(&mut self, now: Time, gang: &Gang, nominated: &[(&Member, Nomination)]) -> Preemption {
-        let least = nominated.iter().map(|(member, _)| priority(&member.pod)).min().unwrap_or(i32::MIN);
         let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
         let mut victims: BTreeSet<Key> = BTreeSet::new();
         for (_, nomination) in nominated {
@@ -182,7 +181,7 @@ impl Decider {
             .iter()
             .filter_map(|victim| Some(self.cluster.objects().pods.get(victim)?.as_ref().clone()))
             .collect();
-        if pods.iter().any(|pod| priority(pod) >= least) {
+        if victims.iter().any(|victim| self.priority_of(victim) >= gang.priority()) {
             return withdraw(nominated, "its devices went to a pod that it may not preempt");
         }
         let staying: Vec<&Pod> = pods.iter().filter(|pod| !has_ended(pod)).collect();
@@ -190,7 +189,7 @@ impl Decider {
             return withdraw(nominated, "a pod in its way may not be evicted");
         }
         if victims.is_empty()
-            && !nominated.iter().any(|(_, nomination)| self.is_anybody_ending_on(&nomination.node))
+            && !nominated.iter().any(|(_, nomination)| self.is_anybody_ending_on(now, &nomination.node))
         {
             return withdraw(nominated, "its devices are free, and it does not fit all the same");
         }
@@ -218,18 +217,27 @@ impl Decider {
         {
             return lowest;
         }
-        let pods = &self.cluster.objects().pods;
         let holding = self.holding_pods();
-        let lowest =
-            holding.iter().filter_map(|(key, _)| Some(priority(pods.get(key)?))).min().unwrap_or(i32::MAX);
+        let gangs: BTreeSet<&GangId> = holding.iter().filter_map(|(key, _)| self.gangs.of(key)).collect();
+        let of_gangs = gangs.into_iter().map(|gang| self.order_of(gang).priority());
+        let alone = holding.iter().filter(|(key, _)| self.gangs.of(key).is_none());
+        let lowest = alone.map(|(key, _)| self.priority_of(key)).chain(of_gangs).min().unwrap_or(i32::MAX);
         self.preempting.lowest = Some((now, lowest));
         lowest
     }
 
-    /// Whether a pod of the node is ending, and takes room until it has.
-    fn is_anybody_ending_on(&self, node: &str) -> bool {
+    /// The pod's priority, or that of its gang.
+    fn priority_of(&self, pod: &Key) -> i32 {
+        match self.gangs.of(pod) {
+            Some(gang) => self.order_of(gang).priority(),
+            None => self.cluster.objects().pods.get(pod).map_or(0, |pod| priority(pod)),
+        }
+    }
+
+    /// Whether a pod of the node will soon have ended, and takes room until it has.
+    fn is_anybody_ending_on(&self, now: Time, node: &str) -> bool {
         let mut pods = self.cluster.objects().pods.values();
-        pods.any(|pod| super::pod::node_name(pod) == Some(node) && pod.metadata.deletion_timestamp.is_some())
+        pods.any(|pod| super::pod::node_name(pod) == Some(node) && ends_soon(pod, now))
     }
 
     /// The gang's pods of which this is one, or this one alone.

@@ -1,7 +1,9 @@
 //! Gangs: all or nothing, and what becomes of those that are in between.
 
-mod preemption;
-mod queue;
+mod leaving;
+pub mod preemption;
+mod priorities;
+pub mod queue;
 mod where_they_go;
 
 use serde_json::{Value, json};

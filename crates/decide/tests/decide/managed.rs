@@ -1,6 +1,7 @@
 //! Managed pools: who gets which devices, when, and what is taken back.
 
 mod hostile;
+mod refusals;
 mod several_claims;
 
 use serde_json::json;

@@ -12,6 +12,7 @@ use super::super::claim::node_of;
 use super::super::pod::{is_gated, node_name, phase, reference};
 use crate::Time;
 use crate::demand::Demand;
+use crate::queue::priority;
 use crate::refusals;
 
 /// What a pod of a gang has reached.
@@ -111,6 +112,11 @@ impl Gang {
     pub fn there(&self) -> usize {
         let is_there = |member: &&Member| matches!(member.state, State::Lifted | State::Bound | State::Done);
         self.members.iter().filter(is_there).count()
+    }
+
+    /// The lowest of its pods' priorities.
+    pub fn priority(&self) -> i32 {
+        self.members.iter().map(|member| priority(&member.pod)).min().unwrap_or(i32::MIN)
     }
 
     /// When the newest of its pods was created.

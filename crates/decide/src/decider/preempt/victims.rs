@@ -8,10 +8,9 @@ use tessera_cluster::Key;
 
 use super::super::Decider;
 use super::super::gang::{Gang, Member, Placement};
-use super::super::pod::{has_ended, node_name, reference};
+use super::super::pod::{ends_soon, has_ended, node_name, reference};
 use super::NoVictims;
 use crate::Time;
-use crate::queue::priority;
 
 /// Plans that are tried to spare one of those found.
 const MOST_SPARED: usize = 16;
@@ -21,7 +20,7 @@ const MOST_SPARED: usize = 16;
 struct Unit {
     pods: Vec<Key>,
     claims: Vec<Key>,
-    /// The highest of its pods.
+    /// The highest of its pods and gangs, each gang with the lowest of its own.
     priority: i32,
     is_gang: bool,
     /// When its youngest pod was created.
@@ -40,9 +39,8 @@ impl Decider {
         open: &[&Member],
         needed: usize,
     ) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
-        let least = open.iter().map(|member| priority(&member.pod)).min().unwrap_or(i32::MIN);
         let (leaving, mut units): (Vec<Unit>, Vec<Unit>) =
-            self.units(now, gang, least).into_iter().partition(|unit| unit.is_leaving);
+            self.units(now, gang).into_iter().partition(|unit| unit.is_leaving);
         units.sort_by_key(|unit| {
             let devices = Reverse(unit.claims.len());
             (unit.priority, unit.is_gang, unit.pods.len(), devices, Reverse(unit.created.clone()))
@@ -178,12 +176,15 @@ impl Decider {
         });
     }
 
-    /// Who holds managed cards, may be preempted from that priority, and may be evicted.
-    fn units(&self, now: Time, gang: &Gang, below: i32) -> Vec<Unit> {
+    /// Who holds managed cards, may be preempted by the gang, and may be evicted. Pods that take long to end are not among them: nobody can
+    /// make them go sooner.
+    fn units(&self, now: Time, gang: &Gang) -> Vec<Unit> {
         let mut units: BTreeMap<Vec<Key>, Unit> = BTreeMap::new();
         let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
         for (holder, claims) in self.holding_pods() {
-            if own.contains(&holder) {
+            let pod = self.cluster.objects().pods.get(&holder);
+            let takes_long = pod.is_some_and(|pod| has_ended(pod) && !ends_soon(pod, now));
+            if own.contains(&holder) || takes_long {
                 continue;
             }
             let pods = self.with_its_gang(&holder);
@@ -204,7 +205,7 @@ impl Decider {
             unit.claims.dedup();
             for key in &unit.pods {
                 let Some(pod) = self.cluster.objects().pods.get(key) else { return false };
-                unit.priority = unit.priority.max(priority(pod));
+                unit.priority = unit.priority.max(self.priority_of(key));
                 unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
                 unit.nodes.extend(node_name(pod).map(str::to_owned));
                 unit.is_leaving &= has_ended(pod);
@@ -212,7 +213,7 @@ impl Decider {
                     return false;
                 }
             }
-            unit.is_leaving || unit.priority < below
+            unit.is_leaving || unit.priority < gang.priority()
         });
         found
     }

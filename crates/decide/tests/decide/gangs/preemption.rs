@@ -9,7 +9,7 @@ use crate::leader::leader;
 use crate::objects::*;
 
 /// The pod as it runs on the node with a claim for so many cards, which the controller gave.
-fn running(fed: &mut Fed, name: &str, cards: usize, change: impl Fn(&mut Value)) -> String {
+pub fn running(fed: &mut Fed, name: &str, cards: usize, change: impl Fn(&mut Value)) -> String {
     fed.versioned(name, "gpu", cards, 5);
     let mut pod = pod(name);
     change(&mut pod);
@@ -21,12 +21,12 @@ fn running(fed: &mut Fed, name: &str, cards: usize, change: impl Fn(&mut Value))
     node.clone()
 }
 
-fn with_priority(priority: i32) -> impl Fn(&mut Value) {
+pub fn with_priority(priority: i32) -> impl Fn(&mut Value) {
     move |pod| pod["spec"]["priority"] = json!(priority)
 }
 
 /// A pod of priority 10 that asks for so many cards.
-fn urgent(fed: &mut Fed, cards: usize) {
+pub fn urgent(fed: &mut Fed, cards: usize) {
     fed.versioned("urgent", "gpu", cards, 5);
     let mut pod = pod("urgent");
     pod["spec"]["priority"] = json!(10);
@@ -34,7 +34,7 @@ fn urgent(fed: &mut Fed, cards: usize) {
 }
 
 /// What is nominated is written, and seen.
-fn nominated(fed: &mut Fed, intents: &[Intent]) -> usize {
+pub fn nominated(fed: &mut Fed, intents: &[Intent]) -> usize {
     let mut count = 0;
     for intent in intents {
         let Intent::Nominate { pod, nomination } = intent else { continue };
@@ -51,7 +51,7 @@ fn nominated(fed: &mut Fed, intents: &[Intent]) -> usize {
     count
 }
 
-fn evicted(intents: &[Intent]) -> Vec<String> {
+pub fn evicted(intents: &[Intent]) -> Vec<String> {
     let mut pods: Vec<String> = intents
         .iter()
         .filter_map(|intent| match intent {
@@ -64,7 +64,7 @@ fn evicted(intents: &[Intent]) -> Vec<String> {
 }
 
 /// The victims of the urgent pod: nominated, then evicted.
-fn victims(fed: &mut Fed) -> Vec<String> {
+pub fn victims(fed: &mut Fed) -> Vec<String> {
     let intents = fed.decide();
     assert_eq!(evicted(&intents), [""; 0], "evicted before the nomination was seen");
     nominated(fed, &intents);

@@ -9,7 +9,7 @@ use crate::leader::leader;
 use crate::objects::*;
 
 /// A leader over a node in a pool whose placement says that.
-fn with_placement(nodes: &[(&str, usize)], placement: Value) -> Fed {
+pub fn with_placement(nodes: &[(&str, usize)], placement: Value) -> Fed {
     let mut fed = leader(nodes);
     let pool = json!({ "pool": "main", "allocation": "Managed", "placement": placement });
     for (name, cards) in nodes {
@@ -28,12 +28,12 @@ fn with_one_held(placement: Value) -> Fed {
     fed
 }
 
-fn at(second: u64) -> Value {
+pub fn at(second: u64) -> Value {
     json!(k8s_openapi::jiff::Timestamp::from_second(second as i64).unwrap().to_string())
 }
 
 /// A pod with so many cards, created then.
-fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnOnce(&mut Value)) {
+pub fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnOnce(&mut Value)) {
     fed.versioned(name, "gpu", cards, 5);
     let mut pod = pod(name);
     pod["metadata"]["creationTimestamp"] = at(second);
@@ -41,7 +41,7 @@ fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnO
     fed.apply_pod(pod);
 }
 
-fn allocated_to(intents: &[Intent]) -> Vec<&str> {
+pub fn allocated_to(intents: &[Intent]) -> Vec<&str> {
     let allocated = intents.iter().filter_map(|intent| match intent {
         Intent::Allocate { pod, .. } => Some(pod.key.1.as_str()),
         _ => None,
@@ -49,7 +49,7 @@ fn allocated_to(intents: &[Intent]) -> Vec<&str> {
     allocated.collect()
 }
 
-fn who(fed: &mut Fed) -> Vec<String> {
+pub fn who(fed: &mut Fed) -> Vec<String> {
     fed.allocates().into_iter().map(|(pod, ..)| pod).collect()
 }
 
@@ -236,7 +236,7 @@ fn a_gang_that_is_too_large_for_its_pools_is_told_at_once() {
     assert!(message.contains("never had more than would be enough for 2 of 3 pods"), "{message}");
 }
 
-fn strict() -> Value {
+pub fn strict() -> Value {
     json!({ "queue": "Strict" })
 }
 

@@ -55,9 +55,9 @@ fn priority(pod: &Pod) -> i32 {
 }
 
 fn order<'p>(pods: impl Iterator<Item = &'p Pod> + Clone) -> Order {
-    let highest = pods.clone().map(priority).max().unwrap_or_default();
+    let lowest = pods.clone().map(priority).min().unwrap_or_default();
     let complete = pods.clone().filter_map(|pod| pod.metadata.creation_timestamp.clone()).max();
-    (Reverse(highest), complete, pods.map(|pod| key(&pod.metadata)).max().unwrap_or_default())
+    (Reverse(lowest), complete, pods.map(|pod| key(&pod.metadata)).max().unwrap_or_default())
 }
 
 fn grouped<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Vec<&'p Pod>> {
