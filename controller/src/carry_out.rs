@@ -1,6 +1,8 @@
 //! Writes what was decided.
 
 mod claims;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,12 +60,33 @@ enum WriteError {
     /// A claim is gone.
     #[error("a ResourceClaim of the pod is gone")]
     ClaimGone,
+    /// The API server refuses to change a claim, and would again.
+    #[error("ResourceClaim {} refuses to be changed: {why}", tessera_cluster::display(&claim.key))]
+    ClaimRefused {
+        /// The claim.
+        claim: ClaimReference,
+        /// What the API server said.
+        why: String,
+    },
     /// No answer within [`PATIENCE`].
     #[error("no answer within {} s", PATIENCE.as_secs())]
     TimedOut,
     /// The API server refused it.
     #[error(transparent)]
     Api(#[from] kube::Error),
+}
+
+impl WriteError {
+    /// What became of a write to the claim. 403 and 422 are answers to a request that did nothing and would be refused again: a policy, or
+    /// what the claim is. A conflict may pass, and of errors of the API server nobody knows what they did.
+    fn of_claim(self, claim: &ClaimReference) -> Self {
+        match self {
+            WriteError::Api(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
+                WriteError::ClaimRefused { claim: claim.clone(), why: status.message.clone() }
+            }
+            other => other,
+        }
+    }
 }
 
 impl Writer {
@@ -107,14 +130,15 @@ impl Writer {
         tokio::spawn(async move {
             let Ok(_place) = writer.places.acquire().await else { return };
             let observation = match &intent {
-                Intent::Fence { claims, .. } | Intent::Clear { claims, .. } => {
-                    let is_done = writer.report(&intent, writer.write_claims(&intent).await);
-                    let claims = claims.iter().map(|claim| claim.key.clone()).collect();
-                    Some(Observation::ClaimsWritten { claims, is_done })
+                Intent::Fence { .. } | Intent::Clear { .. } => {
+                    writer.write_claims(&intent).await;
+                    None
                 }
                 Intent::Allocate { pod, .. } | Intent::Steer { pod, .. } | Intent::Release { pod, .. } => {
                     let mut versions = Vec::new();
-                    let is_done = writer.report(&intent, writer.write(&intent, &mut versions).await);
+                    let written = writer.write(&intent, &mut versions).await;
+                    writer.tell_refused(Some(pod), &written);
+                    let is_done = writer.report(&intent, written);
                     Some(Observation::Carried { pod: pod.clone(), is_done, versions })
                 }
                 Intent::Evict { pod, .. } => {
@@ -174,21 +198,34 @@ impl Writer {
         true
     }
 
-    async fn write_claims(&self, intent: &Intent) -> Result<(), WriteError> {
-        match intent {
-            Intent::Fence { claims, epoch } => {
-                for claim in claims {
-                    self.once(claims::mark(&self.client, claim, epoch, false)).await?;
-                }
+    /// Writes to claims, each whatever becomes of the others.
+    async fn write_claims(&self, intent: &Intent) {
+        let (Intent::Fence { claims, .. } | Intent::Clear { claims, .. }) = intent else { return };
+        let mut all = Ok(());
+        for claim in claims {
+            let written = match intent {
+                Intent::Fence { epoch, .. } => self.once(claims::mark(&self.client, claim, epoch, false)).await,
+                _ => self.once(claims::clear(&self.client, claim)).await,
+            };
+            let written = written.map(drop).map_err(|error| error.of_claim(claim));
+            if !self.tell_refused(None, &written) {
+                let (claims, is_done) = (vec![claim.key.clone()], written.is_ok());
+                // The loop may have ended.
+                let _ = self.carried.send(Observation::ClaimsWritten { claims, is_done });
             }
-            Intent::Clear { claims, .. } => {
-                for claim in claims {
-                    self.once(claims::clear(&self.client, claim)).await?;
-                }
-            }
-            _ => {}
+            all = all.and(written);
         }
-        Ok(())
+        self.report(intent, all);
+    }
+
+    /// Has the loop know where a claim refused to be changed; `pod`: the one for which it was to get devices. Returns whether it did.
+    fn tell_refused(&self, pod: Option<&PodReference>, written: &Result<(), WriteError>) -> bool {
+        let Err(WriteError::ClaimRefused { claim, why }) = written else { return false };
+        self.metrics.claims_refused.inc();
+        let (claim, pod, why) = (claim.clone(), pod.cloned(), why.clone());
+        // The loop may have ended.
+        let _ = self.carried.send(Observation::ClaimRefused { claim, pod, why });
+        true
     }
 
     /// Writes, in order. `versions` receives the claims whose allocation was written.
@@ -231,13 +268,14 @@ impl Writer {
             }
             Intent::Allocate { claims, epoch, node, lifts_gate, .. } => {
                 for ClaimAllocation { claim, allocation } in claims {
-                    let Some(marked) = self.once(claims::mark(&self.client, claim, epoch, true)).await?
-                    else {
+                    let marked = self.once(claims::mark(&self.client, claim, epoch, true)).await;
+                    let Some(marked) = marked.map_err(|error| error.of_claim(claim))? else {
                         return Err(WriteError::ClaimGone);
                     };
                     let version = marked.metadata.resource_version.unwrap_or_default();
                     let claim = ClaimReference { resource_version: version, ..claim.clone() };
-                    let written = self.once(claims::allocate(&self.client, &claim, allocation)).await?;
+                    let written = self.once(claims::allocate(&self.client, &claim, allocation)).await;
+                    let written = written.map_err(|error| error.of_claim(&claim))?;
                     let written = written.ok_or(WriteError::ClaimGone)?;
                     versions.push((claim.key, written.metadata.resource_version.unwrap_or_default()));
                 }

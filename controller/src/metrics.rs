@@ -26,6 +26,8 @@ pub struct Metrics {
     pub view_step: Histogram,
     /// Objects that cannot be used.
     pub unusable: Counter,
+    /// Writes to ResourceClaims that the API server refused for a reason that stays.
+    pub claims_refused: Counter,
     /// Panics.
     pub panics: Counter,
     /// Connections for metrics that were refused.
@@ -83,6 +85,11 @@ impl Metrics {
             on_their_way: add(&mut registry, "steered_pods_unbound", "Steered pods that are not bound yet"),
             leads: add(&mut registry, "leads", "1 while this replica leads"),
             unusable: add(&mut registry, "unusable_objects", "Objects that cannot be used"),
+            claims_refused: add(
+                &mut registry,
+                "claims_refused",
+                "Writes to ResourceClaims that the API server refused for a reason that stays",
+            ),
             panics: add(&mut registry, "panics", "Panics"),
             http_connections_refused: add(
                 &mut registry,

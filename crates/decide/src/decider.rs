@@ -16,6 +16,7 @@ mod pod;
 mod pools;
 mod preempt;
 mod ranked;
+mod refused_claims;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -32,7 +33,7 @@ use crate::Time;
 use crate::fleet::Fleet;
 use crate::gangs::Gangs;
 use crate::healing::Healing;
-use crate::intent::{Intent, PodReference};
+use crate::intent::{ClaimReference, Intent, PodReference};
 use crate::promises::Promises;
 use crate::queue::Queue;
 use crate::ranking::Rankings;
@@ -74,6 +75,16 @@ pub enum Observation {
         claims: Vec<Key>,
         /// Whether all of it was done.
         is_done: bool,
+    },
+    /// The API server refused to change a claim, for a reason that does not pass by itself: too many annotations, or a policy. The request
+    /// was sent once and answered, so that it did nothing and will do nothing.
+    ClaimRefused {
+        /// The claim, in the version that was to be changed.
+        claim: ClaimReference,
+        /// The pod for which it was to get devices; `None` for [`Intent::Fence`] and [`Intent::Clear`].
+        pod: Option<PodReference>,
+        /// What the API server said.
+        why: String,
     },
     /// [`Intent::Evict`] was carried out, or was refused.
     Evicted {
@@ -250,6 +261,10 @@ impl Decider {
                 self.claims_written(now, &claims, is_done);
                 Ok(())
             }
+            Observation::ClaimRefused { claim, pod, why } => {
+                self.claim_refused(now, &claim, pod.as_ref(), why);
+                Ok(())
+            }
             Observation::ClaimsListed { asked_at } => {
                 self.claims_listed(asked_at);
                 Ok(())
@@ -275,7 +290,8 @@ impl Decider {
         self.count_arrivals();
         self.adopt();
         self.assume_anew();
-        let mut intents = self.prepare_term(now);
+        let mut intents = self.try_refused_again(now);
+        intents.extend(self.prepare_term(now));
         self.give_up_overdue(now);
         intents.extend(self.resolve_overlaps());
         intents.extend(self.clear_unclaimed());

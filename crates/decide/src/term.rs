@@ -5,7 +5,7 @@
 //! afresh and writes its epoch on each that has no devices; whatever was prepared before then meets another resource
 //! version, and is refused.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tessera_cluster::Key;
 
@@ -21,13 +21,29 @@ pub(crate) struct Term {
     pub fencing: BTreeSet<Key>,
     /// Claims that have it, by uid.
     pub fenced: BTreeSet<String>,
-    /// Every claim without devices that an earlier leader may have known, and that may be ours, has it.
+    /// Every claim without devices that an earlier leader may have known, and that may be ours, has it, or refuses it.
     pub is_fenced: bool,
+    /// Claims that the API server refuses to change, by uid.
+    pub refused: BTreeMap<String, Refused>,
     /// Number of writes by which promises were settled: each makes the annotation another text, for a write that changes
     /// nothing leaves the version as it is.
     pub settled: u64,
     /// Whether claims of this form ask for managed cards.
     pub asks: HashMap<String, bool>,
+}
+
+/// A claim that the API server refuses to change.
+#[derive(Debug, Clone)]
+pub(crate) struct Refused {
+    /// What the API server said.
+    pub why: String,
+    /// The version that was to be changed.
+    pub version: String,
+    /// Not tried again before then.
+    pub until: Time,
+    /// It has no devices and the epoch of another term, so that a late write may still give it some: in whatever version, it gets none from
+    /// this term before the epoch is written.
+    pub needs_fence: bool,
 }
 
 /// Lists of all claims that the API server was asked for.
@@ -49,6 +65,7 @@ impl Term {
             fencing: BTreeSet::new(),
             fenced: BTreeSet::new(),
             is_fenced: false,
+            refused: BTreeMap::new(),
             settled: 0,
             asks: HashMap::new(),
         }

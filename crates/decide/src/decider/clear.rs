@@ -18,7 +18,9 @@ impl Decider {
         for name in std::mem::take(&mut self.unclaimed) {
             let Some(claim) = self.cluster.objects().claims.get(&name) else { continue };
             let mut owners = claim.metadata.owner_references.iter().flatten();
-            if !self.is_unused(claim) || owners.any(|owner| owner.kind == "Pod") || self.has_pod(&name) {
+            let is_refused = self.refusal_of(claim).is_some();
+            let is_of_pod = owners.any(|owner| owner.kind == "Pod");
+            if is_refused || !self.is_unused(claim) || is_of_pod || self.has_pod(&name) {
                 continue;
             }
             let claims = vec![reference_of(claim)];

@@ -37,7 +37,7 @@ impl Decider {
                 self.fleet.avoid(&node, &unready.cards, now + AVOIDED);
             }
             if self.is_unused(&claim) {
-                if self.clearing.insert(key) {
+                if self.refusal_of(&claim).is_none() && self.clearing.insert(key) {
                     let why = format!("cannot be prepared: {}", unready.why);
                     intents.push(Intent::Clear { pod: None, claims: vec![reference_of(&claim)], why });
                 }

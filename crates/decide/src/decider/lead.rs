@@ -15,9 +15,6 @@ use crate::term::Term;
 /// Pause after a write to claims that failed.
 const PAUSE: Time = Time::from_secs(2);
 
-/// Claims in one intent.
-const AT_ONCE: usize = 64;
-
 impl Decider {
     /// From now on this replica leads. `epoch` differs from that of every other term. Without this, nothing of managed cards
     /// is allocated.
@@ -78,7 +75,8 @@ impl Decider {
         let mut intents = Vec::new();
         for key in self.promises.unsure() {
             let Some(claim) = self.cluster.objects().claims.get(key) else { continue };
-            if !has_devices(claim) && term.fencing.insert(key.clone()) {
+            let is_refused = term.refused.contains_key(claim.metadata.uid.as_deref().unwrap_or_default());
+            if !has_devices(claim) && !is_refused && term.fencing.insert(key.clone()) {
                 term.settled += 1;
                 let epoch = format!("{}#{}", term.epoch, term.settled);
                 intents.push(Intent::Fence { claims: vec![reference_of(claim)], epoch });
@@ -107,10 +105,9 @@ impl Decider {
             return Vec::new();
         }
         let epoch = term.epoch.clone();
-        let fresh: Vec<ClaimReference> =
-            open.into_iter().filter(|claim| term.fencing.insert(claim.key.clone())).collect();
-        let groups = fresh.chunks(AT_ONCE);
-        groups.map(|claims| Intent::Fence { claims: claims.to_vec(), epoch: epoch.clone() }).collect()
+        let fresh = open.into_iter().filter(|claim| term.fencing.insert(claim.key.clone()));
+        // Each by itself: none waits for the answer to another.
+        fresh.map(|claim| Intent::Fence { claims: vec![claim], epoch: epoch.clone() }).collect()
     }
 
     fn needs_fence(&self, claim: &ResourceClaim) -> bool {
@@ -122,6 +119,7 @@ impl Decider {
             && claim.metadata.deletion_timestamp.is_none()
             && !term.wrote(epoch)
             && !term.fenced.contains(uid)
+            && self.refusal_of(claim).is_none()
     }
 
     /// Whether any managed card is what the claim asks for.
@@ -160,7 +158,11 @@ impl Decider {
                 && term.fencing.remove(claim)
                 && is_done
             {
+                let was_refused = uid.as_ref().and_then(|uid| term.refused.remove(uid)).is_some();
                 term.fenced.extend(uid);
+                if was_refused {
+                    self.see_claim(now, claim);
+                }
                 if self.promises.claims.get(claim).is_some_and(|promise| promise.written == Written::Unsure) {
                     self.forget_promise(claim);
                     self.see_claim(now, claim);
@@ -184,9 +186,14 @@ impl Decider {
         let list = handover.filter(|_| !is_first).or(is_first.then_some(Time::ZERO));
         let list = list.filter(|_| !self.lists.is_asked);
         let fence = (!is_first && !term.is_fenced && term.fencing.is_empty()).then_some(Time::ZERO);
-        let is_unsure = self.promises.unsure().any(|claim| !term.fencing.contains(claim));
+        let is_refused = |claim: &Key| {
+            self.promises.claims.get(claim).is_some_and(|promise| term.refused.contains_key(&promise.uid))
+        };
+        let is_unsure =
+            self.promises.unsure().any(|claim| !term.fencing.contains(claim) && !is_refused(claim));
         let settle = (!is_first && is_unsure).then_some(Time::ZERO);
+        let again = term.refused.values().map(|refused| refused.until).min();
         let write = fence.into_iter().chain(settle).min().map(|next| next.max(self.lists.not_before));
-        list.into_iter().chain(write).min()
+        list.into_iter().chain(write).chain(again).min()
     }
 }

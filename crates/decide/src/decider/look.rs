@@ -90,6 +90,12 @@ impl Decider {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.shape_text = Some(demand.text());
         }
+        if let Some(why) = self.refused_claim_of(&demand) {
+            if let Some(waiting) = self.waiting.get_mut(key) {
+                waiting.is_managed = true;
+            }
+            return self.waits(now, key, &pod, why, true);
+        }
         let shared: Vec<Key> = demand.shared().collect();
         if let Some(node) = self.steers.node_of_claims(&shared).map(str::to_owned) {
             // The claim gets its devices with the pod that came first; this one must go there, too.

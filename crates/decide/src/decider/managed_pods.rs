@@ -148,8 +148,8 @@ impl Decider {
     /// Takes back what the pod has of us and nobody has reserved, but for claims with which another pod is on its way.
     pub(super) fn take_back(&mut self, key: &Key, pod: &Pod, demand: &Demand, why: &str) -> Option<Intent> {
         self.term.as_ref()?;
-        let ours =
-            demand.subject.claims.iter().map(|wanted| &wanted.claim).filter(|claim| self.is_unused(claim));
+        let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim);
+        let ours = ours.filter(|claim| self.is_unused(claim) && self.refusal_of(claim).is_none());
         let claims: Vec<ClaimReference> = ours.map(reference_of).collect();
         let claims: Vec<ClaimReference> = claims
             .into_iter()

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod refusals;
+mod refused_claims;
 mod several_claims;
 
 use serde_json::json;

@@ -212,6 +212,9 @@ impl Decider {
         if self.is_being_written(&demand) {
             return Err(Hold::passing(format!("the claims of pod {name} of the gang are being written")));
         }
+        if let Some(why) = self.refused_claim_of(&demand) {
+            return Err(Hold::lasting(format!("pod {name} of the gang: {why}")));
+        }
         if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
             let why = format!("the ResourceClaims of pod {name} of the gang do not exist yet");
             return Err(Hold::passing(why));

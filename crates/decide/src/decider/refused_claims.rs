@@ -1,0 +1,92 @@
+//! Claims that the API server refuses to change: they are left alone for a while, and nobody else waits for them.
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use tessera_api::managed::EPOCH_ANNOTATION;
+use tessera_cluster::{display, key};
+
+use super::Decider;
+use super::claim::{has_devices, reference_of};
+use crate::Time;
+use crate::demand::Demand;
+use crate::intent::{ClaimReference, Intent, PodReference};
+use crate::promises::Written;
+use crate::term::Refused;
+
+/// So long a claim is left alone in the version that was refused.
+const TRY_AGAIN: Time = Time::from_secs(300);
+
+impl Decider {
+    /// The API server refused to change the claim; `pod`: where it was to get devices.
+    pub(super) fn claim_refused(
+        &mut self,
+        now: Time,
+        claim: &ClaimReference,
+        pod: Option<&PodReference>,
+        why: String,
+    ) {
+        let promise = self.promises.claims.get(&claim.key);
+        let is_promised = |promise: &crate::promises::Promise| {
+            promise.uid == claim.uid && Some(&promise.pod) == pod && promise.written == Written::NotYet
+        };
+        if promise.is_some_and(is_promised) {
+            // What was refused cannot arrive later, and nothing else is on its way for it.
+            self.forget_promise(&claim.key);
+        }
+        if pod.is_none() && self.clearing.remove(&claim.key) {
+            self.unclaimed.insert(claim.key.clone());
+        }
+        let open = self.cluster.objects().claims.get(&claim.key).filter(|claim| !has_devices(claim));
+        let epoch = open.and_then(|claim| claim.metadata.annotations.as_ref()?.get(EPOCH_ANNOTATION)).cloned();
+        let Some(term) = &mut self.term else { return };
+        if pod.is_none() {
+            term.fencing.remove(&claim.key);
+        }
+        let needs_fence = epoch.is_some() && !term.wrote(epoch.as_ref());
+        let (version, until) = (claim.resource_version.clone(), now + TRY_AGAIN);
+        term.refused.insert(claim.uid.clone(), Refused { why, version, until, needs_fence });
+        self.see_claim(now, &claim.key);
+    }
+
+    /// What the API server said when it refused to change the claim as it is, if that was a short while ago.
+    pub(super) fn refusal_of(&self, claim: &ResourceClaim) -> Option<&str> {
+        let refused = self.term.as_ref()?.refused.get(claim.metadata.uid.as_ref()?)?;
+        let version = claim.metadata.resource_version.as_ref();
+        (refused.needs_fence || Some(&refused.version) == version).then_some(refused.why.as_str())
+    }
+
+    /// Why the pod gets nothing where one of its claims without devices cannot be changed.
+    pub(super) fn refused_claim_of(&self, demand: &Demand) -> Option<String> {
+        let open = demand.subject.claims.iter().filter(|wanted| !wanted.is_allocated());
+        open.map(|wanted| &wanted.claim).find_map(|claim| {
+            let why = self.refusal_of(claim)?;
+            Some(format!(
+                "the API server refuses to change its ResourceClaim {}, so that nothing can be allocated to it: {why}",
+                display(&key(&claim.metadata))
+            ))
+        })
+    }
+
+    /// Claims that were left alone for long enough are tried again.
+    pub(super) fn try_refused_again(&mut self, now: Time) -> Vec<Intent> {
+        let Some(term) = &mut self.term else { return Vec::new() };
+        let ended: Vec<(String, Refused)> = term.refused.extract_if(.., |_, refused| refused.until <= now).collect();
+        if ended.is_empty() {
+            return Vec::new();
+        }
+        self.queue.extend(self.waiting.keys().cloned());
+        self.unclaimed.extend(self.cluster.objects().claims.keys().cloned());
+        let mut intents = Vec::new();
+        let open = self.cluster.objects().claims.values().filter(|claim| !has_devices(claim));
+        for claim in open {
+            let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+            let again = ended.iter().find(|(other, refused)| other == uid && refused.needs_fence);
+            let Some((_, refused)) = again else { continue };
+            let claim = reference_of(claim);
+            term.refused.insert(claim.uid.clone(), Refused { until: now + TRY_AGAIN, ..refused.clone() });
+            if term.fencing.insert(claim.key.clone()) {
+                intents.push(Intent::Fence { claims: vec![claim], epoch: term.epoch.clone() });
+            }
+        }
+        intents
+    }
+}
