@@ -186,9 +186,9 @@ impl Cluster {
                 self.objects.taint_rules.insert(key, rule);
                 self.inventory.set_taint_rules(self.objects.taint_rules.values());
             }
-            Object::Job(Job { metadata, spec }) => {
+            Object::Job(Job { metadata, spec, status }) => {
                 let metadata = project::metadata(metadata);
-                self.objects.jobs.insert(key, Job { metadata, spec });
+                self.objects.jobs.insert(key, Job { metadata, spec, status });
             }
             Object::JobSet(JobSet { metadata, spec }) => {
                 let metadata = project::metadata(metadata);

@@ -1,5 +1,6 @@
 //! Gangs: pods that start together or not at all, and how a pod says that it belongs to one.
 
+mod done;
 mod error;
 pub mod labels;
 mod workload;
@@ -14,6 +15,7 @@ use tessera_api::gang::{
 
 use crate::objects::{Key, Objects, key};
 
+pub use done::done_and_gone;
 pub use error::GangError;
 
 /// What tells a gang from all others, also from those of the same name before and after it.

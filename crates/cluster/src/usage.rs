@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::api::resource::v1::DeviceClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_allocator::node::NodeSelector;
 use tessera_api::Quantity;
@@ -22,6 +23,9 @@ type HostPort = (String, i32, String);
 struct Usage {
     pods: u32,
     requested: Amounts,
+    /// Of these, what pods take that every such node runs: those of DaemonSets, and of the node itself.
+    daemons: u32,
+    requested_by_daemons: Amounts,
     ports: BTreeMap<HostPort, u32>,
 }
 
@@ -61,18 +65,35 @@ fn running_on(pod: &Pod) -> Option<(&str, &Pod)> {
     (!matches!(phase, Some("Succeeded" | "Failed"))).then_some((node, pod))
 }
 
+/// Whether the node, or others like it, would run such a pod whatever else it runs: one of a DaemonSet, or one that the kubelet made from a
+/// file.
+fn is_daemon(pod: &Pod) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
+}
+
 impl Usage {
     fn change(&mut self, pod: &Pod, is_added: bool) {
         self.pods = if is_added { self.pods + 1 } else { self.pods.saturating_sub(1) };
+        let is_daemon = is_daemon(pod);
+        if is_daemon {
+            self.daemons = if is_added { self.daemons + 1 } else { self.daemons.saturating_sub(1) };
+        }
         for (name, amount) in requests(pod) {
+            let amount = if is_added { amount } else { -amount };
+            if is_daemon {
+                let total = self.requested_by_daemons.entry(name.clone()).or_default();
+                *total = total.saturating_add(amount);
+            }
             let total = self.requested.entry(name).or_default();
-            *total = total.saturating_add(if is_added { amount } else { -amount });
+            *total = total.saturating_add(amount);
         }
         for port in host_ports(pod) {
             let count = self.ports.entry(port).or_default();
             *count = if is_added { *count + 1 } else { count.saturating_sub(1) };
         }
         self.requested.retain(|_, amount| *amount != 0);
+        self.requested_by_daemons.retain(|_, amount| *amount != 0);
         self.ports.retain(|_, count| *count > 0);
     }
 }
@@ -120,7 +141,7 @@ impl Cluster {
     }
 
     /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is, or
-    /// if it runs there. Of resources that neither the node nor Kubernetes itself names, nothing is said.
+    /// if it runs there. Of resources that stand for a DeviceClass, nothing is said where the node names none.
     pub fn shortage(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         if let Some(spec) = &pod.spec
@@ -139,7 +160,8 @@ impl Cluster {
             return Some(Refusal::Pods(usage.pods));
         }
         for (resource, amount) in requests(pod).into_iter().filter(|(_, amount)| *amount > 0) {
-            let Some(all) = allocatable(&resource) else { continue };
+            let all = allocatable(&resource).or_else(|| self.is_absent(&resource, node).then_some(0));
+            let Some(all) = all else { continue };
             let free = all.saturating_sub(usage.requested.get(&resource).copied().unwrap_or(0));
             if amount > free {
                 let plain = |nanos: i128| {
@@ -165,7 +187,18 @@ impl Cluster {
         self.volume_elsewhere(pod, node)
     }
 
-    /// How often the pod would fit on the node besides devices if nothing ran there.
+    /// Whether the resource is an extended one that the node would name if it had any: no class stands for it, so that no claim is made
+    /// for it.
+    fn is_absent(&self, resource: &str, node: &Node) -> bool {
+        let names_any = node.status.as_ref().is_some_and(|status| status.allocatable.is_some());
+        let is_extended = resource.contains('/') && !resource.split('/').next().is_some_and(is_of_kubernetes);
+        let of_class = |class: &DeviceClass| {
+            class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref()) == Some(resource)
+        };
+        names_any && is_extended && !self.objects.classes.values().any(|class| of_class(class))
+    }
+
+    /// How often the pod would fit on the node besides devices if nothing ran there but daemons.
     pub fn times_when_empty(&self, pod: &Pod, node: &Node) -> usize {
         if self.volume_elsewhere(pod, node).is_some() {
             return 0;
@@ -174,7 +207,15 @@ impl Cluster {
         let allocatable = |resource: &str| allocatable.and_then(|all| all.get(resource)).map(nanos);
         let asked = requests(pod).into_iter().filter(|(_, amount)| *amount > 0);
         let asked = asked.chain([("pods".to_owned(), NANO)]);
-        let times = asked.filter_map(|(resource, amount)| Some(allocatable(&resource)?.max(0) / amount));
+        let usage = self.usages.by_node.get(node.metadata.name.as_deref().unwrap_or_default());
+        let of_daemons = |resource: &str| match usage {
+            Some(usage) if resource == "pods" => i128::from(usage.daemons) * NANO,
+            Some(usage) => usage.requested_by_daemons.get(resource).copied().unwrap_or(0),
+            None => 0,
+        };
+        let times = asked.filter_map(|(resource, amount)| {
+            Some((allocatable(&resource)? - of_daemons(&resource)).max(0) / amount)
+        });
         let least = times.min().map_or(usize::MAX, |times| usize::try_from(times).unwrap_or(usize::MAX));
         if host_ports(pod).next().is_some() { least.min(1) } else { least }
     }
@@ -199,6 +240,11 @@ impl Cluster {
             }
         })
     }
+}
+
+/// Whether names of this domain are Kubernetes' own: native resources, and those that stand for a class by its name.
+fn is_of_kubernetes(domain: &str) -> bool {
+    domain.ends_with("kubernetes.io")
 }
 
 const NANO: i128 = 1_000_000_000;

@@ -16,6 +16,20 @@ pub struct Job {
     pub metadata: ObjectMeta,
     /// What is wanted.
     pub spec: JobSpec,
+    /// What there is.
+    pub status: JobStatus,
+}
+
+/// How many pods of a Job are done.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobStatus {
+    /// Indexes that succeeded: `1,3-5`.
+    pub completed_indexes: Option<String>,
+    /// Indexes that failed for good, in the same form.
+    pub failed_indexes: Option<String>,
+    /// Pods that succeeded.
+    pub succeeded: Option<u32>,
 }
 
 /// How many pods a Job has, and whether they are numbered.

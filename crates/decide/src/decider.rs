@@ -17,6 +17,8 @@ mod pools;
 mod preempt;
 mod ranked;
 mod refused_claims;
+mod round;
+mod schedulers;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -28,6 +30,7 @@ use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
 use arrivals::Arrivals;
 use preempt::Preempting;
+use round::Round;
 
 use crate::Time;
 use crate::fleet::Fleet;
@@ -122,8 +125,11 @@ pub struct Decider {
     /// Who goes first of those that wait for managed cards.
     standing: Queue,
     preempting: Preempting,
+    round: Round,
     /// Labels of nodes that say how far apart they are, the narrowest first.
     topology_keys: Vec<String>,
+    /// Schedulers whose pods get devices of managed cards.
+    schedulers: Vec<String>,
     /// Pods that may be ours to send.
     waiting: BTreeMap<Key, Waiting>,
     /// Of those, the ones to look at next whatever else happens.
@@ -198,7 +204,9 @@ impl Decider {
             gangs: Gangs::default(),
             standing: Queue::default(),
             preempting: Preempting::default(),
+            round: Round::default(),
             topology_keys: TOPOLOGY_KEYS.map(str::to_owned).into(),
+            schedulers: vec![pod::DEFAULT_SCHEDULER.to_owned()],
             waiting: BTreeMap::new(),
             queue: BTreeSet::new(),
             adopted: BTreeSet::new(),
@@ -241,6 +249,13 @@ impl Decider {
     #[must_use]
     pub fn with_topology_keys(self, topology_keys: Vec<String>) -> Self {
         Decider { topology_keys, ..self }
+    }
+
+    /// The schedulers whose pods get devices of managed cards, by `schedulerName`: they must say what becomes of their pods as
+    /// kube-scheduler does, or devices would stay with pods that nobody places. `default-scheduler` unless told.
+    #[must_use]
+    pub fn with_schedulers(self, schedulers: Vec<String>) -> Self {
+        Decider { schedulers, ..self }
     }
 
     /// Takes in what was seen.
@@ -287,6 +302,7 @@ impl Decider {
 
     /// What is to be done now.
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
+        self.round = Round::default();
         self.count_arrivals();
         self.adopt();
         self.assume_anew();
@@ -309,6 +325,7 @@ impl Decider {
         if has_freed {
             // The fleet was never in that state: all are looked at.
             self.planned = usize::MAX;
+            self.round.forget_victims();
             let turns = self.turns(now);
             let (mut looked, has_freed) = self.take_turns(now, turns);
             looked.retain(|intent| !intents.contains(intent));

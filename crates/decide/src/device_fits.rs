@@ -10,7 +10,7 @@ use crate::demand::Demand;
 use crate::fleet::NodeIndex;
 use crate::ranking::{self, Ranked, View, Way};
 
-/// Claims that are kept; those that were not asked for longest go.
+/// Claims that are kept; which go says [`ranking::to_drop`].
 const MOST_CLAIMS: usize = 256;
 
 /// What claims get, by what they ask for.
@@ -47,9 +47,9 @@ impl DeviceFits {
         self.questions += 1;
         let key = (way, demand.claims_shape.clone());
         if self.by_claims.len() >= MOST_CLAIMS && !self.by_claims.contains_key(&key) {
-            let oldest = self.by_claims.iter().min_by_key(|(_, of)| of.asked_at).map(|(key, _)| key.clone());
-            if let Some(oldest) = oldest {
-                self.by_claims.remove(&oldest);
+            let asked = self.by_claims.iter().map(|(key, of)| (key, of.asked_at));
+            if let Some(dropped) = ranking::to_drop(asked, self.questions).cloned() {
+                self.by_claims.remove(&dropped);
             }
         }
         let of = self.by_claims.entry(key).or_default();

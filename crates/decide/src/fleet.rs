@@ -50,6 +50,8 @@ pub(crate) struct Strict {
     pub pools: BTreeSet<String>,
     /// Whether all cards are theirs.
     pub is_everything: bool,
+    /// Whether kube-scheduler finds no device on any of the nodes: all are of managed cards, and tainted.
+    pub hides_everything: bool,
 }
 
 /// When the devices of a card were tainted.
@@ -124,6 +126,15 @@ impl FleetNode {
         let report = self.report.as_ref().and_then(|(_, report)| report.cards.get(card));
         report.is_some_and(|card| card.allocation == Allocation::Managed)
             && self.tainted.values().any(|slice| slice.contains_key(card))
+    }
+
+    /// Whether all of its devices are of managed cards and tainted, so that kube-scheduler finds none.
+    fn is_hidden(&self, cluster: &Cluster, driver: &str) -> bool {
+        cluster.inventory().devices_of_node(&self.name).all(|device| {
+            let name = device.name().parse::<DeviceName>();
+            device.driver_name() == driver && name.is_ok_and(|name| self.is_managed(&name.card()))
+        })
+    }
     }
 
     /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
@@ -240,12 +251,13 @@ impl Fleet {
         }
     }
 
-    /// Managed pools whose queue is strict.
-    pub fn strict(&mut self, cluster: &Cluster) -> &Strict {
+    /// Managed pools whose queue is strict, and what else is true of all cards.
+    pub fn strict(&mut self, cluster: &Cluster, driver: &str) -> &Strict {
         let nodes = &self.nodes;
         self.strict.get_or_insert_with(|| {
-            let mut strict = Strict { pools: BTreeSet::new(), is_everything: true };
+            let mut strict = Strict { pools: BTreeSet::new(), is_everything: true, hides_everything: true };
             for node in nodes {
+                strict.hides_everything &= node.is_hidden(cluster, driver);
                 let cards = || node.report.iter().flat_map(|(_, report)| report.cards.values());
                 if cards().next().is_none() {
                     strict.is_everything &= cluster.inventory().devices_of_node(&node.name).next().is_none();

@@ -57,8 +57,25 @@ pub(crate) struct Ranked {
     free: Box<[Box<[u16]>]>,
 }
 
-/// Rankings that are kept; the one that was not asked for longest goes.
+/// Rankings that are kept; which one goes says [`to_drop`].
 const MOST_RANKINGS: usize = 256;
+
+/// So many questions ago what was asked for is not waited for by anybody.
+const LONG_AGO: u64 = 16 * MOST_RANKINGS as u64;
+
+/// Of what is kept, each with the number of the question for which it was used last, the one to drop for another: the oldest if that was long
+/// ago, else the newest. Those that wait are asked about in turn: were there some more than are kept, and always the oldest dropped, each would
+/// be gone when its turn came.
+pub(crate) fn to_drop<'k, K>(
+    kept: impl Iterator<Item = (&'k K, u64)> + Clone,
+    questions: u64,
+) -> Option<&'k K> {
+    let (oldest, asked_at) = kept.clone().min_by_key(|(_, asked_at)| *asked_at)?;
+    if asked_at + LONG_AGO < questions {
+        return Some(oldest);
+    }
+    kept.max_by_key(|(_, asked_at)| *asked_at).map(|(newest, _)| newest)
+}
 
 /// What all of it reads.
 pub(crate) struct View<'v> {
@@ -88,9 +105,9 @@ impl Rankings {
         self.questions += 1;
         let shape = (way, demand.shape.clone());
         if self.by_shape.len() >= MOST_RANKINGS && !self.by_shape.contains_key(&shape) {
-            let oldest = self.by_shape.iter().min_by_key(|(_, ranking)| ranking.asked_at);
-            if let Some(oldest) = oldest.map(|(shape, _)| shape.clone()) {
-                self.by_shape.remove(&oldest);
+            let asked = self.by_shape.iter().map(|(shape, ranking)| (shape, ranking.asked_at));
+            if let Some(dropped) = to_drop(asked, self.questions).cloned() {
+                self.by_shape.remove(&dropped);
             }
         }
         view.fleet.refresh(view.cluster, view.driver);
@@ -98,6 +115,12 @@ impl Rankings {
         ranking.asked_at = self.questions;
         ranking.update(demand, way, self.devices.of(demand, way), view);
         ranking
+    }
+
+    /// Number of rankings that are kept.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.by_shape.len()
     }
 
     /// Classes or other objects changed on which every answer may depend.
@@ -357,5 +380,37 @@ impl Fit {
     /// How the node suits.
     pub fn ranked(self) -> Ranked {
         Ranked { score: self.score, free: self.free }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn some_more_than_are_kept_cost_some_more() {
+        let mut kept: BTreeMap<usize, u64> = BTreeMap::new();
+        let (mut questions, mut missed) = (0, 0);
+        let mut ask = |shape: usize| {
+            questions += 1;
+            if kept.len() >= MOST_RANKINGS && !kept.contains_key(&shape) {
+                let dropped =
+                    to_drop(kept.iter().map(|(shape, asked_at)| (shape, *asked_at)), questions).copied();
+                kept.remove(&dropped.unwrap());
+            }
+            usize::from(kept.insert(shape, questions).is_none())
+        };
+        for shape in 0..300 {
+            ask(shape);
+        }
+        (0..300).for_each(|shape| missed += ask(shape));
+        assert!(missed <= 2 * (300 - MOST_RANKINGS), "{missed}");
+        // When those are gone others take their place.
+        for shape in (0..40).flat_map(|_| 1_000..1_200) {
+            ask(shape);
+        }
+        assert_eq!((1_000..1_200).map(ask).sum::<usize>(), 0);
     }
 }

@@ -8,6 +8,7 @@
 //!   └────────(not enough of them fit)───────┴───(not bound in time: partial.rs)┘
 //! ```
 
+mod incomplete;
 mod members;
 mod partial;
 mod place;
@@ -48,18 +49,23 @@ impl Decider {
             }
         }
         if let Err(error) = gang::agree(found.iter().map(|(key, _, member)| (key, member))) {
+            self.note_what_is_asked(found);
             return self.tell_all(now, id, &error.to_string());
         }
         let gang = match self.sort_out(now, id, found) {
             Ok(gang) => gang,
-            Err(hold) => return self.gang_waits(now, id, &hold.why, hold.tell),
+            Err(hold) => {
+                self.note_what_is_asked(found);
+                return self.gang_waits(now, id, &hold.why, hold.tell);
+            }
         };
         let mut intents = match self.is_complete(now, &gang) {
             Ok(()) => self.go_on_with(now, &gang),
             Err(why) => {
                 // A pod may have gone while devices were written for the others.
                 let mut intents = self.hold_nothing(&gang, &why);
-                intents.extend(self.gang_waits(now, id, &why, false));
+                let (why, tell) = self.stays_incomplete(now, &gang, why);
+                intents.extend(self.gang_waits(now, id, &why, tell));
                 intents
             }
         };
@@ -70,7 +76,7 @@ impl Decider {
 
     /// Whether so many of its pods exist that it can begin.
     fn is_complete(&mut self, now: Time, gang: &Gang) -> Result<(), String> {
-        let count = gang.members.len();
+        let count = gang.members.len() + gang.done;
         if count < gang.min {
             return Err(format!("gang {}: {count} of {} pods exist", gang.id, gang.min));
         }
@@ -114,6 +120,12 @@ impl Decider {
             Err(why) => {
                 if let Some(too_large) = self.too_large(gang, &open, needed) {
                     let why = format!("{why}; {too_large}");
+                    intents.extend(self.hold_nothing(gang, &why));
+                    intents.extend(self.gang_waits(now, &gang.id, &why, true));
+                    return intents;
+                }
+                if self.is_refused_everywhere(now, &open) {
+                    let why = format!("{why}; others pass it");
                     intents.extend(self.hold_nothing(gang, &why));
                     intents.extend(self.gang_waits(now, &gang.id, &why, true));
                     return intents;

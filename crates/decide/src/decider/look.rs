@@ -102,6 +102,9 @@ impl Decider {
             let text = format!("waits until another pod's claim has devices on {node}");
             return self.waits(now, key, &pod, text, false);
         }
+        if let Some(why) = self.unknown_scheduler(&pod) {
+            return self.leave_to_its_scheduler(now, key, &pod, &demand, why);
+        }
         let choice = self.choose(now, &demand, &refusals::owner(&pod), is_gated);
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.is_managed = match &choice {
@@ -164,6 +167,12 @@ impl Decider {
         }
         if !is_gated {
             return managed.unwrap_or(Choice::Native);
+        }
+        // kube-scheduler would find nothing: half as many rankings are kept then.
+        if let Some(managed) =
+            managed.take_if(|_| self.fleet.strict(&self.cluster, &self.driver).hides_everything)
+        {
+            return managed;
         }
         match (self.best(now, demand, owner, Way::Native), managed) {
             (Choice::Nowhere { .. }, Some(managed)) => managed,

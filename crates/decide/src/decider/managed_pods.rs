@@ -133,6 +133,9 @@ impl Decider {
         let ours: Vec<&Wanted> =
             demand.subject.claims.iter().filter(|wanted| self.is_unused(&wanted.claim)).collect();
         let node = ours.iter().find_map(|wanted| node_of(&wanted.claim))?;
+        if let Some(why) = self.unknown_scheduler(pod) {
+            return self.take_back(key, pod, demand, &why);
+        }
         if self.refusals.contains(&refusals::owner(pod), &node, now) {
             return self.take_back(key, pod, demand, &format!("kube-scheduler finds no room on {node}"));
         }

@@ -21,6 +21,7 @@ use tessera_cluster::{Key, display};
 use super::Decider;
 use super::gang::{Gang, Member, Placement};
 use super::pod::{ends_soon, has_ended, reference};
+use super::round::Alike;
 use crate::Time;
 use crate::intent::{Intent, PodReference};
 use crate::queue::priority;
@@ -67,6 +68,7 @@ pub(super) struct Preemption {
 }
 
 /// Why nobody can be evicted.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum NoVictims {
     /// Nobody's going would help.
     Nobody,
@@ -128,7 +130,7 @@ impl Decider {
         self.preempting.nominating.retain(|_, again| *again > now);
         self.preempting.planned.retain(|_, planned| planned.until > now);
         self.preempting.nominating.insert(gang.id.clone(), now + PLAN_AGAIN);
-        let (placements, victims) = match self.find_victims(now, gang, open, needed) {
+        let (placements, victims) = match self.find_victims_once(now, gang, open, needed) {
             Ok(found) => found,
             Err(NoVictims::Nobody) => return None,
             Err(NoVictims::Kept) => {
@@ -157,6 +159,25 @@ impl Decider {
         }
         let why = format!("{} would be evicted for it", names(&victims));
         Some(Preemption { intents, why, is_under_way: true })
+    }
+
+    /// As [`Self::find_victims`], once in a round for pods that ask for the same where nobody can be evicted.
+    fn find_victims_once(
+        &mut self,
+        now: Time,
+        gang: &Gang,
+        open: &[&Member],
+        needed: usize,
+    ) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
+        let alike = Alike::of(gang, &self.refusals);
+        if let Some(known) = alike.as_ref().and_then(|alike| self.round.no_victims(alike)) {
+            return Err(known);
+        }
+        let found = self.find_victims(now, gang, open, needed);
+        if let (Err(why), Some(alike)) = (&found, alike) {
+            self.round.set_no_victims(alike, *why);
+        }
+        found
     }
 
     /// Evicts who holds what was nominated.

@@ -1,12 +1,14 @@
 //! The nodes for a demand, with all that says who may have which of them now.
 
+use k8s_openapi::api::core::v1::Pod;
+
 use super::Decider;
 use crate::Time;
 use crate::demand::Demand;
 use crate::fleet::NodeIndex;
 use crate::queue::{Asks, Queue};
 use crate::ranking::{Ranking, Rankings, View, Way};
-use crate::refusals::Refusals;
+use crate::refusals::{self, Refusals};
 
 /// The nodes for a demand.
 pub(super) struct Ranked<'d> {
@@ -40,6 +42,23 @@ impl Decider {
         let (mut view, rankings, refusals, standing) = self.split();
         let ranking = rankings.of(demand, way, &mut view);
         Ranked { ranking, view, refusals, standing }
+    }
+
+    /// Whether each node that could take the pod now refused its like a short while ago, or each that could if less of it were held.
+    pub(super) fn is_refused_wherever_it_fits(&mut self, now: Time, demand: &Demand, pod: &Pod) -> bool {
+        let owner = refusals::owner(pod);
+        if !self.refusals.has_any(&owner) {
+            return false;
+        }
+        let ranked = self.ranked(demand, Way::Managed);
+        let is_refused = |index: NodeIndex| {
+            let node = &ranked.view.fleet.node(index).name;
+            ranked.refusals.contains(&owner, node, now)
+        };
+        let all = |mut nodes: Box<dyn Iterator<Item = NodeIndex> + '_>| {
+            nodes.next().is_some_and(is_refused) && nodes.all(is_refused)
+        };
+        all(Box::new(ranked.ranking.best().map(|(_, index)| index))) || all(Box::new(ranked.ranking.could()))
     }
 
     /// What nodes are judged by.

@@ -36,7 +36,8 @@ impl Decider {
             self.unclaimed.insert(claim.key.clone());
         }
         let open = self.cluster.objects().claims.get(&claim.key).filter(|claim| !has_devices(claim));
-        let epoch = open.and_then(|claim| claim.metadata.annotations.as_ref()?.get(EPOCH_ANNOTATION)).cloned();
+        let epoch =
+            open.and_then(|claim| claim.metadata.annotations.as_ref()?.get(EPOCH_ANNOTATION)).cloned();
         let Some(term) = &mut self.term else { return };
         if pod.is_none() {
             term.fencing.remove(&claim.key);
@@ -69,7 +70,8 @@ impl Decider {
     /// Claims that were left alone for long enough are tried again.
     pub(super) fn try_refused_again(&mut self, now: Time) -> Vec<Intent> {
         let Some(term) = &mut self.term else { return Vec::new() };
-        let ended: Vec<(String, Refused)> = term.refused.extract_if(.., |_, refused| refused.until <= now).collect();
+        let ended: Vec<(String, Refused)> =
+            term.refused.extract_if(.., |_, refused| refused.until <= now).collect();
         if ended.is_empty() {
             return Vec::new();
         }

@@ -328,3 +328,60 @@ fn partitions_count_as_asked_for_whoever_has_them() {
         scene.decider.mix = crate::value::RequestMix::default();
     }
 }
+
+/// What is found out for one pod holds for all that ask for the same, until the round ends.
+#[test]
+fn pods_that_ask_for_the_same_share_a_plan_in_which_nobody_is_preempted() {
+    // A plan counts each node without who is on it.
+    let plans = |waiting: usize, cards: usize| {
+        let mut scene = Scene::with_nodes(3, Way::Managed);
+        scene.decider.lead(Time::ZERO, "one");
+        scene.decider.decide(Time::ZERO);
+        for number in 0..3 * CARDS {
+            let name = format!("runs{number}");
+            let node = format!("n{}", number / CARDS);
+            let mut held = claim(&name, 0);
+            held["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
+            held["status"] = json!({
+                "allocation": { "devices": { "results": [{ "request": "r", "driver": DRIVER, "pool": node,
+                    "device": card(number % CARDS) }] } },
+                "reservedFor": [{ "resource": "pods", "name": name, "uid": name }],
+            });
+            scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(held));
+            let mut running = pod(&name, 1, Some(&node));
+            running["spec"]["priority"] = json!(if number == 0 { -10 } else { 10 });
+            scene.apply(read::<Pod>(running));
+        }
+        scene.decider.decide(Time::ZERO);
+        for number in 0..waiting {
+            let name = format!("waits{number}");
+            let mut asked = claim(&name, 1);
+            asked["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(cards);
+            scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
+            scene.apply(read::<Pod>(pod(&name, 1, None)));
+        }
+        let before = scene.decider.fleet.now();
+        scene.decider.decide(Time::ZERO);
+        scene.decider.fleet.now() - before
+    };
+    assert!(plans(1, 2) > 0, "it is planned");
+    assert_eq!(plans(40, 2), plans(1, 2));
+    assert_eq!(plans(40, CARDS + 1), 0, "more than any node has");
+}
+
+/// As many shapes as are kept: none is ranked for kube-scheduler, too, where that would find no device.
+#[test]
+fn of_managed_cards_each_shape_has_one_ranking() {
+    for (way, rankings) in [(Way::Managed, 20), (Way::Native, 20)] {
+        let mut scene = Scene::with_nodes(2, way);
+        for number in 0..20 {
+            let name = format!("p{number}");
+            let mut asked = claim(&name, 0);
+            asked["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(CARDS + 1 + number);
+            scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
+            scene.apply(read::<Pod>(pod(&name, 1, None)));
+        }
+        scene.decider.decide(Time::ZERO);
+        assert_eq!(scene.decider.rankings.len(), rankings, "{way:?}");
+    }
+}

@@ -67,7 +67,7 @@ impl Decider {
     fn is_behind(&mut self, turn: &Turn) -> bool {
         let Who::Pod(key) = &turn.who else { return false };
         let is_stuck = self.waiting.get(key).is_some_and(|waiting| waiting.is_stuck);
-        let strict = self.fleet.strict(&self.cluster);
+        let strict = self.fleet.strict(&self.cluster, &self.driver);
         !turn.is_due
             && is_stuck
             && strict.is_everything
@@ -151,8 +151,8 @@ impl Decider {
     fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
         let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
         let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
-        let is_strict = !self.fleet.strict(&self.cluster).pools.is_empty();
-        if is_strict && self.fits_no_empty_node(&demand) {
+        // Before any plan: nobody's going would help.
+        if self.fits_no_empty_node(&demand) {
             if let Some(waiting) = self.waiting.get_mut(key) {
                 // That stays so, whoever goes first: it is not told anything else instead.
                 waiting.is_stuck = false;
@@ -161,7 +161,11 @@ impl Decider {
             return self.waits(now, key, pod, why, true).into_iter().collect();
         }
         let order = Order::of(std::iter::once(pod));
-        self.stand(&order, &Who::Pod(key.clone()), &demand);
+        if self.is_refused_wherever_it_fits(now, &demand, pod) {
+            why = format!("{why}; others pass it");
+        } else {
+            self.stand(&order, &Who::Pod(key.clone()), &demand);
+        }
         let may_preempt =
             self.may_allocate() && !self.is_being_written(&demand) && demand.shared().next().is_none();
         let mut intents = Vec::new();
@@ -182,7 +186,7 @@ impl Decider {
 
     /// Who waits for cards of a pool whose queue is strict keeps those behind from them.
     pub(super) fn stand(&mut self, order: &Order, who: &Who, demand: &Demand) {
-        let strict = self.fleet.strict(&self.cluster).pools.clone();
+        let strict = self.fleet.strict(&self.cluster, &self.driver).pools.clone();
         if strict.is_empty() {
             return;
         }

@@ -1,6 +1,9 @@
 //! Gangs: all or nothing, and what becomes of those that are in between.
 
+mod incomplete;
+mod jobs;
 mod leaving;
+mod never;
 pub mod preemption;
 mod priorities;
 pub mod queue;
@@ -124,7 +127,9 @@ fn it_waits_for_all_of_its_pods() {
     let mut fed = leader(&[("a", 4)]);
     for number in 0..2 {
         fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
-        fed.apply_pod(member("train", number, 3));
+        let mut pod = member("train", number, 3);
+        pod["metadata"]["creationTimestamp"] = queue::at(990);
+        fed.apply_pod(pod);
     }
     assert_eq!(fed.decide(), []);
     let why: Vec<String> = fed.decider.waiting().map(|(_, why)| why.to_owned()).collect();

@@ -3,6 +3,7 @@
 mod hostile;
 mod refusals;
 mod refused_claims;
+mod schedulers;
 mod several_claims;
 
 use serde_json::json;

@@ -50,3 +50,21 @@ fn preemption_is_kube_schedulers_part() {
         assert_eq!(matches!(intents[..], [Intent::Release { .. }]), is_released, "{intents:?}");
     }
 }
+
+/// kube-scheduler counts what a node does not name as none of it, but for what a class stands for.
+#[test]
+fn a_node_without_an_extended_resource_is_left_out() {
+    let mut fed = Fed::with_nodes(&[("a", 1), ("b", 1)]);
+    let with = serde_json::json!({
+        "metadata": { "name": "b", "labels": { "kubernetes.io/hostname": "b" } },
+        "status": { "allocatable": { "cpu": "8", "pods": "110", "example.com/efa": "4" } },
+    });
+    fed.apply(read::<k8s_openapi::api::core::v1::Node>(with).into());
+    for name in ["one", "two"] {
+        fed.apply_claim(claim(name, "gpu", 1));
+        let mut pod = pod(name);
+        pod["spec"]["containers"][0]["resources"]["requests"]["example.com/efa"] = json!("1");
+        fed.apply_pod(pod);
+    }
+    assert_eq!(fed.steers(), [("one".to_owned(), "b".to_owned())]);
+}

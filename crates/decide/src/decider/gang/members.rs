@@ -76,6 +76,8 @@ pub(in super::super) struct Gang {
     pub size: usize,
     pub min: usize,
     pub when_partial: WhenPartial,
+    /// Number of its pods that are done and exist no more.
+    pub done: usize,
     /// By rank.
     pub members: Vec<Member>,
 }
@@ -93,7 +95,7 @@ impl Gang {
             state: State::Open,
             demand: Some(demand),
         };
-        Gang { id, size: 1, min: 1, when_partial: WhenPartial::Keep, members: vec![member] }
+        Gang { id, size: 1, min: 1, when_partial: WhenPartial::Keep, done: 0, members: vec![member] }
     }
 
     pub fn in_state(&self, state: &State) -> impl Iterator<Item = &Member> {
@@ -111,7 +113,7 @@ impl Gang {
     /// Number of pods that are done, bound, or on their way to it.
     pub fn there(&self) -> usize {
         let is_there = |member: &&Member| matches!(member.state, State::Lifted | State::Bound | State::Done);
-        self.members.iter().filter(is_there).count()
+        self.members.iter().filter(is_there).count() + self.done
     }
 
     /// The lowest of its pods' priorities.
@@ -159,11 +161,13 @@ impl Decider {
     /// Why that cannot be told now, or why the gang cannot go on whatever is free.
     pub(super) fn sort_out(&mut self, now: Time, id: &GangId, found: &[Found]) -> Result<Gang, Hold> {
         let Some((_, _, first)) = found.first() else { return Err(Hold::passing(String::new())) };
+        let pods: Vec<&Pod> = found.iter().map(|(_, pod, _)| pod.as_ref()).collect();
         let mut gang = Gang {
             id: id.clone(),
             size: usize::try_from(first.size).unwrap_or(usize::MAX),
             min: usize::try_from(first.min).unwrap_or(usize::MAX),
             when_partial: first.when_partial,
+            done: gang::done_and_gone(self.cluster.objects(), &pods),
             members: Vec::new(),
         };
         for (key, pod, membership) in found {
@@ -208,6 +212,9 @@ impl Decider {
             // A claim of a template may come by its watch after its pod.
             let tell = !matches!(obstacle, PodObstacle::NoClaim { .. });
             return Err(Hold { why: format!("pod {name} of the gang: {obstacle}"), tell });
+        }
+        if let Some(why) = self.unknown_scheduler(pod) {
+            return Err(Hold::lasting(format!("pod {name} of the gang: {why}")));
         }
         if self.is_being_written(&demand) {
             return Err(Hold::passing(format!("the claims of pod {name} of the gang are being written")));

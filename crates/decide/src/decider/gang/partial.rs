@@ -25,7 +25,7 @@ impl Decider {
     pub(super) fn see_partial(&mut self, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
         let bound = || gang.in_state(&State::Bound);
         let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
-        let enough = bound().count() + gang.in_state(&State::Done).count() >= gang.min;
+        let enough = bound().count() + gang.in_state(&State::Done).count() + gang.done >= gang.min;
         if running.is_empty() || enough {
             self.gangs.set_whole(&gang.id);
             return Vec::new();

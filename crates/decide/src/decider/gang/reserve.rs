@@ -33,6 +33,14 @@ impl Decider {
         }
     }
 
+    /// Whether each node that could take the largest of the pods refused its like a short while ago.
+    pub(super) fn is_refused_everywhere(&mut self, now: Time, open: &[&Member]) -> bool {
+        let largest = open.iter().filter(|member| member.demand.is_some());
+        let largest = largest.max_by_key(|member| member.demand.as_ref().map(Demand::devices));
+        let asked = largest.and_then(|member| Some((member.demand.as_ref()?, &member.pod)));
+        asked.is_some_and(|(demand, pod)| self.is_refused_wherever_it_fits(now, demand, pod))
+    }
+
     /// That its pools never had enough for the gang, as far as this leader has seen, if so: then it keeps nothing from others until they
     /// grow.
     pub(super) fn too_large(&mut self, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
@@ -60,8 +68,15 @@ impl Decider {
 
     /// Whether no node of its pools could take the pod, were they all empty.
     pub(in super::super) fn fits_no_empty_node(&mut self, demand: &Demand) -> bool {
-        self.fleet.next_handover().is_none()
-            && self.nodes_when_empty(demand, 1).is_some_and(|nodes| nodes.is_empty())
+        if self.fleet.next_handover().is_some() {
+            return false;
+        }
+        if let Some(known) = self.round.fits_no_empty_node(&demand.shape) {
+            return known;
+        }
+        let fits_none = self.nodes_when_empty(demand, 1).is_some_and(|nodes| nodes.is_empty());
+        self.round.set_fits_no_empty_node(&demand.shape, fits_none);
+        fits_none
     }
 
     /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.

@@ -67,7 +67,8 @@ fn a_claim_that_refuses_the_epoch_keeps_nobody_else_waiting() {
         // One that no other term knew is simply tried again; an earlier leader's write may still reach the other.
         fed.now += Time::from_secs(301);
         let intents = fed.decide();
-        let is_tried = |intents: &[Intent]| intents.iter().any(|intent| matches!(intent, Intent::Allocate { .. }));
+        let is_tried =
+            |intents: &[Intent]| intents.iter().any(|intent| matches!(intent, Intent::Allocate { .. }));
         assert_eq!(is_tried(&intents), epoch.is_none());
         if epoch.is_some() {
             assert_eq!(fences(&intents).len(), 1);

@@ -30,7 +30,7 @@ const STANDS: [&str; 4] = [
 ];
 
 /// What it says of those that others pass all the same.
-const PASSED: [&str; 2] = ["the gang is too large", "no node could take it if it were empty"];
+const PASSED: &str = "others pass it";
 
 /// So long after something was done about a pod what was said of it before may stand there still.
 const OUT_OF_DATE: Time = Time::from_secs(60);
@@ -82,9 +82,9 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
         let pods: Vec<&Pod> = all.iter().copied().filter(|pod| !is_lost(pod)).collect();
         let why = why.get(&key(&pods.first()?.metadata))?;
         let asks = cards_asked(pods[0]) != Some(0);
-        let is_too_large = PASSED.iter().any(|text| why.contains(text));
+        let is_passed = why.contains(PASSED);
         let stands =
-            asks && pods.iter().all(is_idle) && STANDS.iter().any(|text| why.contains(text)) && !is_too_large;
+            asks && pods.iter().all(is_idle) && STANDS.iter().any(|text| why.contains(text)) && !is_passed;
         stands.then(|| Waiting { who, order: order(all.iter().copied()), pods, why })
     };
     grouped(replica.pods()).into_iter().filter_map(stands).collect()

@@ -1,0 +1,54 @@
+//! Gangs of which too few pods exist.
+
+use super::super::Decider;
+use super::super::pod::node_name;
+use super::Gang;
+use super::members::Found;
+use crate::Time;
+use crate::demand::Demand;
+
+/// So long after its newest pod a gang that is not complete is told so.
+const TELL_AFTER: Time = Time::from_secs(60);
+
+impl Decider {
+    /// What is to be said of a gang of which too few pods exist, and whether its owner is to be told.
+    pub(super) fn stays_incomplete(&mut self, now: Time, gang: &Gang, why: String) -> (String, bool) {
+        let due = gang.newest() + TELL_AFTER;
+        if now < due {
+            self.gangs.set_due(&gang.id, due);
+            return (why, false);
+        }
+        let owners =
+            gang.members.iter().flat_map(|member| member.pod.metadata.owner_references.iter().flatten());
+        let hint = owners.filter(|owner| owner.controller == Some(true)).find_map(|owner| hint(&owner.kind));
+        (hint.map_or_else(|| why.clone(), |hint| format!("{why}; {hint}")), true)
+    }
+
+    /// Pods that wait with their gang ask for cards, whatever keeps it from being looked at.
+    pub(super) fn note_what_is_asked(&mut self, found: &[Found]) {
+        for (key, pod, _) in found.iter().filter(|(_, pod, _)| node_name(pod).is_none()) {
+            let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
+            if let Some(waiting) = self.waiting.get_mut(key)
+                && demand.obstacle().is_none()
+                && demand.is_open()
+            {
+                waiting.shape_text = Some(demand.text());
+            }
+        }
+    }
+}
+
+/// Why pods of such an owner may never exist all at once.
+fn hint(owner: &str) -> Option<&'static str> {
+    match owner {
+        "ReplicaSet" => Some(
+            "a Deployment updates its pods some at a time, and those of each revision are a gang of their own: as a gang \
+             it needs strategy Recreate",
+        ),
+        "StatefulSet" => Some(
+            "a StatefulSet makes each pod when the one before it is ready, which waits for its gang: it needs \
+             podManagementPolicy Parallel, and for changes of its pods updateStrategy OnDelete and all of them deleted",
+        ),
+        _ => None,
+    }
+}

@@ -1,0 +1,47 @@
+//! Pods of schedulers that nobody named: whether one places them, and what it says of them, is not known here.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::Key;
+
+use super::Decider;
+use super::pod::{is_gated, scheduler_name};
+use crate::Time;
+use crate::demand::Demand;
+use crate::intent::Intent;
+use crate::ranking::Way;
+
+impl Decider {
+    /// Why the pod gets no device of managed cards whatever is free, if its scheduler is none of those that were named.
+    pub(super) fn unknown_scheduler(&self, pod: &Pod) -> Option<String> {
+        let name = scheduler_name(pod);
+        let is_known = self.schedulers.iter().any(|known| known == name);
+        (!is_known).then(|| {
+            format!(
+                "its schedulerName is {name}, and managed cards are for pods of {} (chart values steering.schedulerName and \
+                 managed.schedulerNames)",
+                self.schedulers.join(", ")
+            )
+        })
+    }
+
+    /// Leaves the pod to its scheduler: without our gate, and told so where managed cards are what it asks for.
+    pub(super) fn leave_to_its_scheduler(
+        &mut self,
+        now: Time,
+        key: &Key,
+        pod: &Pod,
+        demand: &Demand,
+        why: String,
+    ) -> Option<Intent> {
+        if is_gated(pod) {
+            return Some(self.release(key, pod, why));
+        }
+        if !self.fleet.has_managed() || self.ranked(demand, Way::Managed).ranking.is_not_managed() {
+            return None;
+        }
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.is_managed = true;
+        }
+        self.waits(now, key, pod, why, true)
+    }
+}
