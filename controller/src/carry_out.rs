@@ -204,7 +204,9 @@ impl Writer {
         let mut all = Ok(());
         for claim in claims {
             let written = match intent {
-                Intent::Fence { epoch, .. } => self.once(claims::mark(&self.client, claim, epoch, false)).await,
+                Intent::Fence { epoch, .. } => {
+                    self.once(claims::mark(&self.client, claim, epoch, false)).await
+                }
                 _ => self.once(claims::clear(&self.client, claim)).await,
             };
             let written = written.map(drop).map_err(|error| error.of_claim(claim));

@@ -58,6 +58,8 @@ pub struct DecideLoop {
     pub heal_after: Duration,
     /// See [`Decider::with_topology_keys`].
     pub topology_keys: Vec<String>,
+    /// See [`Decider::with_schedulers`].
+    pub schedulers: Vec<String>,
 }
 
 impl DecideLoop {
@@ -67,7 +69,8 @@ impl DecideLoop {
         let mut decider = Decider::new(&self.driver_name, || Uuid::new_v4().to_string())
             .with_handover(self.handover)
             .with_heal_after(self.heal_after)
-            .with_topology_keys(std::mem::take(&mut self.topology_keys));
+            .with_topology_keys(std::mem::take(&mut self.topology_keys))
+            .with_schedulers(std::mem::take(&mut self.schedulers));
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();

@@ -93,6 +93,19 @@ pub struct Options {
     )]
     pub topology_keys: Vec<String>,
 
+    /// Schedulers whose pods get devices of managed cards, by their schedulerName.
+    ///
+    /// They must say what becomes of a pod as kube-scheduler does: devices would stay with pods that nobody places.
+    #[arg(
+        long,
+        env = "SCHEDULERS",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "default-scheduler",
+        value_parser = object_name
+    )]
+    pub schedulers: Vec<String>,
+
     /// Directives for log lines: error, warn, info, debug, trace, or as tracing's EnvFilter takes them.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level, global = true)]
     pub log_level: String,
@@ -164,6 +177,7 @@ mod tests {
             ("--shutdown-timeout", "0"),
             ("--heal-after", "0"),
             ("--handover", "an hour"),
+            ("--schedulers", "default-scheduler,Not_One"),
         ] {
             let error = Options::try_parse_from(["controller", &format!("{option}={value}")]).unwrap_err();
             assert!(error.to_string().contains(option), "{option} {value}: {error}");

@@ -97,6 +97,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         handover: options.handover,
         heal_after: options.heal_after,
         topology_keys: options.topology_keys.clone(),
+        schedulers: options.schedulers.clone(),
     };
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
     tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));

@@ -17,8 +17,10 @@ fn client() -> Client {
         let answer: Value = match code {
             200 => json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
                 "metadata": { "name": name, "namespace": "team", "resourceVersion": "9" }, "spec": {} }),
-            _ => json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": "Test",
-                "message": format!("said {code}") }),
+            _ => {
+                json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": "Test",
+                "message": format!("said {code}") })
+            }
         };
         let code = if request.method() == Method::PATCH { code } else { 404 };
         let body = Body::from(answer.to_string().into_bytes());
@@ -49,7 +51,8 @@ async fn told(intent: Intent, last: usize) -> Vec<Observation> {
 
 #[tokio::test]
 async fn each_claim_has_its_own_answer() {
-    let claims = ["422-large", "409-changed", "500-broken", "403-frozen", "404-gone", "good"].map(claim).to_vec();
+    let claims =
+        ["422-large", "409-changed", "500-broken", "403-frozen", "404-gone", "good"].map(claim).to_vec();
     for intent in [
         Intent::Fence { claims: claims.clone(), epoch: "one".to_owned() },
         Intent::Clear { pod: None, claims: claims.clone(), why: String::new() },
@@ -76,10 +79,8 @@ async fn each_claim_has_its_own_answer() {
 async fn a_claim_that_refuses_devices_is_told_before_the_end() {
     let pod = PodReference { key: ("team".to_owned(), "p".to_owned()), uid: "uid-p".to_owned() };
     for (name, is_refused) in [("422-large", true), ("500-broken", false), ("409-changed", false)] {
-        let claims = ["good", name].map(|name| ClaimAllocation {
-            claim: claim(name),
-            allocation: AllocationResult::default(),
-        });
+        let claims = ["good", name]
+            .map(|name| ClaimAllocation { claim: claim(name), allocation: AllocationResult::default() });
         let intent = Intent::Allocate {
             pod: pod.clone(),
             node: "a".to_owned(),
@@ -98,7 +99,9 @@ async fn a_claim_that_refuses_devices_is_told_before_the_end() {
         let refused: Vec<&str> = before
             .iter()
             .map(|observation| match observation {
-                Observation::ClaimRefused { claim, pod: Some(about), .. } if *about == pod => claim.key.1.as_str(),
+                Observation::ClaimRefused { claim, pod: Some(about), .. } if *about == pod => {
+                    claim.key.1.as_str()
+                }
                 other => panic!("{other:?}"),
             })
             .collect();
