@@ -58,7 +58,7 @@ pub struct CardView {
     /// Price of an hour of it, where the administrator gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<f64>,
-    /// Thousandths of it that claims hold: by memory slices, or of a share by memory.
+    /// Thousandths of it that claims hold: the sum of those of its holders.
     pub allocated: u32,
     /// Taints that keep work away, but for that of managed cards: `unhealthy=xid-79`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -82,7 +82,7 @@ pub struct Holder {
     pub claim: String,
     /// The pods that have reserved it.
     pub pods: Vec<String>,
-    /// Thousandths of the card.
+    /// Thousandths of the card: by memory slices, and of a share by the capacity of which it takes most.
     pub allocated: u32,
     /// Memory that it may use, in MiB, where the node's plugin tells.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::{DeviceName, DeviceType, PciBusId, Quantity, attribute, capacity, counter, managed};
+use tessera_api::{DeviceName, PciBusId, Quantity, attribute, capacity, counter, managed};
 use tessera_cluster::{Cluster, outcome};
 
 use crate::value::CardState;
@@ -23,7 +23,7 @@ pub(crate) struct NodeCards {
 pub(crate) struct CardUse {
     /// Published devices.
     pub devices: u32,
-    /// Thousandths of the card that are held: by memory slices, or of a share by memory.
+    /// Thousandths of the card that are held: by memory slices, and of a share by the capacity of which it takes most.
     pub used: u32,
     /// Whether any free device without a taint could still be allocated.
     pub is_allocatable: bool,
@@ -79,13 +79,25 @@ impl CardUse {
         slices == self.slices.0
     }
 
+    /// Thousandths of the card that a result takes by one of its devices.
     fn taken(&self, device: DeviceRef<'_>, part: &Part, result: &DeviceRequestAllocationResult) -> u32 {
         match &result.consumed_capacity {
-            Some(consumed) => share(device, |name| {
+            Some(consumed) => worth_of_share(device, part.slices, self.slices.0, |name| {
                 let taken = consumed.get(name).and_then(|taken| Quantity::parse(&taken.0).ok());
                 taken.map_or(0, |taken| taken.nanos())
             }),
             None => worth(part.slices, self.slices.0),
+        }
+    }
+
+    /// Thousandths of the card that claims hold by one of its devices, together.
+    fn held(&self, cluster: &Cluster, device: DeviceRef<'_>, slices: u64) -> u32 {
+        if cluster.held().holds_whole(device) {
+            worth(slices, self.slices.0)
+        } else if cluster.held().is_shared(device) {
+            worth_of_share(device, slices, self.slices.0, |name| cluster.held().shared(device, name))
+        } else {
+            0
         }
     }
 }
@@ -116,19 +128,17 @@ impl NodeCards {
         }
         for (device, part) in &parts {
             let Some(card) = all.cards.get_mut(&part.card) else { continue };
-            if cluster.held().holds_whole(*device) {
+            let held = card.held(cluster, *device, part.slices);
+            if held > 0 {
                 card.slices.1 |= part.slices;
-                card.used += worth(part.slices, card.slices.0);
-            } else if cluster.held().is_shared(*device) {
-                card.slices.1 |= part.slices;
-                card.used += share(*device, |name| cluster.held().shared(*device, name));
+                card.used += held;
             }
         }
         for (device, part) in &parts {
             let Some(card) = all.cards.get_mut(&part.card) else { continue };
             card.used = card.used.min(WHOLE);
             let is_free = if cluster.held().is_shared(*device) {
-                card.used < WHOLE
+                card.held(cluster, *device, part.slices) < worth(part.slices, card.slices.0)
             } else {
                 part.slices & card.slices.1 == 0
             };
@@ -175,42 +185,73 @@ impl NodeCards {
         }
     }
 
-    /// How many thousandths of its card a result takes by the device. `None` for a device that is not ours.
-    pub fn taken(&self, device: DeviceRef<'_>, result: &DeviceRequestAllocationResult) -> Option<u32> {
-        let part = part(device)?;
-        Some(self.cards.get(&part.card)?.taken(device, &part, result))
+    /// Thousandths of its card that each result has of a device. Together they are what is held of the device: claims that take most
+    /// of different capacities divide that among them.
+    pub fn worths(
+        &self,
+        cluster: &Cluster,
+        device: DeviceRef<'_>,
+        results: &[&DeviceRequestAllocationResult],
+    ) -> Vec<u32> {
+        let none = || vec![0; results.len()];
+        let Some(part) = part(device) else { return none() };
+        let Some(card) = self.cards.get(&part.card) else { return none() };
+        let mut worths: Vec<u32> = results.iter().map(|result| card.taken(device, &part, result)).collect();
+        limit(&mut worths, card.held(cluster, device, part.slices));
+        worths
+    }
+}
+
+/// Divides `most` by these numbers where they are more together, or less by no more than was lost when each was rounded.
+pub(crate) fn limit(worths: &mut [u32], most: u32) {
+    let sum: u64 = worths.iter().copied().map(u64::from).sum();
+    // Of a claim whose allocation is still being written only the device knows.
+    if sum == 0 || sum + (worths.len() as u64) < u64::from(most) {
+        return;
+    }
+    let mut before: u64 = 0;
+    for worth in worths {
+        let up_to = |numbers: u64| u64::from(most) * numbers / sum;
+        let after = before + u64::from(*worth);
+        // No more than `most`.
+        *worth = (up_to(after) - up_to(before)) as u32;
+        before = after;
     }
 }
 
 /// What a device takes of its card; `None` for a device whose name is not one of ours.
 fn part(device: DeviceRef<'_>) -> Option<Part> {
     let name: DeviceName = device.name().parse().ok()?;
-    let mut slices = memory_slices(device);
-    // A card without counters has one part.
-    if slices == 0 && name.device_type() != DeviceType::Mig {
-        slices = 1;
-    }
+    let slices = slices(device, &name);
     let is_tainted = device.is_tainted_besides(managed::TAINT_KEY);
     Some(Part { card: name.card(), slices, is_tainted })
 }
 
-/// The memory slices that a device takes of its card, as bits.
-pub(crate) fn memory_slices(device: DeviceRef<'_>) -> u64 {
+/// The memory slices that a device takes of its card, as bits. A card without counters has one.
+pub(crate) fn slices(device: DeviceRef<'_>, name: &DeviceName) -> u64 {
     let numbers = device.counters().filter_map(|(_, counter, _)| counter::memory_slice_number(counter));
-    numbers.fold(0, |slices, number| slices | 1 << number.min(63))
+    let slices = numbers.fold(0, |slices, number| slices | 1 << number.min(63));
+    if slices == 0 && name.partition().is_none() { 1 } else { slices }
 }
 
-/// Thousandths of the card.
+/// Thousandths of the card that a device is, which takes these of all its memory slices.
 fn worth(slices: u64, all: u64) -> u32 {
-    WHOLE * slices.count_ones() / all.count_ones().max(1)
+    (WHOLE * slices.count_ones() / all.count_ones().max(1)).min(WHOLE)
 }
 
-/// Thousandths of a shared card, by the capacity of which shares take most; `taken` in billionths, by name.
-pub(crate) fn share(device: DeviceRef<'_>, taken: impl Fn(&str) -> i128) -> u32 {
+/// Thousandths of the card that shares of a device are, by the capacity of which they take most; `taken` in billionths, by name.
+pub(crate) fn worth_of_share(
+    device: DeviceRef<'_>,
+    slices: u64,
+    all: u64,
+    taken: impl Fn(&str) -> i128,
+) -> u32 {
+    let of_device = i128::from(worth(slices, all).max(1));
     let part = |name: &str| {
-        let all = device.capacity(name).filter(|all| *all > 0)?;
-        u32::try_from(taken(name).max(0).saturating_mul(i128::from(WHOLE)) / all).ok()
+        let capacity = device.capacity(name).filter(|capacity| *capacity > 0)?;
+        Some(taken(name).clamp(0, capacity).saturating_mul(of_device) / capacity)
     };
     let most = [capacity::MEMORY, capacity::COMPUTE, capacity::SLOTS].into_iter().filter_map(part).max();
-    most.unwrap_or(WHOLE).clamp(1, WHOLE)
+    // At most WHOLE.
+    most.unwrap_or(of_device).max(1) as u32
 }

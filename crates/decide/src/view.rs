@@ -10,7 +10,7 @@ use tessera_cluster::gang::GangId;
 use tessera_cluster::{Cluster, Key, outcome};
 
 use crate::fleet::{Fleet, NodeIndex};
-use crate::node_cards::NodeCards;
+use crate::node_cards::{NodeCards, limit};
 use crate::queue::Order;
 
 /// Billionths in a MiB.
@@ -92,8 +92,9 @@ pub(crate) fn of_node(fleet: &mut Fleet, index: NodeIndex, cluster: &Cluster, dr
         let mut holders = all.to_vec();
         holders.sort();
         holders.dedup();
-        card.holders.extend(holders.iter().flat_map(|holder| holders_of(holder, device, used, cluster)));
+        card.holders.extend(holders_of(&holders, device, used, cluster));
     }
+    cards.values_mut().for_each(limit_holders);
     NodeView { name: node.name.clone(), cards, no_usage: None }
 }
 
@@ -111,29 +112,46 @@ fn describe(card: &mut CardView, device: DeviceRef<'_>) {
     }
 }
 
-/// What a claim (`namespace/name`) has of the device; a share for each result.
-fn holders_of(holder: &str, device: DeviceRef<'_>, used: &NodeCards, cluster: &Cluster) -> Vec<Holder> {
-    let Some((namespace, name)) = holder.split_once('/') else { return Vec::new() };
-    let key = (namespace.to_owned(), name.to_owned());
-    let Some(claim) = cluster.objects().claims.get(&key) else { return Vec::new() };
-    let status = claim.status.iter();
-    let results = status.flat_map(|status| status.allocation.iter()).flat_map(outcome::results);
-    let of_device = results.filter(|result| {
-        result.driver == device.driver_name()
-            && result.pool == device.pool()
-            && result.device == device.name()
-    });
-    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
-    let pods: Vec<String> = users.map(|user| user.name.clone()).collect();
-    let holder = |result| Holder {
-        device: device.name().to_owned(),
-        namespace: namespace.to_owned(),
-        claim: name.to_owned(),
-        pods: pods.clone(),
-        allocated: used.taken(device, result).unwrap_or_default(),
-        ..Holder::default()
-    };
-    of_device.map(holder).collect()
+/// What these claims (`namespace/name`) have of the device; a share for each result.
+fn holders_of(names: &[String], device: DeviceRef<'_>, used: &NodeCards, cluster: &Cluster) -> Vec<Holder> {
+    let (mut holders, mut results) = (Vec::new(), Vec::new());
+    for (namespace, name) in names.iter().filter_map(|name| name.split_once('/')) {
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(claim) = cluster.objects().claims.get(&key) else { continue };
+        let status = claim.status.iter();
+        let all = status.flat_map(|status| status.allocation.iter()).flat_map(outcome::results);
+        let of_device = all.filter(|result| {
+            result.driver == device.driver_name()
+                && result.pool == device.pool()
+                && result.device == device.name()
+                && result.admin_access != Some(true)
+        });
+        let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+        let holder = Holder {
+            device: device.name().to_owned(),
+            namespace: namespace.to_owned(),
+            claim: name.to_owned(),
+            pods: users.map(|user| user.name.clone()).collect(),
+            ..Holder::default()
+        };
+        for result in of_device {
+            holders.push(holder.clone());
+            results.push(result);
+        }
+    }
+    for (holder, worth) in holders.iter_mut().zip(used.worths(cluster, device, &results)) {
+        holder.allocated = worth;
+    }
+    holders
+}
+
+/// What the holders of a card have of it is never more than the card, whatever was given out twice.
+fn limit_holders(card: &mut CardView) {
+    let mut worths: Vec<u32> = card.holders.iter().map(|holder| holder.allocated).collect();
+    limit(&mut worths, card.allocated);
+    for (holder, worth) in card.holders.iter_mut().zip(worths) {
+        holder.allocated = worth;
+    }
 }
 
 /// A pod that waits.

@@ -10,7 +10,7 @@ use tessera_inventory::topology::CardSet;
 
 use super::cards::{CardSets, CardsCost};
 use super::{CardValues, Cost, Partitions, RequestMix};
-use crate::node_cards::{WHOLE, memory_slices, share};
+use crate::node_cards::{WHOLE, slices, worth_of_share};
 
 /// What is held of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct NodeValue<'n> {
     states: BTreeMap<PciBusId, CardState>,
     topology: TopologyPolicy,
     parts: HashMap<&'n str, Part>,
+    /// The memory slices of each card, as bits.
+    all_slices: HashMap<PciBusId, u64>,
     partitions: HashMap<PciBusId, Partitions>,
     driver: &'n str,
     values: Option<CardValues<'n>>,
@@ -73,10 +75,12 @@ impl<'n> NodeValue<'n> {
         topology: TopologyPolicy,
     ) -> Self {
         let mut parts = HashMap::new();
+        let mut all_slices = HashMap::new();
         let mut placements: BTreeMap<PciBusId, Vec<_>> = BTreeMap::new();
         for device in devices.into_iter().filter(|device| device.driver_name() == driver) {
             let Ok(name) = device.name().parse::<DeviceName>() else { continue };
-            let slices = memory_slices(device);
+            let slices = slices(device, &name);
+            *all_slices.entry(name.card()).or_insert(0) |= slices;
             if let DeviceName::Partition(partition) = &name {
                 placements.entry(name.card()).or_default().push((partition.profile.clone(), slices));
             }
@@ -93,6 +97,7 @@ impl<'n> NodeValue<'n> {
             states,
             topology,
             parts,
+            all_slices,
             partitions: placements
                 .into_iter()
                 .map(|(card, placements)| (card, Partitions::new(placements, mix)))
@@ -165,7 +170,9 @@ impl<'n> NodeValue<'n> {
         let mut shared = BTreeMap::new();
         for (pick, part) in self.parts_of(picks) {
             if !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig) {
-                let more = share(pick.device, |name| pick.consumed(name).unwrap_or(0));
+                let all = self.all_slices.get(&part.card).copied().unwrap_or_default();
+                let taken = |name: &str| pick.consumed(name).unwrap_or(0);
+                let more = worth_of_share(pick.device, part.slices, all, taken);
                 *shared.entry(part.card).or_default() += more;
             }
         }

@@ -19,3 +19,4 @@ mod pools;
 mod room;
 mod simulation;
 mod taint_rules;
+mod worth;
