@@ -7,7 +7,7 @@ use kube::Client;
 use tessera_api::{DeviceName, PciBusId};
 
 use super::metrics::LayoutMetrics;
-use super::status::{CardStatus, LayoutState};
+use super::status::{CardStatus, LayoutState, NO_LAYOUT};
 use tessera_kube_util::events::{Events, NodeEvents, Severity};
 
 /// Minimum pause before the same state of a card is reported again, for another reason.
@@ -65,6 +65,10 @@ impl Announcer {
     async fn card(&self, card: PciBusId, status: &CardStatus) {
         let CardStatus { layout, state, message, .. } = status;
         let device = DeviceName::Card(card);
+        let aim = match layout.as_str() {
+            NO_LAYOUT => "be a whole card again, which it was before a layout that is gone".to_owned(),
+            layout => format!("be laid out as {layout}"),
+        };
         let (kind, reason, note) = match state {
             LayoutState::Applied => {
                 tracing::info!(%card, layout, "the card is laid out");
@@ -72,18 +76,17 @@ impl Announcer {
             }
             LayoutState::Pending => {
                 tracing::warn!(%card, layout, message, "the layout waits until the card is free");
-                let note =
-                    format!("{device} can't be laid out as {layout} yet: {message}. It takes no new claims");
+                let note = format!("{device} can't {aim} yet: {message}. It takes no new claims");
                 (Severity::Warning, "MigLayoutPending", note)
             }
             LayoutState::NeedsReset => {
                 tracing::warn!(%card, layout, message, "the layout waits for a reset of the card");
-                let note = format!("{device} must be reset before it can be laid out as {layout}: {message}");
+                let note = format!("{device} must be reset before it can {aim}: {message}");
                 (Severity::Warning, "MigLayoutNeedsReset", note)
             }
             LayoutState::Failed => {
                 tracing::error!(%card, layout, message, "the card can't be laid out");
-                let note = format!("{device} can't be laid out as {layout}: {message}");
+                let note = format!("{device} can't {aim}: {message}");
                 (Severity::Warning, "MigLayoutFailed", note)
             }
         };

@@ -25,7 +25,7 @@ pub(super) enum Decision {
         on: bool,
     },
     /// This work can be done now.
-    Do(Work),
+    Do(Box<Work>),
 }
 
 /// Why a card can't be changed now.
@@ -52,6 +52,8 @@ pub(super) struct Work {
     pub(super) intent: LayoutRecord,
     /// The journal's record afterwards; `None` if nothing on the card belongs to the layout any more.
     pub(super) complete: Option<LayoutRecord>,
+    /// The journal's record while the switch waits for a reset; `None` if the mode is not a layout's.
+    pub(super) ordered: Option<LayoutRecord>,
 }
 
 /// Compares the present with the wanted state.
@@ -80,12 +82,15 @@ pub(super) fn decide(
     // Others' instances need the mode.
     let switch =
         switch(desired, seen, record).filter(|on| *on || *desired == Desired::Off || foreign.is_empty());
+    let mode_switched = record.is_some_and(|record| record.mode_switched)
+        || (switch == Some(true) && !(seen.mode.current || seen.mode.pending));
+    let mode_only = mode_only(layout, seen, switch).filter(|_| mode_switched);
 
     if missing.is_empty() && excess.is_empty() && switch.is_none() {
         // Instances that somebody else made exactly so stay theirs.
         let own = record.filter(|_| !seen.instances.is_empty() && foreign.is_empty());
         let record = own.map(|own| LayoutRecord::new(layout, recorded(wanted), own.mode_switched));
-        return Decision::Done(record);
+        return Decision::Done(record.or(mode_only));
     }
     if let Desired::Untouched = desired
         && record.is_none()
@@ -97,7 +102,7 @@ pub(super) fn decide(
         if wanted.is_empty() && excess.iter().all(|instance| foreign.contains(instance)) {
             return match desired {
                 Desired::Off => Decision::Wait(Obstacle::Foreign(foreign)),
-                _ => Decision::Done(None),
+                _ => Decision::Done(mode_only),
             };
         }
         if !wanted.is_empty() || *desired == Desired::Off {
@@ -119,20 +124,23 @@ pub(super) fn decide(
     {
         return Decision::NeedsReset { on };
     }
-    let mode_switched = record.is_some_and(|record| record.mode_switched)
-        || (switch == Some(true) && !seen.switch_needs_reset);
     let mut instances = recorded(wanted);
     instances.extend(record.iter().flat_map(|record| record.instances.iter().cloned()));
     instances.sort();
     instances.dedup();
     let complete = LayoutRecord::new(layout, recorded(wanted), mode_switched);
-    Decision::Do(Work {
+    Decision::Do(Box::new(Work {
         destroy,
         switch,
         create: missing,
         intent: LayoutRecord::new(layout, instances, mode_switched),
-        complete: (!wanted.is_empty()).then_some(complete),
-    })
+        complete: if wanted.is_empty() {
+            mode_only.clone().filter(|_| switch != Some(false))
+        } else {
+            Some(complete)
+        },
+        ordered: mode_only,
+    }))
 }
 
 /// How to switch the mode; `None` if it is right.
@@ -146,6 +154,13 @@ fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Opti
         Desired::OnDemand | Desired::Untouched | Desired::Impossible(_) => return None,
     };
     (seen.mode.current != wanted || seen.mode.pending != wanted).then_some(wanted)
+}
+
+/// Record of a mode without instances, where the card keeps its mode until a reset: otherwise nothing would be left
+/// to say that a layout switched it.
+fn mode_only(layout: &str, seen: &Seen, switch: Option<bool>) -> Option<LayoutRecord> {
+    let is_on = seen.mode.current || seen.mode.pending || switch == Some(true);
+    (seen.switch_needs_reset && is_on).then(|| LayoutRecord::new(layout, Vec::new(), true))
 }
 
 /// Whether an instance is the planned one, and complete.

@@ -22,7 +22,7 @@ use super::look::look;
 use super::metrics::LayoutMetrics;
 use super::record::LayoutRecord;
 use super::source::{Named, Wanted};
-use super::status::{CardStatus, LayoutState, LayoutStatus};
+use super::status::{CardStatus, LayoutState, LayoutStatus, NO_LAYOUT};
 use crate::driver::Driver;
 use crate::gpu_pools::Resolution;
 use tessera_inventory::layout::Desired;
@@ -218,7 +218,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                 continue;
             }
             let named: Option<&Named> = wanted.of(card).flatten();
-            let layout = named.map_or_else(|| "no layout".to_owned(), |(name, _)| name.clone());
+            let layout = named.map_or_else(|| NO_LAYOUT.to_owned(), |(name, _)| name.clone());
             let whole_only = desired == Desired::Off;
             cards.insert(card, CardStatus { layout, state, message, whole_only });
         }
@@ -266,8 +266,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         };
         let seen = seen.map_err(|error| with_causes(&error))?;
         let Some(seen) = seen else { return Err("the card has no MIG any more".to_owned()) };
-        let record =
-            stored.as_ref().and_then(|stored| LayoutRecord::read(stored, &seen.uuid, journal.boot_id()));
+        let record = stored.as_ref().and_then(|stored| LayoutRecord::read(stored, &seen, journal.boot_id()));
         let failed = |error: tessera_journal::JournalError| with_causes(&error);
         match decide(layout, desired, &seen, record.as_ref(), &hold.claims) {
             Decision::Done(complete) => {
@@ -293,7 +292,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             Decision::Do(work) => {
                 let intent = work.intent.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Intent);
                 journal.put_hardware(&[&intent]).await.map_err(failed)?;
-                let complete = work.complete.clone();
+                let (complete, ordered) = (work.complete.clone(), work.ordered.clone());
                 // The work goes on if this task is dropped, and holds the card until it ends.
                 let (outcome, _hold) =
                     in_time(blocking(move || (carry_out(&*nvml, card, &work), hold))).await?;
@@ -301,13 +300,13 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                     self.look_again.notify_one();
                     with_causes(&error)
                 })?;
-                match complete {
-                    Some(complete) if outcome == Outcome::Done => {
-                        let complete =
-                            complete.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Complete);
-                        journal.put_hardware(&[&complete]).await.map_err(failed)?;
+                let kept = if outcome == Outcome::Done { complete } else { ordered };
+                match kept {
+                    Some(kept) => {
+                        let kept = kept.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Complete);
+                        journal.put_hardware(&[&kept]).await.map_err(failed)?;
                     }
-                    _ => journal.remove_hardware(&id).await.map_err(failed)?,
+                    None => journal.remove_hardware(&id).await.map_err(failed)?,
                 }
                 match outcome {
                     Outcome::Done => done(LayoutState::Applied, String::new(), true),

@@ -6,6 +6,7 @@ use tessera_api::{DeviceName, PciBusId};
 use tessera_inventory::layout::PlannedInstance;
 use tessera_nvml::GpuInstance;
 
+use super::look::Seen;
 use tessera_journal::{BootId, HardwareRecord, Stage};
 
 /// The journal's record of a card's layout: the GPU instances that this driver has made for it, or was making or
@@ -49,11 +50,18 @@ impl LayoutRecord {
         format!("layout-{}", DeviceName::Card(card))
     }
 
-    /// Reads a record if it is of this card and this boot. What an earlier boot made is gone.
-    pub(super) fn read(record: &HardwareRecord, uuid: &str, boot: &BootId) -> Option<Self> {
-        let is_of_card = record.card_uuid == uuid && record.boot_id == *boot;
-        let read = || serde_json::from_value::<Self>(Value::Object(record.change.clone())).ok();
-        is_of_card.then(read).flatten().filter(|read| read.kind == Self::KIND)
+    /// Reads a record if it is of this card and this boot. What an earlier boot made is gone, except for the mode of
+    /// a card that needs a reset to switch it: such a card keeps its mode over reboots.
+    pub(super) fn read(record: &HardwareRecord, seen: &Seen, boot: &BootId) -> Option<Self> {
+        let is_of_boot = record.boot_id == *boot;
+        if record.card_uuid != seen.uuid || !(is_of_boot || seen.switch_needs_reset) {
+            return None;
+        }
+        let mut read: Self = serde_json::from_value(Value::Object(record.change.clone())).ok()?;
+        if !is_of_boot {
+            read.instances.clear();
+        }
+        Some(read).filter(|read| read.kind == Self::KIND)
     }
 
     pub(super) fn to_hardware(
@@ -102,8 +110,11 @@ impl From<&PlannedInstance> for RecordedInstance {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
     use tessera_inventory::machine::Placement;
+    use tessera_nvml::MigMode;
 
     use super::*;
 
@@ -127,9 +138,24 @@ mod tests {
                 "instances": [{"profile": "3g.40gb", "profileId": 9, "start": 4, "size": 4}],
             })
         );
-        assert_eq!(LayoutRecord::read(&stored, "GPU-1", &boot), Some(record));
-        assert_eq!(LayoutRecord::read(&stored, "GPU-2", &boot), None, "another card in the same place");
+        let seen = |uuid: &str| Seen {
+            uuid: uuid.to_owned(),
+            mode: MigMode { current: true, pending: true },
+            switch_needs_reset: false,
+            instances: Vec::new(),
+            clients: BTreeSet::new(),
+        };
+        assert_eq!(LayoutRecord::read(&stored, &seen("GPU-1"), &boot), Some(record));
+        assert_eq!(
+            LayoutRecord::read(&stored, &seen("GPU-2"), &boot),
+            None,
+            "another card in the same place"
+        );
         let later: BootId = serde_json::from_value(json!("later")).unwrap();
-        assert_eq!(LayoutRecord::read(&stored, "GPU-1", &later), None);
+        assert_eq!(LayoutRecord::read(&stored, &seen("GPU-1"), &later), None);
+        // An Ampere card keeps its mode, not its partitions, over a reboot.
+        let ampere = Seen { switch_needs_reset: true, ..seen("GPU-1") };
+        let kept = LayoutRecord::new("all-balanced", Vec::new(), true);
+        assert_eq!(LayoutRecord::read(&stored, &ampere, &later), Some(kept));
     }
 }

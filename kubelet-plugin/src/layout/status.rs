@@ -9,6 +9,9 @@ use tessera_inventory::machine::Health;
 /// Value of the taint of a card that takes no new claims because a layout waits for it.
 const PENDING: &str = "mig-layout-pending";
 
+/// Stands for the name of a layout while a card gives up what a layout that is gone made of it.
+pub(super) const NO_LAYOUT: &str = "no layout";
+
 /// State of the layouts of all cards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayoutStatus {

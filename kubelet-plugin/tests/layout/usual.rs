@@ -139,3 +139,36 @@ async fn what_an_administrator_made_just_so_stays_his() {
     .unwrap();
     assert_eq!(node.partitions(0).len(), 2);
 }
+
+/// A100: the mode that a layout ordered is ordered off when the layout goes, and the need of a reset is told, also
+/// by a plugin that was started again in between.
+#[tokio::test]
+async fn a_layout_of_an_a100_goes_with_the_mode() {
+    let mut node = Node::start("hgx-a100-80gb", &one(r#"{"3g.40gb": 2}"#), "one");
+    node.until_all("one", LayoutState::NeedsReset).await;
+    let mut node = node.restart(Some("one"));
+    node.until_all("one", LayoutState::NeedsReset).await;
+    for card in 0..node.cards.len() {
+        node.machine.let_happen(&format!("reset --card {card}"));
+    }
+    node.until_all("one", LayoutState::Applied).await;
+    assert!(node.mode(0) && node.partitions(0).len() == 2);
+
+    let mut node = node.restart(None);
+    node.until_all("no layout", LayoutState::NeedsReset).await;
+    assert!(node.mode(0) && node.partitions(0).is_empty());
+    tessera_fakes::poll::until("the need of a reset is told", || {
+        let is_told = |(reason, note): &(String, String)| {
+            reason == "MigLayoutNeedsReset" && note.contains("whole card") && note.contains("MIG mode is off")
+        };
+        node.api.events().iter().any(is_told)
+    })
+    .await;
+    for card in 0..node.cards.len() {
+        node.machine.let_happen(&format!("reset --card {card}"));
+    }
+    let gone = node.status.wait_for(|status| status.settled && status.cards.is_empty());
+    tokio::time::timeout(std::time::Duration::from_secs(120), gone).await.unwrap().unwrap();
+    assert!(!node.mode(0) && !node.mode(7));
+    assert_eq!(node.records(), [""; 0]);
+}

@@ -43,7 +43,7 @@ fn seen(mode: MigMode, instances: Vec<GpuInstance>) -> Seen {
 
 fn work(decision: Decision) -> Work {
     match decision {
-        Decision::Do(work) => work,
+        Decision::Do(work) => *work,
         other => panic!("{other:?}"),
     }
 }
@@ -138,11 +138,56 @@ fn a_layout_that_is_wanted_no_more_goes_and_the_mode_with_it() {
 fn a_card_that_needs_a_reset_gets_the_order_once() {
     let ampere = |mode| Seen { switch_needs_reset: true, ..seen(mode, vec![]) };
     let ordered = work(decide(NAME, &fixed(&[0]), &ampere(OFF), None, &[]));
-    assert_eq!((ordered.switch, ordered.intent.mode_switched), (Some(true), false));
+    assert_eq!((ordered.switch, ordered.intent.mode_switched), (Some(true), true));
+    assert_eq!(ordered.ordered, Some(record(&[], true)), "remembered until the reset and after it");
     let waiting = MigMode { current: false, pending: true };
     assert_eq!(decide(NAME, &fixed(&[0]), &ampere(waiting), None, &[]), Decision::NeedsReset { on: true });
     assert_eq!(work(decide(NAME, &fixed(&[0]), &ampere(ON), None, &[])).create.len(), 1);
     assert_eq!(work(decide(NAME, &Desired::OnDemand, &ampere(OFF), None, &[])).switch, Some(true));
     // A pending mode switch that is no longer wanted is taken back.
     assert_eq!(work(decide(NAME, &Desired::Off, &ampere(waiting), None, &[])).switch, Some(false));
+}
+
+/// The mode of an Ampere card outlives its partitions, so the record that a layout switched it must too.
+#[test]
+fn a_mode_that_needs_a_reset_is_ordered_off_when_its_layout_goes() {
+    let ampere = |mode, instances| Seen { switch_needs_reset: true, ..seen(mode, instances) };
+    let going = MigMode { current: true, pending: false };
+    let made = work(decide(NAME, &fixed(&[0]), &ampere(ON, vec![]), Some(&record(&[], true)), &[]));
+    assert_eq!(made.complete, Some(record(&[0], true)));
+
+    let off = work(decide(
+        NAME,
+        &Desired::Untouched,
+        &ampere(ON, vec![instance(3, 0)]),
+        made.complete.as_ref(),
+        &[],
+    ));
+    assert_eq!((off.destroy.len(), off.switch), (1, Some(false)));
+    assert_eq!(off.ordered, Some(record(&[], true)));
+    let waits = decide(NAME, &Desired::Untouched, &ampere(going, vec![]), off.ordered.as_ref(), &[]);
+    assert_eq!(waits, Decision::NeedsReset { on: false });
+    let gone = decide(NAME, &Desired::Untouched, &ampere(OFF, vec![]), off.ordered.as_ref(), &[]);
+    assert_eq!(gone, Decision::Done(None));
+
+    // A layout that goes before its reset takes its order back.
+    let waiting = MigMode { current: false, pending: true };
+    let back =
+        work(decide(NAME, &Desired::Untouched, &ampere(waiting, vec![]), Some(&record(&[], true)), &[]));
+    assert_eq!((back.switch, back.complete), (Some(false), None));
+
+    // Partitions on demand and somebody else's need the mode; who switched it is still known afterwards.
+    let own = record(&[0], true);
+    let there = ampere(ON, vec![instance(3, 0)]);
+    let kept = work(decide(NAME, &Desired::OnDemand, &there, Some(&own), &[]));
+    assert_eq!((kept.switch, kept.complete), (None, Some(record(&[], true))));
+    for desired in [Desired::OnDemand, Desired::Untouched] {
+        let there = ampere(ON, vec![instance(7, 4)]);
+        let kept = decide(NAME, &desired, &there, Some(&record(&[], true)), &[]);
+        assert_eq!(kept, Decision::Done(Some(record(&[], true))), "{desired:?}");
+    }
+    // A mode that was on, or ordered, before is an administrator's.
+    assert_eq!(decide(NAME, &Desired::Untouched, &ampere(ON, vec![]), None, &[]), Decision::Done(None));
+    let theirs = work(decide(NAME, &fixed(&[0]), &ampere(ON, vec![]), None, &[]));
+    assert_eq!(theirs.complete, Some(record(&[0], false)));
 }
