@@ -3,6 +3,7 @@
 mod about;
 mod kind;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ pub enum PrepareError {
         /// The claim that holds its card, as `namespace/name (uid)`.
         holder: String,
         /// What is known about the holder, beginning with a separator.
-        note: &'static str,
+        note: Cow<'static, str>,
         /// UID of the holder if it is on its way out, so that the device will be free soon.
         leaving: Option<String>,
     },

@@ -22,6 +22,7 @@ use super::mps_watch::Follower;
 use super::own_time::OwnTime;
 use super::record::held_cards;
 use super::sharing::Sharing;
+use super::sweep::Unreleased;
 use super::tasks::{Pending, Work};
 use super::worker::Worker;
 use super::{
@@ -101,6 +102,7 @@ impl Preparer {
             events,
             unsettled: Notify::new(),
             activities: Activities::default(),
+            unreleased: Unreleased::default(),
             released: broadcast::Sender::new(RELEASES),
         };
         worker.recover().await?;

@@ -1,7 +1,8 @@
 //! Releases claims that will never be unprepared.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tessera_api::PciBusId;
 
@@ -15,37 +16,77 @@ use super::{ClaimReference, Operation, PrepareError, blocking};
 use tessera_journal::ClaimRecord;
 
 /// Why a claim keeps what it holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reason {
     /// Ending for the refusal's text, with a separator in front.
-    pub note: &'static str,
+    pub note: Cow<'static, str>,
     /// Whether the claim is on its way out.
     pub is_leaving: bool,
 }
 
-const BUSY: Reason = Reason { note: "; that claim is being worked on", is_leaving: true };
+const BUSY: Reason = Reason { note: Cow::Borrowed("; that claim is being worked on"), is_leaving: true };
 const UNKNOWN: Reason = Reason {
-    note: "; it could not be told whether that claim is still in use, see the plugin's log",
+    note: Cow::Borrowed("; it could not be told whether that claim is still in use, see the plugin's log"),
     is_leaving: true,
 };
-const DAMAGED: Reason = Reason { note: "; see the plugin's log for what to do", is_leaving: false };
+const DAMAGED: Reason =
+    Reason { note: Cow::Borrowed("; see the plugin's log for what to do"), is_leaving: false };
 const OTHER_DRIVER: Reason = Reason {
-    note: "; another installation of Tessera on this node has prepared it. Let one installation have the node's cards: end the \
+    note: Cow::Borrowed(
+        "; another installation of Tessera on this node has prepared it. Let one installation have the node's cards: end the \
            pods that use the other's, or run them on different nodes",
+    ),
     is_leaving: false,
 };
-const GIVEN_TWICE: Reason =
-    Reason { note: "; its allocation says so too: the device was given to two claims", is_leaving: false };
+const GIVEN_TWICE: Reason = Reason {
+    note: Cow::Borrowed("; its allocation says so too: the device was given to two claims"),
+    is_leaving: false,
+};
 const ENDING: Reason = Reason {
-    note: "; that claim is still allocated, but it is being deleted or no pod uses it any more: the device is free \
+    note: Cow::Borrowed(
+        "; that claim is still allocated, but it is being deleted or no pod uses it any more: the device is free \
            when the kubelet has unprepared it",
+    ),
     is_leaving: true,
 };
 const DEALLOCATED: Reason = Reason {
-    note: "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is free \
+    note: Cow::Borrowed(
+        "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is free \
            when that pod has ended",
+    ),
     is_leaving: true,
 };
+
+/// Why ended claims keep what they hold, by UID: each is logged once, though it is tried again while others wait.
+#[derive(Debug, Default)]
+pub(super) struct Unreleased(Mutex<BTreeMap<String, String>>);
+
+impl Unreleased {
+    /// Whether this is another trouble than the last one with this claim. Notes it.
+    fn is_news(&self, uid: &str, trouble: &str) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(uid.to_owned(), trouble.to_owned()).as_deref() != Some(trouble)
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// The reason if the claim keeps what it holds for the hardware's sake; `None` for other errors.
+fn not_freed(error: &PrepareError) -> Option<Reason> {
+    let is_hardware = matches!(
+        error,
+        PrepareError::PartitionBusy { .. }
+            | PrepareError::CardBusy { .. }
+            | PrepareError::Hardware { .. }
+            | PrepareError::Mps { .. }
+    );
+    is_hardware.then(|| Reason {
+        note: format!("; what that claim held is not free yet: {error}").into(),
+        is_leaving: true,
+    })
+}
 
 impl Worker {
     /// Releases a claim that will never be unprepared, or returns why it keeps what it has.
@@ -60,13 +101,22 @@ impl Worker {
         holder: &Holder,
         locked: &BTreeSet<PciBusId>,
     ) -> Option<Reason> {
-        match self.try_release(holder, locked).await {
-            Ok(reason) => reason,
-            Err(error) => {
-                tracing::warn!(holder = %holder, %error, "could not tell whether the holder is stale");
-                Some(UNKNOWN)
+        let error = match self.try_release(holder, locked).await {
+            Ok(reason) => return reason,
+            Err(error) => error,
+        };
+        let reason = not_freed(&error);
+        if self.unreleased.is_news(&holder.uid, &error.to_string()) {
+            match &reason {
+                Some(_) => {
+                    tracing::warn!(holder = %holder, %error, "what a claim held that has ended is not free yet")
+                }
+                None => {
+                    tracing::warn!(holder = %holder, %error, "could not tell whether the holder is stale");
+                }
             }
         }
+        Some(reason.unwrap_or(UNKNOWN))
     }
 
     /// See [`Preparer::sweep`](super::Preparer::sweep).
@@ -145,5 +195,20 @@ impl Worker {
         }
         self.undo(Operation::Unprepare, &claim.uid, Some((record, &Arc::new(card_locks)))).await?;
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_news_once_until_it_changes_or_ends() {
+        let unreleased = Unreleased::default();
+        let is_news = |uid, trouble| unreleased.is_news(uid, trouble);
+        assert_eq!([is_news("a", "busy"), is_news("a", "busy"), is_news("b", "busy")], [true, false, true]);
+        assert_eq!([is_news("a", "lost"), is_news("a", "lost"), is_news("a", "busy")], [true, false, true]);
+        unreleased.forget("a");
+        assert_eq!([is_news("a", "busy"), is_news("b", "busy")], [true, false]);
     }
 }

@@ -65,6 +65,7 @@ impl Worker {
         let claim = uid.to_owned();
         self.timed(operation, Phase::Journal, self.disk(move |journal, _| journal.remove_claim(&claim)))
             .await?;
+        self.unreleased.forget(uid);
         // Sending fails if no work is waiting, which is fine.
         let _ = self.released.send(uid.into());
         Ok(())

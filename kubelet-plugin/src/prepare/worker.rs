@@ -18,6 +18,7 @@ use super::device_status::DeviceStatus;
 use super::driver_files::Files;
 use super::need::Profiles;
 use super::sharing::Sharing;
+use super::sweep::Unreleased;
 use super::{Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, blocking};
 use crate::cdi;
 use crate::driver::Driver;
@@ -43,6 +44,8 @@ pub(super) struct Worker {
     pub(super) unsettled: Notify,
     /// The work on claims that runs.
     pub(super) activities: Activities,
+    /// Ended claims that keep what they hold.
+    pub(super) unreleased: Unreleased,
     /// UIDs of claims that have released what they held.
     pub(super) released: broadcast::Sender<Arc<str>>,
 }

@@ -224,6 +224,12 @@ async fn a_partition_whose_program_will_not_end_stays_its_claims() {
     assert!(error.to_string().contains("process 4711"), "{error}");
     let error = prepare(&preparer, &next).await.unwrap_err();
     assert!(matches!(&error, PrepareError::Held { leaving: Some(_), .. }), "{error}");
+    // The pod was deleted by force: the claim is gone, and its device was given to the next one.
+    node.api.delete(&first);
+    let error = prepare(&preparer, &next).await.unwrap_err();
+    assert!(matches!(&error, PrepareError::Held { leaving: Some(_), .. }), "{error}");
+    assert!(error.to_string().contains("what that claim held is not free yet"), "{error}");
+    assert!(error.to_string().contains("process 4711"), "{error}");
     node.cards.end(0);
     prepare(&preparer, &next).await.unwrap();
     unprepare(&preparer, &first).await.unwrap();

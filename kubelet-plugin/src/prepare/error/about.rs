@@ -98,7 +98,7 @@ mod tests {
 
     fn held(leaving: Option<&str>) -> PrepareError {
         let leaving = leaving.map(str::to_owned);
-        PrepareError::Held { device: device(), holder: String::new(), note: "", leaving }
+        PrepareError::Held { device: device(), holder: String::new(), note: "".into(), leaving }
     }
 
     fn api(may_pass: bool) -> PrepareError {
