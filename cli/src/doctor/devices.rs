@@ -1,6 +1,6 @@
 //! Slices, devices and GpuPools.
 
-use tessera_api::managed;
+use tessera_api::{managed, taint};
 
 use super::{Facts, Finding, error, warning};
 use crate::pools::PoolView;
@@ -26,11 +26,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         let about = format!("node {}", node.unwrap_or("<none>"));
         for (address, card) in &pool.cards {
             if let Some(sick) = &card.sick {
-                found.push(error(
-                    &about,
-                    format!("card {address} gets no work: {sick}"),
-                    "see the node's Events; docs/health.md says what helps, and what ends it",
-                ));
+                found.push(error(&about, format!("card {address} gets no work: {sick}"), advice(sick)));
             }
             if pool.managed.contains(address) && !card.is_tainted {
                 found.push(error(
@@ -45,6 +41,16 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// What helps a card that gets no work, by the name of its fault.
+fn advice(fault: &str) -> &'static str {
+    match fault {
+        taint::MIG_LAYOUT_PENDING => {
+            "its MIG layout waits until the card is free; the node's Events name what is in the way (docs/mig-layouts.md)"
+        }
+        _ => "see the node's Events; docs/health.md says what helps, and what ends it",
+    }
 }
 
 /// GpuPools that do not do what they should.
@@ -67,4 +73,15 @@ pub fn pools(facts: &Facts<'_>) -> Vec<Finding> {
         )
     };
     views.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_explained_where_its_page_is() {
+        assert!(advice("mig-layout-pending").contains("docs/mig-layouts.md"));
+        assert!(advice("xid-79").contains("docs/health.md"));
+    }
 }

@@ -66,11 +66,15 @@ pub struct CardReport {
     pub waits_for: Vec<String>,
 }
 
+/// What a [`PoolReport::error`] about the pool's layout begins with.
+pub const LAYOUT: &str = "offer.layout: ";
+
 /// What a node says of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolReport {
-    /// Why its spec, or the expression of its `cards`, cannot be used; cut to 512 characters.
+    /// Why its spec, or the expression of its `cards`, cannot be used, or with [`LAYOUT`] in front, why its layout is
+    /// not applied; cut to 512 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -6,11 +6,16 @@ use crate::health::{HealthClass, HealthFault};
 /// Name part of the key: the card, or the part of it that the device is, does not work. Its value says why:
 /// [`HealthFault::name`].
 pub const UNHEALTHY: &str = "unhealthy";
+
+/// Value of [`UNHEALTHY`]: the card takes no new claims because a MIG layout waits for it.
+pub const MIG_LAYOUT_PENDING: &str = "mig-layout-pending";
+
 /// Name part of the key under NVIDIA's driver name, where a card has had an XID; the value is its number.
 ///
 /// This and the next are `TaintKeyXID` and `TaintKeyGPULost` in `device_health.go` of NVIDIA's driver. Its third key,
 /// `unmonitored`, is of devices for whose events it could not register; that is nothing that is told of a device here.
 const XID: &str = "xid";
+
 /// Name part of the key under NVIDIA's driver name, where a card is lost; without a value.
 const GPU_LOST: &str = "gpu-lost";
 /// Name part of the key: the device stays published only because a claim still holds it.

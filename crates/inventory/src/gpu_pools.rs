@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tessera_api::gpu_pool::precedence;
-use tessera_api::node_report::{CardReport, PoolReport};
+use tessera_api::node_report::{CardReport, LAYOUT, PoolReport};
 use tessera_api::{GpuPoolSpec, PciBusId};
 use tessera_cel::{Features, PublishedAttribute, Selector};
 
@@ -98,7 +98,7 @@ pub fn resolve(
         }
         let names_layout = spec.offer.layout.is_some() || spec.offer.layout_from_node_label.is_some();
         if names_layout && !has_layouts {
-            resolution.error(name, "offer.layout: there is no file of layouts (the chart's migLayouts)");
+            resolution.error(name, &format!("{LAYOUT}there is no file of layouts (the chart's migLayouts)"));
         }
     }
     let views = match candidates.iter().any(|candidate| candidate.cards.is_some()) {

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use tessera_api::PciBusId;
+use tessera_api::taint::MIG_LAYOUT_PENDING;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
-
-/// Value of the taint of a card that takes no new claims because a layout waits for it.
-const PENDING: &str = "mig-layout-pending";
 
 /// Stands for the name of a layout while a card gives up what a layout that is gone made of it.
 pub(super) const NO_LAYOUT: &str = "no layout";
@@ -80,7 +78,7 @@ impl LayoutStatus {
         for card in &mut machine.cards {
             let Some(status) = self.cards.get(&card.pci) else { continue };
             if status.state == LayoutState::Pending && card.health == Health::Healthy {
-                card.health = Health::Unhealthy { reason: PENDING.to_owned() };
+                card.health = Health::Unhealthy { reason: MIG_LAYOUT_PENDING.to_owned() };
             }
             if status.whole_only {
                 card.offer_whole();

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::node_report::LAYOUT;
 use tessera_api::{DeviceName, NodeReport, limits, node_report};
 use tessera_inventory::Topology;
 
 use crate::gpu_pools::Resolution;
+use crate::layout::{LayoutState, LayoutStatus};
 
 /// What a pool's report says where its cards would have taints that the API server does not keep.
 pub const NEEDS_TAINTS: &str = "allocation Managed needs the feature gate DRADeviceTaints in kube-apiserver and kube-scheduler \
@@ -35,12 +37,16 @@ pub fn annotations(
     waits: &[String],
     taints_are_kept: bool,
     cgroup_version: Option<u8>,
+    layouts: &LayoutStatus,
 ) -> BTreeMap<String, String> {
     let mut report = NodeReport { cgroup_version, ..node_report(resolution, waits) };
     if !taints_are_kept {
         for pool in managed_pools(resolution) {
             report.pools.entry(pool).or_default().error.get_or_insert_with(|| NEEDS_TAINTS.to_owned());
         }
+    }
+    for (pool, trouble) in layout_troubles(resolution, layouts) {
+        report.pools.entry(pool).or_default().error.get_or_insert(trouble);
     }
     let mut text = json(&report);
     if text.len() + node_report::ANNOTATION.len() > limits::ANNOTATIONS_BYTES {
@@ -58,6 +64,32 @@ pub fn annotations(
 pub fn managed_pools(resolution: &Resolution) -> BTreeSet<String> {
     let managed = resolution.cards.values().filter(|card| card.allocation == Allocation::Managed);
     managed.filter_map(|card| card.pool.clone()).collect()
+}
+
+/// The worst state of the layout of each pool's cards, in words, where it is not applied. Without names and details,
+/// which the node's Events have: nodes in the same state say the same, and a state is told once while it lasts.
+fn layout_troubles(resolution: &Resolution, layouts: &LayoutStatus) -> BTreeMap<String, String> {
+    let mut counts: BTreeMap<&String, BTreeMap<LayoutState, u32>> = BTreeMap::new();
+    for (card, status) in &layouts.cards {
+        let pool = resolution.cards.get(card).and_then(|report| report.pool.as_ref());
+        if let Some(pool) = pool.filter(|_| status.state != LayoutState::Applied) {
+            *counts.entry(pool).or_default().entry(status.state).or_default() += 1;
+        }
+    }
+    let worst = counts.into_iter().filter_map(|(pool, states)| {
+        let (state, count) = states.into_iter().next_back()?;
+        let what = match state {
+            LayoutState::Applied => return None,
+            LayoutState::Pending => "no new claims until they are free to be laid out",
+            LayoutState::NeedsReset => {
+                "MIG mode switches with a reset (nvidia-smi --gpu-reset, or a reboot of the node)"
+            }
+            LayoutState::Failed => "they cannot be laid out",
+        };
+        let trouble = format!("{LAYOUT}{count} of its cards: {what}; Events of the node name the cards");
+        Some((pool.clone(), trouble))
+    });
+    worst.collect()
 }
 
 fn node_report(resolution: &Resolution, waits: &[String]) -> NodeReport {
@@ -89,6 +121,7 @@ mod tests {
     use tessera_inventory::machine::{Card, CommonAncestor, NvLink, NvLinkRemote, Pair};
 
     use super::*;
+    use crate::layout::CardStatus;
 
     fn pci(bus: u8) -> PciBusId {
         PciBusId::new(0, bus, 0, 0).unwrap()
@@ -114,7 +147,7 @@ mod tests {
     fn a_report_has_connections_and_what_is_waited_for() {
         let resolution = resolution(3);
         let waits = ["gpu-02-00".to_owned(), "gpu-09-00".to_owned(), "no name".to_owned()];
-        let annotations = annotations(&resolution, &waits, true, Some(2));
+        let annotations = annotations(&resolution, &waits, true, Some(2), &LayoutStatus::none());
         let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
         assert_eq!(report.links, [(pci(1), pci(2), 4)]);
         assert_eq!(report.pcie, [(pci(1), pci(2), "PIX".to_owned())]);
@@ -134,13 +167,35 @@ mod tests {
             resolution.cards.insert(pci(bus), CardReport { pool, allocation, ..CardReport::default() });
         }
         let errors = |taints_are_kept| {
-            let annotations = annotations(&resolution, &[], taints_are_kept, None);
+            let annotations = annotations(&resolution, &[], taints_are_kept, None, &LayoutStatus::none());
             let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
             let errors = report.pools.into_iter().map(|(pool, report)| (pool, report.error.unwrap()));
             errors.collect::<Vec<_>>()
         };
         assert_eq!(errors(true), []);
         assert_eq!(errors(false), [("managed".to_owned(), NEEDS_TAINTS.to_owned())]);
+    }
+
+    #[test]
+    fn a_pool_whose_layout_waits_is_told_so() {
+        let mut resolution = resolution(4);
+        for (bus, pool) in [(1, "waits"), (2, "waits"), (3, "waits"), (4, "well")] {
+            let pool = Some(pool.to_owned());
+            resolution.cards.insert(pci(bus), CardReport { pool, ..CardReport::default() });
+        }
+        let mut layouts = LayoutStatus::none();
+        let states =
+            [LayoutState::Pending, LayoutState::NeedsReset, LayoutState::NeedsReset, LayoutState::Applied];
+        for (bus, state) in (1..).zip(states) {
+            let status =
+                CardStatus { layout: "one".into(), state, message: "changes".into(), whole_only: false };
+            layouts.cards.insert(pci(bus), status);
+        }
+        let annotations = annotations(&resolution, &[], true, None, &layouts);
+        let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
+        let error = report.pools["waits"].error.as_deref().unwrap();
+        assert!(error.starts_with("offer.layout: 2 of its cards: MIG mode switches with a reset"), "{error}");
+        assert!(!report.pools.contains_key("well"));
     }
 
     #[test]
@@ -158,7 +213,7 @@ mod tests {
                 );
             }
         }
-        let annotations = annotations(&resolution, &[], true, None);
+        let annotations = annotations(&resolution, &[], true, None, &LayoutStatus::none());
         let text = &annotations[node_report::ANNOTATION];
         let report: NodeReport = serde_json::from_str(text).unwrap();
         assert!(

@@ -106,8 +106,13 @@ impl PoolMaker {
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
-                    let annotations =
-                        annotations(&resolution, &pool.no_longer_offered, taints_are_kept, cgroup_version);
+                    let annotations = annotations(
+                        &resolution,
+                        &pool.no_longer_offered,
+                        taints_are_kept,
+                        cgroup_version,
+                        &status,
+                    );
                     let wanted = to_publish(&pool, annotations);
                     let new = pools.send_if_modified(|sent| {
                         let changed = sent.as_deref() != Some(&wanted);

@@ -49,8 +49,10 @@ pub mod condition {
     pub const NOTHING_SELECTED: &str = "NothingSelected";
     /// Reason of not [`READY`]: pools that come first decide on every card that it selects.
     pub const OUTRANKED: &str = "Outranked";
-    /// Reason of not [`READY`]: the expression of `cards` fails.
+    /// Reason of not [`READY`]: the spec cannot be read, or the expression of `cards` fails.
     pub const SELECTOR_FAILS: &str = "SelectorFails";
+    /// Reason of not [`READY`]: the layout cannot be found, or cards wait for it.
+    pub const LAYOUT_NOT_APPLIED: &str = "LayoutNotApplied";
     /// Reason of not [`READY`]: running claims hold devices that are no longer offered.
     pub const WAITS_FOR_CLAIMS: &str = "WaitsForClaims";
 

@@ -1,6 +1,7 @@
 //! What is to be said of a GpuPool in words: the same in its status and in a simulation.
 
 use tessera_api::gpu_pool::condition;
+use tessera_api::node_report::LAYOUT;
 
 use super::PoolSummary;
 
@@ -28,7 +29,9 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
         let others = (summary.errors.len() - 1) as u64;
         let more =
             if others > 0 { format!(" (and {})", counted(others, "other error")) } else { String::new() };
-        return (false, condition::SELECTOR_FAILS, format!("on {}: {error}{more}", counted(*nodes, "node")));
+        let reason =
+            if error.starts_with(LAYOUT) { condition::LAYOUT_NOT_APPLIED } else { condition::SELECTOR_FAILS };
+        return (false, reason, format!("on {}: {error}{more}", counted(*nodes, "node")));
     }
     let others = || summary.outranked_by.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     if summary.cards == 0 && !summary.outranked_by.is_empty() {
@@ -93,6 +96,8 @@ mod tests {
         let errs = PoolSummary { errors, ..well.clone() };
         assert_eq!(reason(&errs), condition::SELECTOR_FAILS);
         assert_eq!(message(&errs), "on 3 nodes: no such key (and 1 other error)");
+        let errors = BTreeMap::from([(format!("{LAYOUT}2 cards need a reset"), 1)]);
+        assert_eq!(reason(&PoolSummary { errors, ..well.clone() }), condition::LAYOUT_NOT_APPLIED);
         assert_eq!(message(&well), "decides on 2 cards of 1 node");
         let unprovided = PoolSummary { unprovided: ["nvidia.com/gpu".to_owned()].into(), ..well };
         assert_eq!(reason(&unprovided), condition::AS_WANTED);

@@ -152,7 +152,8 @@ fn a_layout_is_the_labels_where_the_node_has_it() {
     assert_eq!(layout(json!({LABEL: "other"}), &("p", json!({}))), None);
     let resolution = resolved_on(&known(json!({}), &[pool]), "d", &machine(), false);
     assert!(
-        resolution.layouts.is_empty() && resolution.pools["p"].error.as_ref().unwrap().contains("migLayouts")
+        resolution.layouts.is_empty()
+            && resolution.pools["p"].error.as_ref().unwrap().starts_with("offer.layout: there is no file")
     );
 }
 
