@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 use super::directory::{self, DEFAULT_DIRECTORY};
+use tessera_api::Quantity;
 use tessera_kube_util::arguments::absolute;
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
+
+/// Least size of shared memory, in bytes. The kernel takes 0 for no limit.
+const LEAST_SHARED_MEMORY: u64 = 1 << 20;
 
 /// Runs the MPS control daemons of this node's shared cards and partitions, on request of the kubelet plugin.
 ///
@@ -43,6 +47,18 @@ pub struct Options {
     #[arg(long, env = "SHARED_MEMORY", value_name = "KIND", default_value = "tmpfs")]
     pub shared_memory: SharedMemory,
 
+    /// Size of each daemon's /dev/shm, which all clients of a card or partition fill together: bytes, or 512Mi, 4Gi.
+    ///
+    /// Daemons that run keep the size that they have.
+    #[arg(
+        long,
+        env = "SHARED_MEMORY_SIZE",
+        value_name = "SIZE",
+        default_value = "4Gi",
+        value_parser = shared_memory_size
+    )]
+    pub shared_memory_size: u64,
+
     /// What to log: a level (`error`, `warn`, `info`, `debug`, `trace`), or levels by part of the program.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: String,
@@ -55,7 +71,7 @@ pub struct Options {
 /// What daemons and their clients have as `/dev/shm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SharedMemory {
-    /// A file system of each daemon's own, of at most half of the node's memory. Needs CAP_SYS_ADMIN.
+    /// A file system of each daemon's own, of the size that --shared-memory-size says. Needs CAP_SYS_ADMIN.
     Tmpfs,
     /// Their own: daemon and clients must run in the node's IPC namespace.
     None,
@@ -67,6 +83,18 @@ impl Options {
     pub fn log_filter(&self) -> String {
         log_filter(&self.log_level)
     }
+}
+
+/// Parses the size of shared memory, a Kubernetes quantity, to bytes.
+///
+/// # Errors
+/// A text that says what is wrong with it.
+pub fn shared_memory_size(text: &str) -> Result<u64, String> {
+    let size: Quantity = text.parse().map_err(|error| format!("{error}"))?;
+    let bytes = size.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
+    bytes
+        .filter(|bytes| *bytes >= LEAST_SHARED_MEMORY)
+        .ok_or_else(|| "must be whole bytes, at least 1Mi".to_owned())
 }
 
 /// Parses the path of the daemons' directory.
@@ -93,6 +121,20 @@ mod tests {
         Options::command().debug_assert();
         for argument in Options::command().get_arguments() {
             assert!(argument.get_help().is_some(), "{}", argument.get_id());
+        }
+    }
+
+    #[test]
+    fn sizes_of_shared_memory() {
+        let size = |text: &str| {
+            Options::try_parse_from(["mps-host".to_owned(), format!("--shared-memory-size={text}")])
+                .map(|options| options.shared_memory_size)
+        };
+        assert_eq!(Options::try_parse_from(["mps-host"]).unwrap().shared_memory_size, 4 << 30);
+        assert_eq!((size("512Mi").unwrap(), size("1048576").unwrap()), (512 << 20, 1 << 20));
+        for wrong in ["0", "-1Gi", "1000", "much", "1048576500m"] {
+            let error = size(wrong).unwrap_err().to_string();
+            assert!(error.contains("--shared-memory-size"), "{wrong}: {error}");
         }
     }
 

@@ -9,16 +9,16 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::error::MpsError;
 
-/// Gives a daemon a `/dev/shm` of its own, which its clients and it must share, and nobody else. Its size is the
-/// kernel's default, half of the node's memory; what is written there counts towards the memory limit of the
-/// container that writes.
-pub(super) fn make(directory: &Path) -> Result<(), MpsError> {
+/// Gives a daemon a `/dev/shm` of its own, which its clients and it must share, and nobody else. It takes `size`
+/// bytes at most; what is written there counts towards the memory limit of the container that writes.
+pub(super) fn make(directory: &Path, size: u64) -> Result<(), MpsError> {
     fs::create_dir_all(directory).map_err(MpsError::at(directory))?;
     if is_mounted(directory) {
         return Ok(());
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("mps"), directory, Some("tmpfs"), flags, Some("mode=1777"))
+    let options = format!("mode=1777,size={size}");
+    mount(Some("mps"), directory, Some("tmpfs"), flags, Some(options.as_str()))
         .map_err(io::Error::from)
         .map_err(MpsError::at(directory))
 }

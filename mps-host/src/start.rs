@@ -115,8 +115,8 @@ impl Supervisor {
             fs::create_dir_all(old).map_err(MpsError::at(old))?;
             fs::set_permissions(old, fs::Permissions::from_mode(0o755)).map_err(MpsError::at(old))?;
         }
-        if self.own_shm {
-            shared_memory::make(&directory.shm)?;
+        if let Some(size) = self.shm_size {
+            shared_memory::make(&directory.shm, size)?;
         }
         let is_static = work.record.as_ref().is_some_and(Record::is_static);
         control.start(is_static).await?;

@@ -69,7 +69,8 @@ async fn run(options: Options) -> anyhow::Result<()> {
         .with_context(|| format!("another mps-host works in {}", directory.display()))?;
 
     let own_shm = options.shared_memory == SharedMemory::Tmpfs;
-    let supervisor = Arc::new(Supervisor::new(directory.clone(), options.driver_root.clone(), own_shm));
+    let shm_size = own_shm.then_some(options.shared_memory_size);
+    let supervisor = Arc::new(Supervisor::new(directory.clone(), options.driver_root.clone(), shm_size));
     readopt::readopt(&supervisor).await;
     let socket = directory.join(SOCKET);
     let listener = serve::listen(&socket)?;

@@ -34,7 +34,8 @@ const LARGEST_LIMIT: u64 = 16 << 20;
 pub(super) struct Supervisor {
     pub directory: PathBuf,
     pub driver_root: PathBuf,
-    pub own_shm: bool,
+    /// Size of each daemon's own `/dev/shm`, in bytes, if daemons have one.
+    pub shm_size: Option<u64>,
     pub events: broadcast::Sender<Event>,
     /// The process is stopping: daemons that end now are not started again.
     pub stopping: AtomicBool,
@@ -43,11 +44,11 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub fn new(directory: PathBuf, driver_root: PathBuf, own_shm: bool) -> Self {
+    pub fn new(directory: PathBuf, driver_root: PathBuf, shm_size: Option<u64>) -> Self {
         Self {
             directory,
             driver_root,
-            own_shm,
+            shm_size,
             events: broadcast::Sender::new(EVENTS_KEPT),
             stopping: AtomicBool::new(false),
             calls: Arc::new(DriverCalls::new(DRIVER_PATIENCE)),
@@ -75,7 +76,7 @@ impl Supervisor {
         if let Some(slot) = slots.get(device) {
             return slot.clone();
         }
-        let slot = Arc::new(Slot::new(&self.directory, device, card, self.own_shm));
+        let slot = Arc::new(Slot::new(&self.directory, device, card, self.shm_size.is_some()));
         slots.insert(device.clone(), slot.clone());
         tokio::spawn(super::keeper::keep(self.clone(), slot.clone()));
         slot
@@ -118,7 +119,7 @@ impl Supervisor {
             program: MpsProgram::find(&self.driver_root)?,
             directory: slot.directory.clone(),
             devices: std::iter::once(device).chain(others.into_iter().map(|other| other.device)).collect(),
-            own_shm: self.own_shm,
+            own_shm: self.shm_size.is_some(),
             patience: PATIENCE,
         })
     }

@@ -124,9 +124,12 @@ async fn a_daemon_has_shared_memory_of_its_own() {
         return;
     }
     let mut host = Host::without("hgx-a100-80gb");
-    host.start_with(&[]);
+    host.start_with(&["--shared-memory-size", "8Mi"]);
     let daemon = host.first().await;
     let shm = daemon.shm_directory.clone().unwrap();
+    let full = fs::write(shm.join("large"), vec![1; 9 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "one tenant can't fill the node's memory");
+    fs::remove_file(shm.join("large")).unwrap();
     let metadata = shm.metadata().unwrap();
     assert_ne!(metadata.dev(), shm.parent().unwrap().metadata().unwrap().dev());
     assert_eq!(metadata.permissions().mode() & 0o7777, 0o1777);
