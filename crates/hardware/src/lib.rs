@@ -96,11 +96,19 @@ pub fn machine_names() -> Vec<&'static str> {
 /// # Errors
 /// [`FactsError::Unknown`] when there is no such machine; it names all.
 pub fn machine_called(name: &str) -> Result<Hardware, FactsError> {
+    hardware(machine_name(name)?).map(|(machine, _)| machine)
+}
+
+/// The machine's own name where it is also called `name`.
+///
+/// # Errors
+/// As [`machine_called`].
+pub fn machine_name(name: &str) -> Result<&'static str, FactsError> {
     let mut known = Vec::new();
     for file in machine_names() {
         let (machine, _) = hardware(file)?;
         if file == name || machine.also_called.iter().any(|other| other == name) {
-            return Ok(machine);
+            return Ok(file);
         }
         known.extend(std::iter::once(file.to_owned()).chain(machine.also_called));
     }

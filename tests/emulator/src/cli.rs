@@ -82,7 +82,8 @@ enum Command {
     Plug(hotplug::Plug),
     /// Installs another driver version and loads its module: for processes that have opened the old one every call fails.
     Driver(hotplug::DriverVersion),
-    /// Takes faults and delays away, brings lost cards back and NVLinks up.
+    /// Takes faults and delays away, brings lost cards back and NVLinks up. Cards that were lost, ill or sent an XID count
+    /// anew, as after a reset; their partitions and programs stay.
     Restore(happen::Restore),
     /// Takes an NVLink of a card down or up.
     Link(happen::Link),

@@ -10,6 +10,7 @@ mod files;
 pub mod functions;
 mod pci_files;
 pub mod proc;
+pub mod reset;
 pub mod sys;
 
 pub use self::create::create;

@@ -9,7 +9,9 @@ mod memory;
 mod mig;
 mod mig_device;
 mod query;
+mod reset;
 mod table;
+mod topo;
 mod xml;
 
 use std::process::ExitCode;
@@ -50,6 +52,9 @@ struct Arguments {
     /// Switches MIG mode (-mig): 0 or DISABLED, 1 or ENABLED.
     #[arg(long, value_name = "MODE", value_parser = parse_mig_mode)]
     multi_instance_gpu: Option<u32>,
+    /// Resets the cards (of --id, else all): their partitions are gone, and a pending MIG mode is the mode.
+    #[arg(short = 'r', long)]
+    gpu_reset: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -60,6 +65,8 @@ enum Command {
     ComputePolicy(compute::Policy),
     /// Shows and changes partitions.
     Mig(mig::Mig),
+    /// Shows how cards are connected.
+    Topo(topo::Topology),
 }
 
 /// Runs the command. Exit codes are those of the real one: the NVML error where there was one.
@@ -97,6 +104,12 @@ fn run(arguments: &Arguments) -> Result<String, SmiError> {
         return mig::run(&library, arguments);
     }
     let readings = Reading::all(&library, arguments.id.as_deref())?;
+    if let Some(Command::Topo(_)) = &arguments.command {
+        return Ok(topo::print(&library, &readings));
+    }
+    if arguments.gpu_reset {
+        return reset::print(&readings);
+    }
     if let Some(mode) = arguments.compute_mode {
         return compute::set_mode(&library, &readings, mode);
     }

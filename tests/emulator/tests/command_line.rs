@@ -350,3 +350,83 @@ fn a_node_becomes_a_machine_once_and_never_beside_real_cards() {
     assert_eq!(text(&smi(&machine, &["-L"]).stdout), uuids, "it stays as it was");
     refused("dgx-1v", "an emulated t4 already");
 }
+
+#[test]
+fn a_machine_has_the_names_that_the_simulator_knows_it_by() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = create(directory.path(), &["--hardware", "dgx-h100"]);
+    let again = emulator(&["node", &path, "--hardware", "hgx-h100-80gb", "--sysfs", "/nonexistent"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert!(text(&again.stdout).contains("hgx-h100-80gb, as it was"), "{}", text(&again.stdout));
+    assert!(text(&emulator(&["hardware"]).stdout).contains("dgx-h100"));
+}
+
+#[test]
+fn topology_is_shown_as_people_ask_for_it() {
+    let row = |hardware: &str, card: usize| {
+        let matrix = said(machine(hardware).path(), &["topo", "-m"], 0);
+        let row = matrix.lines().nth(card + 1).expect("a row").to_owned();
+        row.split('\t').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let of_nvlink = row("hgx-h100-80gb", 0);
+    assert_eq!(of_nvlink[..3], ["GPU0", "X", "NV18"], "{of_nvlink:?}");
+    let of_pcie = row("l40s-x8", 7);
+    assert!(of_pcie[0] == "GPU7" && of_pcie[1] == "SYS" && of_pcie[8] == "X", "{of_pcie:?}");
+    said(machine("t4").path(), &["topo"], 2);
+}
+
+#[test]
+fn a_reset_is_refused_while_a_card_is_used_and_ends_what_waits_for_it() {
+    let directory = machine("a30-x2");
+    let node = directory.path();
+    let path = node.display().to_string();
+    said(node, &["-i", "0", "-mig", "1"], 0);
+    let process = ["process", "add", &path, "--card", "0", "--pid", "1"];
+    assert!(emulator(&process).status.success());
+    let refused = said(node, &["--gpu-reset", "-i", "0"], 19);
+    assert!(refused.contains("currently in use by another process"), "{refused}");
+    assert!(emulator(&["process", "remove", &path, "--card", "0", "--pid", "1"]).status.success());
+    let done = said(node, &["-r", "-i", "0"], 0);
+    assert!(done.contains(" was successfully reset.\nAll done."), "{done}");
+    let modes = ["--query-gpu=mig.mode.current,pstate,clocks.max.sm", "--format=csv,noheader", "-i", "0"];
+    assert!(said(node, &modes, 0).starts_with("Enabled, P"), "{}", said(node, &modes, 0));
+}
+
+/// A program that tells a reset by counters that begin anew sees one.
+#[test]
+fn what_an_xid_began_ends_with_restore() {
+    let directory = machine("hgx-h100-80gb");
+    let path = directory.path().display().to_string();
+    let since = || {
+        let state = std::fs::read(directory.path().join("state/state.json")).expect("the state");
+        let state: serde_json::Value = serde_json::from_slice(&state).expect("JSON");
+        [2, 3].map(|card: usize| state["cards"][card]["meter"]["since"].as_u64().unwrap_or_default())
+    };
+    assert!(emulator(&["xid", &path, "--card", "2", "79"]).status.success());
+    assert_eq!(since(), [0, 0]);
+    assert!(emulator(&["restore", &path]).status.success());
+    let [reset, other] = since();
+    assert!(reset > 0 && other == 0, "{reset} {other}");
+}
+
+/// In a container the library lies elsewhere, and only the cards that it was given have nodes: here, none has.
+#[test]
+fn a_library_outside_its_machine_finds_it_by_the_variable() {
+    let directory = machine("t4");
+    let container = tempfile::tempdir().expect("a temporary directory");
+    let (bin, lib) = (container.path().join("bin"), container.path().join("lib"));
+    std::fs::create_dir(&bin).expect("a directory");
+    std::fs::create_dir(&lib).expect("a directory");
+    std::fs::copy(directory.path().join("bin/nvidia-smi"), bin.join("nvidia-smi")).expect("copied");
+    let library = "libnvidia-ml.so.1";
+    std::fs::copy(directory.path().join("lib").join(library), lib.join(library)).expect("copied");
+    assert_eq!(smi(container.path(), &["-L"]).status.code(), Some(9), "no machine");
+    let outcome = Command::new(bin.join("nvidia-smi"))
+        .args(["--query-gpu=count", "--format=csv,noheader"])
+        .env("GPU_EMULATOR_MACHINE", directory.path())
+        .output()
+        .expect("nvidia-smi runs");
+    assert!(outcome.status.success(), "{}", text(&outcome.stderr));
+    let cards = usize::from(Path::new("/dev/nvidia0").exists());
+    assert_eq!(text(&outcome.stdout).lines().filter(|line| !line.is_empty()).count(), cards);
+}

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Directory, Target};
-use crate::directory::{capabilities, functions, proc};
+use crate::directory::{capabilities, functions, proc, reset};
 use crate::failure::Failure;
 use crate::mig::mode;
 use crate::state::fault::PARTS;
@@ -146,11 +146,22 @@ pub(super) fn restore(arguments: &Restore) -> anyhow::Result<()> {
     let only = arguments.card.map(|card| target.card(card)).transpose()?;
     target.update(|state| {
         state.faults.retain(|fault| only.is_some() && fault.card != only);
-        for (index, card) in state.cards.iter_mut().enumerate() {
+        let sent_xid = |index| {
+            let xids = state.events.iter().filter(|event| event.event_type == EVENT_XID_CRITICAL_ERROR);
+            xids.map(|event| event.card as usize).any(|card| card == index)
+        };
+        let faulty: Vec<bool> = (state.cards.iter().enumerate())
+            .map(|(index, card)| card.lost || !card.health.is_healthy() || sent_xid(index))
+            .collect();
+        for ((index, card), faulty) in state.cards.iter_mut().enumerate().zip(faulty) {
             if only.is_none_or(|only| only as usize == index) {
                 card.lost = false;
                 card.links_down.clear();
                 card.health = CardHealth::default();
+                if faulty {
+                    // Such a fault ends by a reset, after which a card counts anew.
+                    card.meter = Meter::starting(meter::now());
+                }
             }
         }
         Ok(())
@@ -350,16 +361,7 @@ pub(super) struct Reset {
 pub(super) fn reset(arguments: &Reset) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let index = target.card(arguments.card)? as usize;
-    target.update(|state| {
-        let card = &mut state.cards[index];
-        if let Some(process) = card.processes.first() {
-            anyhow::bail!("card {index} is in use by process {}: it cannot be reset", process.pid);
-        }
-        mode::reset(&mut card.mig);
-        card.health = card.health.after_reset();
-        card.meter = Meter::starting(meter::now());
-        Ok(capabilities::show(target.store.root(), &target.machine.cards[index], &card.mig)?)
-    })
+    Ok(reset::card(&target.store, index)?)
 }
 
 /// Calls that make partitions and those that destroy them, as far as they take their time on hardware.

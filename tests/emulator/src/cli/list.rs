@@ -26,6 +26,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let (profiles, mig_sources) = mig.map(|(model, sources)| (model.profiles, sources)).unzip();
         machines.push(json!({
             "name": name,
+            "alsoCalled": machine.also_called,
             "product": machine.product,
             "cards": topology.cards(),
             "board": machine.board,
@@ -52,11 +53,18 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(());
     }
-    let mut table = table(&["NAME", "CARDS", "CARD", "MEMORY", "MIG", "MACHINE"]);
+    let mut table = table(&["NAME", "ALSO CALLED", "CARDS", "CARD", "MEMORY", "MIG", "MACHINE"]);
     for machine in &machines {
         let text = |key: &str| machine[key].as_str().unwrap_or_default().to_owned();
         table.add_row([
             text("name"),
+            machine["alsoCalled"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|name| name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
             machine["cards"].to_string(),
             text("card"),
             format!("{} MiB", machine["memoryMiB"]),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use super::create;
+use crate::hardware;
 use crate::state::Store;
 
 /// NVIDIA's PCI vendor id, as sysfs has it.
@@ -44,8 +45,9 @@ fn lay_out(arguments: Node) -> anyhow::Result<()> {
     }
     let store = Store::new(directory);
     if store.exists() {
-        let (there, wanted) = (store.machine()?.hardware, &arguments.create.hardware);
-        if there != *wanted {
+        let there = store.machine()?.hardware;
+        let wanted = hardware::machine_name(&arguments.create.hardware)?;
+        if there != wanted {
             bail!(
                 "this node is an emulated {there} already, in {}, and pods may use its cards. To make it {wanted}, drain the \
                  node, remove what is in that directory, and delete this pod",

@@ -100,7 +100,8 @@ const CUDA_OF_DRIVER: &[(u32, &str)] = &[
 /// # Errors
 /// When a name is unknown, or the options do not fit together.
 pub fn build(options: &Options) -> Result<Machine, BuildError> {
-    let (facts, _) = hardware::hardware(&options.hardware)?;
+    let name = hardware::machine_name(&options.hardware)?;
+    let (facts, _) = hardware::hardware(name)?;
     let (board, _) = hardware::board(options.board.as_deref().unwrap_or(&facts.board))?;
     let topology_name = options.topology.as_deref().unwrap_or(&facts.topology);
     let (topology, _) = hardware::topology(topology_name)?;
@@ -141,7 +142,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
         .enumerate()
         .map(|(card, (place, links))| {
             let (position, _) = template(card);
-            let words = [options.seed.as_str(), &options.hardware, &card.to_string()];
+            let words = [options.seed.as_str(), name, &card.to_string()];
             Card {
                 index: card as u32,
                 minor: minors[card],
@@ -162,7 +163,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
         })
         .collect();
     Ok(Machine {
-        hardware: options.hardware.clone(),
+        hardware: name.to_owned(),
         product: facts.product,
         seed: options.seed.clone(),
         driver,

@@ -3,13 +3,14 @@
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
+use crate::cuda::machine;
 use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::machine::{Card, Machine};
 use crate::state::generation::Generation;
 use crate::state::{CardState, State, Store, StoreError};
 
@@ -57,8 +58,13 @@ struct Opened {
 pub fn open() -> Result<(), Failure> {
     let mut opened = SESSION.write().unwrap_or_else(PoisonError::into_inner);
     if opened.session.is_none() {
-        let root = root().ok_or(Failure::DRIVER_NOT_LOADED)?;
-        let session = Session::open(Store::new(&root)).map_err(|_| Failure::DRIVER_NOT_LOADED)?;
+        let session = match root().map(|root| Store::new(&root)).filter(Store::exists) {
+            Some(store) => Session::open(store),
+            // In a container the library lies where containers have libraries, and the machine is mounted.
+            None => Session::open(machine::find().map_err(|_| Failure::DRIVER_NOT_LOADED)?)
+                .map(Session::in_container),
+        }
+        .map_err(|_| Failure::DRIVER_NOT_LOADED)?;
         opened.session = Some(Arc::new(session));
     }
     opened.users += 1;
@@ -131,6 +137,14 @@ impl Session {
             opened: Instant::now(),
             looked: AtomicU64::new(0),
         })
+    }
+
+    /// As a container sees it: only cards whose device nodes it was given.
+    fn in_container(mut self) -> Self {
+        let absent = |card: &&Card| !Path::new("/dev").join(format!("nvidia{}", card.minor)).exists();
+        let absent = self.machine.cards.iter().filter(absent).map(|card| card.index);
+        self.machine.empty_slots.extend(absent);
+        self
     }
 
     /// The state now.

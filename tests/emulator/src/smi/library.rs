@@ -297,6 +297,65 @@ impl Library {
         Ok(device)
     }
 
+    /// Calls a function that tells something of two cards, chosen by a number.
+    pub fn value_between(&self, name: &str, one: Device, other: Device, which: u32) -> Result<u32, u32> {
+        let mut value = 0;
+        // SAFETY: used for functions of nvml.h that take two cards, a number and a pointer to a number and give nvmlReturn_t.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, Device, u32, *mut u32) -> u32>(name.as_bytes())
+                .map_err(|_| MISSING)?;
+            result(function(one, other, which, &raw mut value))?;
+        }
+        Ok(value)
+    }
+
+    /// `nvmlGpuTopologyLevel_t` of two cards.
+    pub fn level(&self, one: Device, other: Device) -> Result<u32, u32> {
+        let mut level = 0;
+        // SAFETY: the signature of nvmlDeviceGetTopologyCommonAncestor in nvml.h.
+        unsafe {
+            let function = self
+                .library
+                .get::<unsafe extern "C" fn(Device, Device, *mut u32) -> u32>(
+                    b"nvmlDeviceGetTopologyCommonAncestor",
+                )
+                .map_err(|_| MISSING)?;
+            result(function(one, other, &raw mut level))?;
+        }
+        Ok(level)
+    }
+
+    /// Calls a function that fills a set of so many words, as those of affinities do; some take a scope.
+    pub fn set_of(
+        &self,
+        name: &str,
+        device: Device,
+        words: u32,
+        scope: Option<u32>,
+    ) -> Result<Vec<u64>, u32> {
+        type Set = unsafe extern "C" fn(Device, u32, *mut u64) -> u32;
+        type SetInScope = unsafe extern "C" fn(Device, u32, *mut u64, u32) -> u32;
+        let mut set = vec![0; words as usize];
+        // SAFETY: used for functions of nvml.h that take a card, a number of words, that many words, and a scope where one is
+        // given, and give nvmlReturn_t.
+        unsafe {
+            let code = match scope {
+                None => {
+                    let function = self.library.get::<Set>(name.as_bytes()).map_err(|_| MISSING)?;
+                    function(device, words, set.as_mut_ptr())
+                }
+                Some(scope) => {
+                    let function = self.library.get::<SetInScope>(name.as_bytes()).map_err(|_| MISSING)?;
+                    function(device, words, set.as_mut_ptr(), scope)
+                }
+            };
+            result(code)?;
+        }
+        Ok(set)
+    }
+
     /// Calls a function that fills a list of a card's things.
     pub fn list<T: Clone + Default>(&self, name: &str, device: Device) -> Result<Vec<T>, u32> {
         const ROOM: u32 = 1024;

@@ -55,17 +55,57 @@ fn unit(field: &str) -> Option<&'static str> {
         "memory.total" | "memory.used" | "memory.free" | "memory.reserved" => "MiB",
         "utilization.gpu" | "utilization.memory" => "%",
         "power.draw" | "power.limit" | "enforced.power.limit" => "W",
-        "driver_version" | "count" | "name" | "gpu_name" | "serial" | "gpu_serial" | "uuid" | "gpu_uuid"
-        | "index" | "minor_number" | "pci.bus_id" | "gpu_bus_id" | "pci.domain" | "pci.bus"
-        | "pci.device" | "pci.device_id" | "pci.sub_device_id" | "compute_cap" | "compute_mode"
-        | "persistence_mode" | "mig.mode.current" | "mig.mode.pending" | "ecc.mode.current"
-        | "ecc.mode.pending" | "temperature.gpu" | "vbios_version" => "",
+        "fan.speed" => "%",
+        "clocks.gr"
+        | "clocks.current.graphics"
+        | "clocks.sm"
+        | "clocks.current.sm"
+        | "clocks.mem"
+        | "clocks.current.memory"
+        | "clocks.max.sm"
+        | "clocks.max.memory" => "MHz",
+        "driver_version"
+        | "count"
+        | "name"
+        | "gpu_name"
+        | "serial"
+        | "gpu_serial"
+        | "uuid"
+        | "gpu_uuid"
+        | "index"
+        | "minor_number"
+        | "pci.bus_id"
+        | "gpu_bus_id"
+        | "pci.domain"
+        | "pci.bus"
+        | "pci.device"
+        | "pci.device_id"
+        | "pci.sub_device_id"
+        | "compute_cap"
+        | "compute_mode"
+        | "persistence_mode"
+        | "mig.mode.current"
+        | "mig.mode.pending"
+        | "ecc.mode.current"
+        | "ecc.mode.pending"
+        | "temperature.gpu"
+        | "vbios_version"
+        | "pstate"
+        | "pcie.link.gen.current"
+        | "pcie.link.gen.max"
+        | "pcie.link.width.current"
+        | "pcie.link.width.max" => "",
         _ => return None,
     })
 }
 
 fn value(library: &Library, count: usize, reading: &Reading, field: &str) -> Result<String, u32> {
     let watts = |milliwatts: u32| format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10);
+    let number = |function| library.value::<u32>(function, reading.device).map(|value| value.to_string());
+    // nvmlClockType_t: 0 graphics, 1 multiprocessors, 2 memory.
+    let clock = |function, kind| {
+        library.value_of::<u32>(function, reading.device, kind).map(|value| value.to_string())
+    };
     Ok(match field {
         "driver_version" => library.text0("nvmlSystemGetDriverVersion")?,
         "count" => count.to_string(),
@@ -96,6 +136,17 @@ fn value(library: &Library, count: usize, reading: &Reading, field: &str) -> Res
         "ecc.mode.current" => mode(Ok(reading.ecc?.0)).to_owned(),
         "ecc.mode.pending" => mode(Ok(reading.ecc?.1)).to_owned(),
         "temperature.gpu" => reading.temperature?.to_string(),
+        "fan.speed" => number("nvmlDeviceGetFanSpeed")?,
+        "pstate" => format!("P{}", number("nvmlDeviceGetPerformanceState")?),
+        "pcie.link.gen.current" => number("nvmlDeviceGetCurrPcieLinkGeneration")?,
+        "pcie.link.gen.max" => number("nvmlDeviceGetMaxPcieLinkGeneration")?,
+        "pcie.link.width.current" => number("nvmlDeviceGetCurrPcieLinkWidth")?,
+        "pcie.link.width.max" => number("nvmlDeviceGetMaxPcieLinkWidth")?,
+        "clocks.gr" | "clocks.current.graphics" => clock("nvmlDeviceGetClockInfo", 0)?,
+        "clocks.sm" | "clocks.current.sm" => clock("nvmlDeviceGetClockInfo", 1)?,
+        "clocks.mem" | "clocks.current.memory" => clock("nvmlDeviceGetClockInfo", 2)?,
+        "clocks.max.sm" => clock("nvmlDeviceGetMaxClockInfo", 1)?,
+        "clocks.max.memory" => clock("nvmlDeviceGetMaxClockInfo", 2)?,
         "vbios_version" => library.text("nvmlDeviceGetVbiosVersion", reading.device)?,
         _ => return Err(3),
     })

@@ -1,0 +1,42 @@
+//! A reset of a card, whoever orders it.
+
+use super::{CreateError, capabilities};
+use crate::mig::mode;
+use crate::state::{Meter, Store, StoreError, meter};
+
+/// Why a card is not reset.
+#[derive(Debug, thiserror::Error)]
+pub enum ResetError {
+    /// A program is on it.
+    #[error("card {card} is in use by process {pid}: it cannot be reset")]
+    InUse {
+        /// Index of the card.
+        card: usize,
+        /// The first of its processes.
+        pid: u32,
+    },
+    /// The machine's files cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The files that show its partitions cannot be changed.
+    #[error(transparent)]
+    Files(#[from] CreateError),
+}
+
+/// Resets the card with that index: its partitions are gone, a pending MIG mode is the mode, and it counts anew.
+///
+/// # Errors
+/// As the driver refuses it: while processes are on the card. Or when the machine's files cannot be changed.
+pub fn card(store: &Store, index: usize) -> Result<(), ResetError> {
+    let machine = store.machine()?;
+    store.update(|state| {
+        let card = &mut state.cards[index];
+        if let Some(process) = card.processes.first() {
+            return Err(ResetError::InUse { card: index, pid: process.pid });
+        }
+        mode::reset(&mut card.mig);
+        card.health = card.health.after_reset();
+        card.meter = Meter::starting(meter::now());
+        Ok(capabilities::show(store.root(), &machine.cards[index], &card.mig)?)
+    })
+}
