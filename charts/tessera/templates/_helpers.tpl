@@ -169,6 +169,23 @@ directory. */}}
 {{- if $enabled }}true{{ end -}}
 {{- end }}
 
+{{- /* Name of the class of an extended resource: of nvidia.com/gpu and gpu.tessera.dev it is nvidia.com-gpu.gpu.tessera.dev. */}}
+{{- define "tessera.resourceClassName" -}}
+{{- printf "%s.%s" (index . 0 | lower | replace "/" "-" | replace "_" "-") (index . 1) -}}
+{{- end }}
+
+{{- /* Names of all classes of extended resources, as JSON. */}}
+{{- define "tessera.resourceClassNames" -}}
+{{- $names := .Values.extendedResourceNames -}}
+{{- $driver := .Values.driverName -}}
+{{- $classes := list (include "tessera.resourceClassName" (list $names.gpu $driver)) -}}
+{{- if $names.timeslice }}{{ $classes = append $classes (include "tessera.resourceClassName" (list $names.timeslice $driver)) }}{{ end -}}
+{{- if eq $names.mig.strategy "mixed" }}
+{{- range $names.mig.profiles }}{{ $classes = append $classes (printf "mig-%s.%s" (replace "+" "." .) $driver) }}{{ end }}
+{{- end -}}
+{{- toJson $classes -}}
+{{- end }}
+
 {{- /* Checks that the schema cannot express, or not with a clear message. */}}
 {{- define "tessera.validate" -}}
 {{- include "tessera.refuseValuesOfOthers" . -}}
@@ -195,7 +212,16 @@ directory. */}}
 {{- if and (eq $names.mig.strategy "mixed") (not $names.mig.profiles) -}}
 {{- fail "extendedResourceNames.mig: strategy mixed needs profiles, as in [1g.10gb, 3g.40gb]" -}}
 {{- end -}}
-{{- if and (eq $names.mig.strategy "single") (ne (len $names.mig.profiles) 1) -}}
-{{- fail "extendedResourceNames.mig: strategy single needs exactly one profile, as in [1g.10gb]" -}}
+{{- if and (eq $names.mig.strategy "single") (not $names.mig.pools) (ne (len $names.mig.profiles) 1) -}}
+{{- fail "extendedResourceNames.mig: strategy single needs exactly one profile, as in [1g.10gb], or the pools whose partitions are meant" -}}
+{{- end -}}
+{{- if and $names.mig.pools (ne $names.mig.strategy "single") -}}
+{{- fail (printf "extendedResourceNames.mig.pools is for strategy single, and the strategy is %s" $names.mig.strategy) -}}
+{{- end -}}
+{{- if and (eq $names.mig.strategy "single") (gt (len $names.mig.profiles) 1) -}}
+{{- fail "extendedResourceNames.mig: strategy single takes one profile, or none with pools" -}}
+{{- end -}}
+{{- if eq $names.gpu $names.timeslice -}}
+{{- fail (printf "extendedResourceNames: whole cards and time-slices have one name, %s, and kube-scheduler would serve one of both; make a DeviceClass of your own for a name that means more than one kind of device" $names.gpu) -}}
 {{- end -}}
 {{- end }}

@@ -1,5 +1,6 @@
 //! The classes have one source, and their selectors never fail.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
@@ -54,18 +55,20 @@ async fn another_driver_name_and_extended_resources_go_into_the_classes() {
         [
             ("mig.x.example.com", None),
             ("mps.x.example.com", None),
-            ("timeslice.x.example.com", Some("nvidia.com/gpu.shared")),
-            ("x.example.com", Some("nvidia.com/gpu")),
+            ("nvidia.com-gpu.shared.x.example.com", Some("nvidia.com/gpu.shared")),
+            ("nvidia.com-gpu.x.example.com", Some("nvidia.com/gpu")),
+            ("timeslice.x.example.com", None),
+            ("x.example.com", None),
         ]
     );
     let values = [
         "extendedResourceNames.enabled=true",
-        r#"extendedResourceNames.gpu="example.com/card""#,
+        r#"extendedResourceNames.gpu="example.com/A_card""#,
         r#"extendedResourceNames.timeslice="""#,
     ];
     let classes = accepted(&template(&values, &only_classes).await.expect("rendered")).await;
     let named: Vec<_> = resources(&classes).into_iter().filter(|(_, name)| name.is_some()).collect();
-    assert_eq!(named, [("gpu.tessera.dev", Some("example.com/card"))]);
+    assert_eq!(named, [("example.com-a-card.gpu.tessera.dev", Some("example.com/A_card"))]);
 }
 
 #[tokio::test]
@@ -95,11 +98,13 @@ async fn under_nvidias_name_the_classes_are_nvidias_too() {
     assert_eq!(
         resources(&classes),
         [
-            ("gpu.nvidia.com", Some("nvidia.com/gpu")),
+            ("gpu.nvidia.com", None),
             ("mig-1g.10gb.gpu.nvidia.com", Some("nvidia.com/mig-1g.10gb")),
             ("mig.nvidia.com", None),
             ("mps.gpu.nvidia.com", None),
-            ("timeslice.gpu.nvidia.com", Some("nvidia.com/gpu.shared")),
+            ("nvidia.com-gpu.gpu.nvidia.com", Some("nvidia.com/gpu")),
+            ("nvidia.com-gpu.shared.gpu.nvidia.com", Some("nvidia.com/gpu.shared")),
+            ("timeslice.gpu.nvidia.com", None),
         ]
     );
     let policies = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy");
@@ -166,6 +171,63 @@ fn resources(classes: &[Value]) -> Vec<(&str, Option<&str>)> {
     resources
 }
 
+/// kube-scheduler forgets an extended resource name when any class gives it up, also where another class has it.
+#[tokio::test]
+async fn no_upgrade_takes_an_extended_resource_name_from_a_class_that_stays() {
+    let single = r#"extendedResourceNames.mig.strategy="single""#;
+    let profile = r#"extendedResourceNames.mig.profiles=["1g.10gb"]"#;
+    let mut class_of = BTreeMap::new();
+    let mut resource_of = BTreeMap::new();
+    for values in [
+        vec![],
+        vec![r#"extendedResourceNames.mig.strategy="mixed""#, profile],
+        vec![single, profile],
+        vec![single, r#"extendedResourceNames.mig.pools=["small"]"#],
+        vec![r#"extendedResourceNames.timeslice="""#],
+        vec![
+            r#"extendedResourceNames.timeslice="nvidia.com/gpu""#,
+            r#"extendedResourceNames.gpu="nvidia.com/whole""#,
+        ],
+    ] {
+        let values = [&["extendedResourceNames.enabled=true"][..], &values].concat();
+        let text = template(&values, &["--show-only=templates/deviceclasses.yaml"]).await.expect("rendered");
+        let classes = accepted(&text).await;
+        for (class, resource) in resources(&classes) {
+            let before = resource_of.insert(class.to_owned(), resource.map(str::to_owned));
+            assert!(before.is_none_or(|before| before.as_deref() == resource), "{values:?}: {class}");
+            let Some(resource) = resource else { continue };
+            let before = class_of.insert(resource.to_owned(), class.to_owned());
+            assert!(before.is_none_or(|before| before == class), "{values:?}: {resource}");
+        }
+    }
+    assert_eq!(class_of["nvidia.com/gpu"], "nvidia.com-gpu.gpu.tessera.dev");
+}
+
+#[tokio::test]
+async fn one_name_stands_for_cards_or_partitions_or_both_by_pool() {
+    let selector = async |values: &[&str]| {
+        let values = [&["extendedResourceNames.enabled=true"], values].concat();
+        let text = template(&values, &["--show-only=templates/deviceclasses.yaml"]).await.expect("rendered");
+        let classes = accepted(&text).await;
+        let is_named = |class: &&Value| class["spec"]["extendedResourceName"] == "nvidia.com/gpu";
+        let class = classes.iter().find(is_named).expect("a class with the name");
+        class["spec"]["selectors"][0]["cel"]["expression"].as_str().expect("text").to_owned()
+    };
+    let single = r#"extendedResourceNames.mig.strategy="single""#;
+    let profile = r#"extendedResourceNames.mig.profiles=["3g.40gb"]"#;
+    let pools = r#"extendedResourceNames.mig.pools=["small","tiny"]"#;
+    let of_driver = r#"device.driver == "gpu.tessera.dev" && device.attributes["gpu.tessera.dev"]."#;
+    let cards = format!(r#"{of_driver}?type.orValue("") == "gpu""#);
+    let partitions = format!(r#"{of_driver}?type.orValue("") == "mig""#);
+    let of_profile = r#" && device.attributes["gpu.tessera.dev"].?profile.orValue("") == "3g.40gb""#;
+    let of_pools = r#" && device.attributes["gpu.tessera.dev"].?gpuPool.orValue("") in ["small","tiny"]"#;
+    assert_eq!(selector(&[]).await, cards);
+    assert_eq!(selector(&[single, profile]).await, format!("{partitions}{of_profile}"));
+    assert_eq!(selector(&[single, pools]).await, format!("{cards} || {partitions}{of_pools}"));
+    let both = selector(&[single, pools, profile]).await;
+    assert_eq!(both, format!("{cards} || {partitions}{of_pools}{of_profile}"));
+}
+
 #[tokio::test]
 async fn partitions_have_the_names_of_the_device_plugin() {
     let only_classes = ["--show-only=templates/deviceclasses.yaml"];
@@ -185,21 +247,19 @@ async fn partitions_have_the_names_of_the_device_plugin() {
             ("mig-1g.24gb-me.gpu.tessera.dev", Some("nvidia.com/mig-1g.24gb-me")),
         ]
     );
-    let single = [
-        enabled,
-        r#"extendedResourceNames.mig.strategy="single""#,
-        r#"extendedResourceNames.mig.profiles=["3g.40gb"]"#,
-    ];
-    let classes = accepted(&template(&single, &only_classes).await.expect("rendered")).await;
-    let named: Vec<_> = resources(&classes)
-        .into_iter()
-        .filter(|(_, resource)| *resource == Some("nvidia.com/gpu"))
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(named, ["mig-3g.40gb.gpu.tessera.dev"], "and whole cards have none");
     for (values, part) in [
         (vec![r#"extendedResourceNames.mig.strategy="mixed""#], "needs profiles"),
         (vec![r#"extendedResourceNames.mig.strategy="single""#], "exactly one profile"),
+        (
+            vec![
+                r#"extendedResourceNames.mig.strategy="single""#,
+                r#"extendedResourceNames.mig.profiles=["1g.10gb","2g.20gb"]"#,
+                r#"extendedResourceNames.mig.pools=["small"]"#,
+            ],
+            "one profile",
+        ),
+        (vec![r#"extendedResourceNames.mig.pools=["small"]"#], "strategy single"),
+        (vec![r#"extendedResourceNames.timeslice="nvidia.com/gpu""#], "have one name"),
         (vec![r#"extendedResourceNames.mig.profiles=["1g10gb"]"#], "profiles"),
         (vec![r#"extendedResourceNames.mig.prefix="kubernetes.io/mig-""#], "Kubernetes' own"),
     ] {

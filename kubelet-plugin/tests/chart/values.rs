@@ -1,8 +1,10 @@
 //! What the chart renders for different values.
 
-use serde_json::json;
+use std::fs;
 
-use crate::support::{accepted, chart, cluster, of_component, only, template};
+use serde_json::{Value, json};
+
+use crate::support::{accepted, chart, cluster, of_component, only, path, template};
 
 #[tokio::test]
 async fn helm_finds_no_fault() {
@@ -20,7 +22,7 @@ async fn wrong_values_are_refused_by_name() {
         ("driverRoot=\"run/nvidia\"", "/driverRoot"),
         ("driverRoot=\"/run/../..\"", "'..' is not allowed"),
         ("sysfsRoot=\"sys\"", "/sysfsRoot"),
-        ("emulated.hardware=\"HGX\"", "/emulated/hardware"),
+        ("emulated.hardware=\"dgx-a100-80gb\"", "'hgx-a100-80gb'"),
         ("emulated.directory=\"/a/../b\"", "'..' is not allowed"),
         (r#"emulated={"hardware": "t4", "directory": "/x", "arguments": 4}"#, "/emulated/arguments"),
         ("extendedResourceNames.enabled=\"yes\"", "/extendedResourceNames/enabled"),
@@ -51,6 +53,24 @@ async fn wrong_values_are_refused_by_name() {
         let error = template(&[value], &[]).await.expect_err(value).to_string();
         assert!(error.contains(says), "{value}: {error}");
     }
+}
+
+/// Names of the data files, and the other names in them: what `gpu-emulator` knows.
+#[test]
+fn the_schema_has_every_emulated_machine() {
+    let mut known = vec![String::new()];
+    for entry in fs::read_dir(path("crates/hardware/data/machines")).expect("readable") {
+        let file = entry.expect("readable").path();
+        known.push(file.file_stem().expect("a name").to_string_lossy().into_owned());
+        let machine: Value = serde_json::from_str(&fs::read_to_string(&file).expect("text")).expect("JSON");
+        let facts = machine["facts"].as_array().expect("facts").iter();
+        let others = facts.filter_map(|fact| fact["values"]["alsoCalled"].as_array()).flatten();
+        known.extend(others.map(|name| name.as_str().expect("a name").to_owned()));
+    }
+    known.sort_unstable();
+    let schema = fs::read_to_string(path("charts/tessera/values.schema.json")).expect("text");
+    let schema: Value = serde_json::from_str(&schema).expect("JSON");
+    assert_eq!(schema["properties"]["emulated"]["properties"]["hardware"]["enum"], json!(known));
 }
 
 #[tokio::test]
