@@ -14,6 +14,7 @@
 pub mod carry_out;
 mod clock;
 pub mod decide_loop;
+pub mod extended_names;
 pub mod fleet_page;
 pub mod http;
 pub mod metrics;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::carry_out::{MayWrite, Writer};
 use crate::clock::Clock;
 use crate::decide_loop::DecideLoop;
+use crate::extended_names::ExtendedNames;
 use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -81,7 +82,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         asks,
         writer: Writer::new(
             client.clone(),
-            events,
+            events.clone(),
             carried_sender,
             may_write.clone(),
             metrics.clone(),
@@ -100,6 +101,8 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         schedulers: options.schedulers.clone(),
     };
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
+    let names = ExtendedNames { client: client.clone(), events, may_write: may_write.clone() };
+    tasks.spawn("the look for forgotten resource names", names.run(shutdown.clone()));
     tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));
 
     tokio::select! {

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use kube::api::{EvictParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ use crate::support::{LONG, MANAGED_RELEASE, chart, cluster, connect};
 
 const RELEASE: &str = "rights";
 const DRIVER: &str = "rights.example.com";
+/// Of the extended resource `example.com/card`.
+const CLASS: &str = "example.com-card.rights.example.com";
 
 /// What the controller does by a right; nothing of it is kept.
 #[derive(Clone, Copy, Debug)]
@@ -24,18 +26,20 @@ enum Deed {
     TellsAgain,
     AsksWhoItIs,
     AsksWhatHeMay,
+    Reminds,
     /// A kind that not every cluster has, of this API version.
     Watches(&'static str),
 }
 
 /// What a deed needs: API group, resource and verb.
-const NEEDED: [(Deed, &str, &str, &str); 10] = [
+const NEEDED: [(Deed, &str, &str, &str); 11] = [
     (Deed::Evicts, "", "pods/eviction", "create"),
     (Deed::Allocates, "resource.k8s.io", "resourceclaims/binding", "patch"),
     (Deed::Tells, "events.k8s.io", "events", "create"),
     (Deed::TellsAgain, "events.k8s.io", "events", "patch"),
     (Deed::AsksWhoItIs, "authentication.k8s.io", "tokenreviews", "create"),
     (Deed::AsksWhatHeMay, "authorization.k8s.io", "subjectaccessreviews", "create"),
+    (Deed::Reminds, "resource.k8s.io", "deviceclasses", "patch"),
     (Deed::Watches("resource.k8s.io/v1beta2"), "resource.k8s.io", "devicetaintrules", "watch"),
     (Deed::Watches("jobset.x-k8s.io/v1alpha2"), "jobset.x-k8s.io", "jobsets", "watch"),
     (Deed::Watches("leaderworkerset.x-k8s.io/v1"), "leaderworkerset.x-k8s.io", "leaderworkersets", "watch"),
@@ -72,6 +76,12 @@ impl Deed {
             Self::AsksWhoItIs => {
                 let review = json!({"spec": {"token": "x"}});
                 create(controller, "authentication.k8s.io", "tokenreviews", "TokenReview", review).await
+            }
+            Self::Reminds => {
+                let patch = json!({"metadata": {"annotations": {"gpu.tessera.dev/touched": "now"}}});
+                let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+                let classes = Api::<DeviceClass>::all(controller.clone());
+                classes.patch(CLASS, &parameters, &Patch::Merge(patch)).await.map(drop)
             }
             Self::Watches(version) => {
                 let path = format!("/apis/{version}/{resource}?watch=true&timeoutSeconds=1");
@@ -166,8 +176,10 @@ async fn until(controller: &Client, (deed, resource): (Deed, &str), is_permitted
 async fn without_a_right_of_the_controller_what_it_is_for_fails() {
     let _only = MANAGED_RELEASE.lock().await;
     let cluster = cluster().await;
-    let values =
-        format!("driverName={DRIVER},crds.install=false,steering.enabled=false,fleetPage.exposed=true");
+    let values = format!(
+        "driverName={DRIVER},crds.install=false,steering.enabled=false,fleetPage.exposed=true,\
+         extendedResourceNames.enabled=true,extendedResourceNames.gpu=example.com/card"
+    );
     let chart = chart();
     let install =
         ["install", RELEASE, &chart, "--namespace", RELEASE, "--create-namespace", "--set", &values];
