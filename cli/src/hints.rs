@@ -45,7 +45,8 @@ pub fn unknown(kind: &str, wanted: &str, known: &BTreeSet<String>) -> String {
     }
 }
 
-/// The known name with the fewest different letters, if they are few; names in the wrong domain count as similar.
+/// The known name with the fewest different letters, if they are few, else one that begins with it; names in the wrong domain
+/// count as similar.
 pub fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str> {
     let id = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let same_id = known.iter().find(|name| id(name) == id(wanted));
@@ -62,7 +63,9 @@ pub fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str>
         .min()
         .filter(|(distance, _)| *distance <= limit)
         .map(|(_, name)| name);
-    near.or(same_id).or(alike).map(String::as_str)
+    // memory is memoryMiB: what another driver calls by half the name.
+    let longer = known.iter().find(|name| id(wanted).len() >= 3 && id(name).starts_with(&id(wanted)));
+    near.or(same_id).or(alike).or(longer).map(String::as_str)
 }
 
 #[cfg(test)]
@@ -76,6 +79,8 @@ mod tests {
             .into();
         assert_eq!(nearest("gpu.tessera.dev/memoryMib", &known), Some("gpu.tessera.dev/memoryMiB"));
         assert_eq!(nearest("gpu.tessera.dev/memorMiB", &known), Some("gpu.tessera.dev/memoryMiB"));
+        assert_eq!(nearest("gpu.tessera.dev/memory", &known), Some("gpu.tessera.dev/memoryMiB"));
+        assert_eq!(nearest("gpu.tessera.dev/me", &known), None);
         assert_eq!(nearest("gpu.nvidia.com/type", &known), Some("gpu.tessera.dev/type"));
         assert_eq!(nearest("gpu.tessera.dev/pcieRoot", &known), Some("resource.kubernetes.io/pcieRoot"));
         assert_eq!(nearest("gpu.tessera.dev/colour", &known), None);
