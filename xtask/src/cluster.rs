@@ -116,7 +116,9 @@ async fn up(arguments: UpArguments) -> Result<()> {
     };
     let cluster = Cluster::start(arguments.kubernetes.cluster(tier, arguments.nodes)).await?;
     if let Some(hardware) = arguments.hardware {
-        let options = InstallationOptions { hardware, ..InstallationOptions::default() };
+        // In the plugin's pods one can then let things happen to the machines (docs/trying.md).
+        let emulated_by_chart = tier == Tier::Node;
+        let options = InstallationOptions { hardware, emulated_by_chart, ..InstallationOptions::default() };
         Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
     }
     let text = format!("{}{}", cluster.timings(), usage(&cluster)?);

@@ -179,6 +179,7 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
 
     let installation = InstallationOptions {
         hardware: arguments.hardware.clone(),
+        emulated_by_chart: tier == Tier::Node,
         values: VALUES.map(str::to_owned).to_vec(),
         pools: vec![POOL.to_owned()],
         ..InstallationOptions::default()
@@ -206,7 +207,11 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     if arguments.keep {
         eprintln!("\nThe cluster stays up. Try:");
         eprintln!("  export KUBECONFIG={}", cluster.kubeconfig().display());
-        eprintln!("  {} get resourceslices,resourceclaims,pods -A", cluster.program("kubectl")?.display());
+        for name in ["kubectl", "helm"] {
+            eprintln!("  alias {name}={}", cluster.program(name)?.display());
+        }
+        eprintln!("  kubectl get resourceslices,resourceclaims,pods -A");
+        eprintln!("Let something happen to its cards: docs/trying.md");
         eprintln!("End it with:\n  cargo xtask cluster down");
         cluster::leave(cluster)?;
     } else {

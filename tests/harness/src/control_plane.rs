@@ -25,6 +25,9 @@ const CONTROLLERS: &[&str] = &[
     "replicaset-controller",
     "job-controller",
     "statefulset-controller",
+    // Without them no budget ever allows an eviction, so that no drain ends, and no quota counts.
+    "disruption-controller",
+    "resourcequota-controller",
 ];
 
 /// It taints nodes without a running kubelet, so it must not run for nodes that are only API objects.
