@@ -195,7 +195,7 @@ impl Cluster {
         let of_class = |class: &DeviceClass| {
             class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref()) == Some(resource)
         };
-        names_any && is_extended && !self.objects.classes.values().any(|class| of_class(class))
+        names_any && is_extended && !self.objects.classes.values().any(of_class)
     }
 
     /// How often the pod would fit on the node besides devices if nothing ran there but daemons.

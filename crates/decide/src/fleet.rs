@@ -135,7 +135,6 @@ impl FleetNode {
             device.driver_name() == driver && name.is_ok_and(|name| self.is_managed(&name.card()))
         })
     }
-    }
 
     /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
     pub fn managed_cards(&self, before: Time) -> BTreeSet<PciBusId> {

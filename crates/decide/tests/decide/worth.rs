@@ -135,11 +135,7 @@ fn a_share_of_a_partition_counts_as_its_part_of_the_partition() {
 fn sevenths_of_a_card_are_the_card() {
     let mut fed = node_with_all();
     for number in 0..7 {
-        hold(
-            &mut fed,
-            &format!("c{number}"),
-            &[(format!("{}-ts", card(0)), Some(json!({ "slots": "1" })))],
-        );
+        hold(&mut fed, &format!("c{number}"), &[(format!("{}-ts", card(0)), Some(json!({ "slots": "1" })))]);
     }
     let view = view(&mut fed);
     let first = cards(&view)[0];
@@ -164,11 +160,19 @@ fn fill(fed: &mut Fed, random: &mut fastrand::Rng, number: usize) {
             hold(fed, &format!("c{number}-{index}"), &[(device, None)]);
             continue;
         }
-        let capacities: Vec<(&String, u64)> = published.capacity.as_object().unwrap().iter().map(|(name, value)| {
-            let text = value["value"].as_str().unwrap();
-            let value = text.strip_suffix("Gi").map_or_else(|| text.parse(), |gib| gib.parse().map(|gib: u64| gib << 30));
-            (name, value.unwrap())
-        }).collect();
+        let capacities: Vec<(&String, u64)> = published
+            .capacity
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| {
+                let text = value["value"].as_str().unwrap();
+                let value = text
+                    .strip_suffix("Gi")
+                    .map_or_else(|| text.parse(), |gib| gib.parse().map(|gib: u64| gib << 30));
+                (name, value.unwrap())
+            })
+            .collect();
         let mut left: BTreeMap<&String, u64> = capacities.iter().copied().collect();
         for share in 0..random.usize(1..12) {
             let mut consumed = Map::new();

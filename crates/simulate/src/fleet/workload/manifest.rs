@@ -184,6 +184,8 @@ impl From<Job> for Manifest {
                 completions: number(spec.completions),
                 parallelism: number(spec.parallelism),
             },
+            // In the simulation, all of its pods are still to come.
+            status: workloads::JobStatus::default(),
         };
         let of_pod = spec.template.spec.as_ref().and_then(|pod| pod.active_deadline_seconds);
         let deadline = [spec.active_deadline_seconds, of_pod].into_iter().flatten().min();
