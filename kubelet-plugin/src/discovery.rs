@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tessera_api::health::HealthPolicy;
+use tessera_api::health::{HealthClass, HealthFault, HealthPolicy};
 use tessera_inventory::Machine;
 use tessera_nvml::{Event, EventWatch, Nvml};
 use tokio::sync::{Notify, watch};
@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::card_history::CardHistory;
 use crate::driver::Driver;
+use crate::prepare::DriverFilesState;
 use health::HealthBook;
 
 pub use looks::Looks;
@@ -70,6 +71,8 @@ pub struct DiscoveryOptions {
     pub history: Option<Arc<CardHistory>>,
     /// How long a driver call, for one card or for all, may take before its subject counts as not answering.
     pub deadline: Duration,
+    /// Whether the node has the files of its driver: without them no card can be used.
+    pub driver_files: watch::Receiver<DriverFilesState>,
     /// Where to publish when the hardware was looked at.
     pub looks: watch::Sender<Looks>,
 }
@@ -89,6 +92,7 @@ impl DiscoveryOptions {
             away: Duration::from_secs(8),
             history: None,
             deadline: Duration::from_secs(10),
+            driver_files: watch::channel(DriverFilesState::default()).1,
             looks: watch::Sender::default(),
         }
     }
@@ -137,6 +141,8 @@ pub async fn run(
     let mut listening_to: Option<Arc<dyn Nvml>> = None;
     let mut pause = options.unsettled_interval;
     let mut own_may_change = true;
+    let mut driver_files = options.driver_files.clone();
+    let mut files_may_change = true;
     loop {
         let nvml = hardware.borrow_and_update().clone();
         if !same(nvml.as_ref(), listening_to.as_ref()) {
@@ -156,7 +162,11 @@ pub async fn run(
             let (discovery, shared) = (Arc::clone(&discovery), Arc::clone(&shared));
             let (nvml, listen) = (nvml.clone(), events.is_none());
             let own = own.borrow_and_update().clone();
-            move || look(nvml.as_ref(), own.as_ref(), listen, &discovery, &shared)
+            let has_files = driver_files.borrow_and_update().missing.is_none();
+            move || {
+                let look = look(nvml.as_ref(), own.as_ref(), listen, &discovery, &shared);
+                if has_files { look } else { look.without_driver_files() }
+            }
         });
         let look = tokio::select! {
             () = cancelled.cancelled() => return,
@@ -189,6 +199,7 @@ pub async fn run(
             () = cancelled.cancelled() => return,
             changed = hardware.changed() => if changed.is_err() { return },
             changed = own.changed(), if own_may_change => own_may_change = changed.is_ok(),
+            changed = driver_files.changed(), if files_may_change => files_may_change = changed.is_ok(),
             () = shared.look_again.notified() => {}
             () = tokio::time::sleep(pause) => {}
         }
@@ -201,6 +212,16 @@ struct Look {
     watch: Option<EventWatch>,
     looks: Looks,
     settled: bool,
+}
+
+impl Look {
+    /// The same where the files of the driver are not on the node.
+    fn without_driver_files(mut self) -> Self {
+        for card in self.machine.iter_mut().flat_map(|machine| &mut machine.cards) {
+            card.faults.insert(HealthFault::new(HealthClass::DriverFiles));
+        }
+        self
+    }
 }
 
 fn look(

@@ -15,5 +15,6 @@ pub mod gpu_pools;
 pub mod layout;
 pub mod options;
 pub mod prepare;
+pub mod root_command;
 pub mod run;
 pub mod usage;

@@ -10,6 +10,7 @@ use clap::Parser as _;
 use tessera_kube_util::{error_text::with_causes, logging, open_files, probe_command};
 use tessera_kubelet_plugin::{
     options::Options,
+    root_command,
     run::{metrics::Metrics, run},
 };
 
@@ -27,6 +28,9 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if arguments.first().is_some_and(|first| first == probe_command::SUBCOMMAND) {
         return probe_command::main("kubelet-plugin probe", arguments);
+    }
+    if arguments.first().is_some_and(|first| first == root_command::SUBCOMMAND) {
+        return root_command::main(arguments);
     }
     let options = Options::parse();
     let metrics = Metrics::new();

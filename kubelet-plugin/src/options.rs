@@ -1,6 +1,7 @@
 //! Command line of the plugin. Each option can also be set by the environment variable that `--help` names.
 
 use std::{
+    ffi::OsString,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -174,6 +175,22 @@ pub struct Options {
     #[arg(long, env = "NVIDIA_CDI_HOOK", value_name = "FILE", value_parser = absolute)]
     pub nvidia_cdi_hook: Option<PathBuf>,
 
+    /// Where that program is installed on the node, in a directory named after the driver. [default: the driver's own directory
+    /// below --kubelet-directory]
+    ///
+    /// The same in the pod as on the node. The container runtime runs it as the user of the container's user namespace
+    /// (`hostUsers: false`), who may not pass the kubelet's directory: choose one that all may pass, on a file system from which
+    /// programs may be run.
+    #[arg(long, env = "HOOK_DIRECTORY", value_name = "DIRECTORY", value_parser = absolute)]
+    hook_directory: Option<PathBuf>,
+
+    /// Hooks that no container gets, by their names: `update-ldcache,enable-cuda-compat`.
+    ///
+    /// What is left out is not done: without `update-ldcache`, for example, programs that ask `ldconfig` find no library of the
+    /// driver. For hooks that fail on a node.
+    #[arg(long, env = "DISABLE_HOOKS", value_name = "NAMES", value_delimiter = ',', value_parser = hook_name)]
+    pub disable_hooks: Vec<String>,
+
     /// How long running work may take to end after SIGTERM, in seconds.
     ///
     /// Keep it below the pod's `terminationGracePeriodSeconds`. What is not done then is done by the next instance.
@@ -218,6 +235,22 @@ impl Options {
         self.nvidia_cdi_hook.clone().or_else(beside).filter(|path| path.is_file())
     }
 
+    /// What runs a program of the driver in the driver's root: this program, where that is not its own root.
+    #[must_use]
+    pub fn in_driver_root(&self) -> Option<[OsString; 3]> {
+        let program = std::env::current_exe().ok().filter(|_| self.driver_root != Path::new("/"))?;
+        Some([program.into(), crate::root_command::SUBCOMMAND.into(), self.driver_root.clone().into()])
+    }
+
+    /// Where the program for CDI hooks is installed.
+    #[must_use]
+    pub fn hook_directory(&self) -> PathBuf {
+        match &self.hook_directory {
+            Some(directory) => directory.join(&self.driver_name),
+            None => self.plugin_directory(),
+        }
+    }
+
     /// The directives for log levels.
     #[must_use]
     pub fn log_filter(&self) -> String {
@@ -229,6 +262,14 @@ fn pod_uid(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if text.is_empty() || text.len() > 64 || !text.chars().all(allowed) {
         return Err("not the UID of a pod: 1 to 64 letters, digits and '-'".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn hook_name(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if text.is_empty() || !text.chars().all(allowed) {
+        return Err("not the name of a hook, as update-ldcache is".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -296,6 +337,9 @@ mod tests {
             ("--health-policy", r#"{"xids":{"79":"Evict"}}"#),
             ("--http-address", "9475"),
             ("--probe-socket", "probe.sock"),
+            ("--hook-directory", "var/lib/tessera"),
+            ("--disable-hooks", "update-ldcache,,enable-cuda-compat"),
+            ("--disable-hooks", "Update_LDCache"),
             ("--shutdown-timeout", "-1"),
             ("--log-level", "loud=everything=yes"),
             ("--log-format", "xml"),

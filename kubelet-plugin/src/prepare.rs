@@ -58,12 +58,14 @@ mod sharing;
 mod spec;
 mod sweep;
 mod tasks;
+mod unified_memory;
 mod unprepare;
 mod worker;
 
 use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
 
 pub use activity::Activity;
+pub use driver_files::DriverFilesState;
 pub use error::PrepareError;
 pub use metrics::PrepareMetrics;
 pub use mps_metrics::MpsMetrics;

@@ -59,6 +59,7 @@ use crate::{
     driver::DriverKeeper,
     gpu_pools::{PoolFollower, Reading},
     options::Options,
+    prepare::DriverFilesState,
     usage::UsageSweep,
 };
 use dump::Dump;
@@ -133,7 +134,9 @@ async fn start(
     let (own_partitions_sender, own_partitions) = watch::channel(None);
     // Read once, a small file.
     let history = Arc::new(CardHistory::open(&options.plugin_directory()));
+    let driver_files = watch::Sender::new(DriverFilesState::default());
     let discovery = DiscoveryOptions {
+        driver_files: driver_files.subscribe(),
         history: Some(Arc::clone(&history)),
         memory: Some(options.plugin_directory().join("undivided-cards.json")),
         policy: options.health_policy.clone(),
@@ -221,6 +224,7 @@ async fn start(
         hardware: hardware.clone(),
         hardware_reason,
         looks: looks.clone(),
+        driver_files: driver_files.subscribe(),
         pools: reading,
         published,
     };
@@ -262,6 +266,7 @@ async fn start(
         looks,
         look_again,
         published: readiness_published,
+        driver_files,
         metrics: metrics.clone(),
         pools: pool_sender,
         published_before,

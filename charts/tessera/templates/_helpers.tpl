@@ -189,7 +189,7 @@ directory. */}}
 {{- /* Checks that the schema cannot express, or not with a clear message. */}}
 {{- define "tessera.validate" -}}
 {{- include "tessera.refuseValuesOfOthers" . -}}
-{{- range $name := list "driverRoot" "kubeletDirectory" "cdiDirectory" "sysfsRoot" "procRoot" -}}
+{{- range $name := list "driverRoot" "kubeletDirectory" "cdiDirectory" "hookDirectory" "sysfsRoot" "procRoot" -}}
 {{- if regexMatch "(^|/)[.][.](/|$)" (get $.Values $name) -}}
 {{- fail (printf "%s: '..' is not allowed in %s" $name (get $.Values $name)) -}}
 {{- end -}}

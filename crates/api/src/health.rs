@@ -18,6 +18,8 @@ pub enum HealthClass {
     Lost,
     /// A call of the driver about the card does not return.
     NotAnswering,
+    /// The files of the driver that is loaded are not on the node.
+    DriverFiles,
     /// The driver reported a critical error (XID).
     Xid,
     /// The driver recommends a recovery (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), whatever the cause.
@@ -86,9 +88,10 @@ pub struct HealthFault {
 
 impl HealthClass {
     /// All classes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Lost,
         Self::NotAnswering,
+        Self::DriverFiles,
         Self::Xid,
         Self::RecoveryAction,
         Self::RowRemapFailed,
@@ -107,6 +110,7 @@ impl HealthClass {
         match self {
             Self::Lost => "lost",
             Self::NotAnswering => "not-answering",
+            Self::DriverFiles => "driver-files",
             Self::Xid => "xid",
             Self::RecoveryAction => "recovery-action",
             Self::RowRemapFailed => "row-remap-failed",
@@ -125,6 +129,9 @@ impl HealthClass {
         match self {
             Self::Lost => "does not answer: it fell off the bus or its driver is gone",
             Self::NotAnswering => "does not answer: a call of the driver about it hangs",
+            Self::DriverFiles => {
+                "can give pods no CUDA: the files of the driver that is loaded are not on the node"
+            }
             Self::Xid => "had a critical error",
             Self::RecoveryAction => "needs a recovery, as its driver says",
             Self::RowRemapFailed => "has no spare rows of memory left for faulty ones",
@@ -144,7 +151,7 @@ impl HealthClass {
     #[must_use]
     pub const fn recovery(self) -> Recovery {
         match self {
-            Self::Lost => Recovery::Reboot,
+            Self::Lost | Self::DriverFiles => Recovery::Reboot,
             Self::NotAnswering
             | Self::Xid
             | Self::RecoveryAction

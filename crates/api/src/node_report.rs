@@ -42,6 +42,10 @@ pub struct NodeReport {
     /// to (KEP-5573).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_version: Option<u8>,
+    /// The version of NVIDIA's container toolkit on the node, where its hooks let an image run code as the node's root
+    /// (CVE-2025-23266).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsafe_container_toolkit: Option<String>,
 }
 
 /// One card.

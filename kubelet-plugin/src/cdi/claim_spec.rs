@@ -126,7 +126,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_owned();
         let roots = Roots { dev: root.clone(), sysfs: root.clone(), proc: root.clone(), ..Roots::default() };
-        let files = DriverFiles { edits: ContainerEdits::default(), source: DriverFilesSource::Search };
+        let files = DriverFiles {
+            edits: ContainerEdits::default(),
+            source: DriverFilesSource::Search,
+            unsafe_tool: None,
+        };
         let devices = [
             device("gpu-3b-00", "0000:3b:00.0", 0),
             device("gpu-0008-01-00", "0008:01:00.0", 7),

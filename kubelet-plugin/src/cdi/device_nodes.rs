@@ -50,6 +50,12 @@ pub(super) fn control(roots: &Roots) -> Vec<DeviceNode> {
     nodes
 }
 
+/// Whether the module for unified memory is loaded, without which no CUDA program starts. Blocks for the file system.
+#[must_use]
+pub fn has_unified_memory(roots: &Roots) -> bool {
+    major_of(&roots.proc, "nvidia-uvm").is_some()
+}
+
 /// The node `/dev/<name>` with its numbers, if there is a character device of that name.
 fn existing(roots: &Roots, name: &str) -> Option<DeviceNode> {
     let seen = roots.dev.join("dev").join(name);

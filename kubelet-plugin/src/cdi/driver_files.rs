@@ -2,7 +2,8 @@
 //!
 //! `nvidia-ctk cdi generate` knows them best, and its hooks also add the libraries to a container's `ld.so.cache`. It
 //! can take half a minute, so its answer is cached on disk, by driver version. If a node doesn't have it, or it
-//! fails, the files are searched ([`search`]), and the same hooks are run with the program that the plugin brings along.
+//! fails or is of a version with unsafe hooks, the files are searched ([`search`]), and the same hooks are run with the
+//! program that the plugin brings along.
 //!
 //! Only mounts, hooks and variables are taken from `nvidia-ctk`, never device nodes: which nodes a container gets
 //! depends on its claims alone.
@@ -18,7 +19,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{ContainerEdits, Roots};
+use nvidia_ctk::NvidiaCtkError;
 use tessera_journal::FileSystem;
+
+pub use search::cuda_versions;
 
 /// What every container with a card gets of the driver. Contains no device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub struct DriverFiles {
     pub edits: ContainerEdits,
     /// How they were found.
     pub source: DriverFilesSource,
+    /// The version of a `nvidia-ctk` that was not used, because its hooks are unsafe.
+    pub unsafe_tool: Option<String>,
 }
 
 /// How the driver's files were found.
@@ -35,7 +41,7 @@ pub struct DriverFiles {
 pub enum DriverFilesSource {
     /// `nvidia-ctk cdi generate`, now or at an earlier start with the same driver.
     NvidiaCtk,
-    /// Our own search, because the node has no `nvidia-ctk` or it failed.
+    /// Our own search, because the node has no `nvidia-ctk`, it failed, or its hooks are unsafe.
     Search,
 }
 
@@ -44,7 +50,7 @@ pub enum DriverFilesSource {
 ///
 /// `hook` is NVIDIA's program for hooks (`nvidia-cdi-hook`), at the same path on the host, for nodes without `nvidia-ctk`;
 /// `cache` is the file for the answer of `nvidia-ctk`, which is searched below the driver root. Never fails: what is not
-/// found is not mounted, and that is logged.
+/// found is not mounted ([`DriverFiles::has_cuda`]).
 pub async fn find_driver_files(
     roots: &Roots,
     version: &str,
@@ -52,32 +58,57 @@ pub async fn find_driver_files(
     cache: &Path,
     file_system: Arc<dyn FileSystem>,
 ) -> DriverFiles {
+    let mut unsafe_tool = None;
     if let Some(tool) = nvidia_ctk::find(roots) {
-        let key = cache::Key::new(&tool, version, roots);
-        if let Some(edits) = cache::read(&*file_system, cache, &key) {
-            return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk };
-        }
-        match nvidia_ctk::generate(&tool, roots).await {
-            Ok(edits) => {
-                if let Err(error) = cache::write(&*file_system, cache, key, &edits) {
-                    tracing::warn!(path = %cache.display(), %error,
-                        "the driver's files are found but could not be remembered for the next start");
-                }
-                return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk };
-            }
+        match by_tool(&tool, roots, version, cache, &*file_system).await {
+            Ok(edits) => return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk, unsafe_tool },
             Err(error) => {
                 tracing::warn!(tool = %tool.display(), %error,
-                    "nvidia-ctk failed: falling back to a search for the driver's files");
+                    "nvidia-ctk is not used: falling back to a search for the driver's files");
+                if let NvidiaCtkError::Unsafe(version) = error {
+                    unsafe_tool = Some(version);
+                }
             }
         }
     }
     let edits = search::search(roots, version, hook);
-    if edits.mounts.is_empty() {
-        tracing::warn!(driver_root = %roots.driver.display(), %version,
-            "no files of the driver found: containers get device nodes, but no libcuda. Install nvidia-ctk on the \
-             node, or check --driver-root");
+    DriverFiles { edits, source: DriverFilesSource::Search, unsafe_tool }
+}
+
+/// What the tool says, now or at an earlier start.
+async fn by_tool(
+    tool: &Path,
+    roots: &Roots,
+    version: &str,
+    cache: &Path,
+    file_system: &dyn FileSystem,
+) -> Result<ContainerEdits, NvidiaCtkError> {
+    nvidia_ctk::refuse_unsafe(tool).await?;
+    let key = cache::Key::new(tool, version, roots);
+    if let Some(edits) = cache::read(file_system, cache, &key).filter(|edits| is_whole(edits, roots)) {
+        return Ok(edits);
     }
-    DriverFiles { edits, source: DriverFilesSource::Search }
+    let edits = nvidia_ctk::generate(tool, roots).await?;
+    if let Err(error) = cache::write(file_system, cache, key, &edits) {
+        tracing::warn!(path = %cache.display(), %error,
+            "the driver's files are found but could not be remembered for the next start");
+    }
+    Ok(edits)
+}
+
+/// Whether all libraries and all programs of hooks are there. Sockets come and go with their daemons.
+fn is_whole(edits: &ContainerEdits, roots: &Roots) -> bool {
+    let is_there = |path: &str| roots.from_host(Path::new(path)).exists();
+    let libraries = edits.mounts.iter().map(|mount| &*mount.host_path).filter(|path| is_library(path));
+    libraries.chain(edits.hooks.iter().map(|hook| &*hook.path)).all(is_there)
+}
+
+fn is_library(path: &str) -> bool {
+    file_name(path).contains(".so")
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 impl DriverFiles {
@@ -88,5 +119,28 @@ impl DriverFiles {
         let mut present = self.clone();
         present.edits.mounts.retain(|mount| roots.from_host(Path::new(&mount.host_path)).exists());
         present
+    }
+
+    /// Whether all libraries and all programs of hooks that were found are still there. Blocks for the file system.
+    #[must_use]
+    pub fn is_whole(&self, roots: &Roots) -> bool {
+        is_whole(&self.edits, roots)
+    }
+
+    /// Whether CUDA's library is among them, without which no program can use a card.
+    #[must_use]
+    pub fn has_cuda(&self) -> bool {
+        self.edits.mounts.iter().any(|mount| file_name(&mount.host_path).starts_with("libcuda.so"))
+    }
+
+    /// Takes out the hooks of these names, as `nvidia-ctk cdi generate --disable-hook` does: `update-ldcache`.
+    #[must_use]
+    pub fn without_hooks(mut self, names: &[String]) -> Self {
+        self.edits.hooks.retain(|hook| {
+            // `nvidia-cdi-hook update-ldcache` and, as older tools write it, `nvidia-ctk hook update-ldcache`.
+            let name = hook.args.iter().skip(1).find(|argument| *argument != "hook");
+            !name.is_some_and(|name| names.contains(name))
+        });
+        self
     }
 }

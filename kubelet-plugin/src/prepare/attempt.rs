@@ -21,7 +21,7 @@ use super::metadata::has_metadata;
 use super::need::{DeviceNeed, needs};
 use super::record::{answer, device_names, held_cards};
 use super::worker::Worker;
-use super::{Operation, Phase, PrepareError};
+use super::{Operation, Phase, PrepareError, unified_memory};
 use crate::cdi::{self, DriverFiles};
 
 pub(super) use locks::LOCK_PATIENCE;
@@ -93,6 +93,8 @@ impl Attempt<'_> {
         let worker = self.worker;
         let nvml = worker.nvml()?;
         let files = self.driver_files(&nvml).await?;
+        let module = self.call.unless_ended(unified_memory::load(&worker.options));
+        self.timed(Phase::DriverFiles, module).await?;
 
         // Step 3: the cards' locks.
         let mut cards: BTreeSet<PciBusId> = recorded.map(held_cards).unwrap_or_default();

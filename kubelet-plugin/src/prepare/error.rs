@@ -4,6 +4,7 @@ mod about;
 mod kind;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +119,30 @@ pub enum PrepareError {
     #[error("no NVIDIA driver on this node: {library} could not be loaded; the plugin's log says why. Install or repair \
              the driver, or check --driver-root", library = tessera_nvml::LIBRARY_NAME)]
     NoDriver,
+    /// The files of the driver whose kernel module is loaded are not on the node.
+    #[error(
+        "the node's NVIDIA driver has version {version}, and below {root} there is no libcuda of that version{}: its \
+         packages were updated or removed while it was running. To use what is installed, reboot the node, or stop what uses \
+         the cards and load the nvidia modules anew; or install version {version} again",
+        others(.found)
+    )]
+    DriverFiles {
+        /// The driver's version.
+        version: String,
+        /// Where its files should be, on the host.
+        root: String,
+        /// Versions of the driver that are there.
+        found: BTreeSet<String>,
+    },
+    /// The kernel module for unified memory is not loaded.
+    #[error(
+        "the kernel module nvidia-uvm is not loaded on this node, without which no CUDA program starts, {note}: run \
+         `modprobe nvidia-uvm` on the node, and name it in /etc/modules-load.d, so that each boot loads it"
+    )]
+    UnifiedMemory {
+        /// Why the plugin did not load it.
+        note: String,
+    },
     /// The driver did not report its version.
     #[error("the NVIDIA driver does not tell its version: {0}")]
     Driver(NvmlError),
@@ -366,6 +391,15 @@ pub enum PrepareError {
         "the work on the claim broke off ({0}): a bug in Tessera, please report it with the plugin's log"
     )]
     Panic(Arc<str>),
+}
+
+/// The versions that are there instead.
+fn others(found: &BTreeSet<String>) -> String {
+    if found.is_empty() {
+        return String::new();
+    }
+    let found: Vec<&str> = found.iter().map(String::as_str).collect();
+    format!(" (but of {})", found.join(", "))
 }
 
 /// When a card came.

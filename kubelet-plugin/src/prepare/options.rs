@@ -1,5 +1,6 @@
 //! Options of the work on claims: directories, time limits, names.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::DriverFilesState;
 use crate::card_history::CardHistory;
 use crate::cdi::Roots;
 use crate::gpu_pools::Resolution;
@@ -61,6 +63,16 @@ pub struct PrepareOptions {
     pub history: Option<Arc<CardHistory>>,
     /// NVIDIA's program for hooks, `nvidia-cdi-hook`, to be installed for nodes without `nvidia-ctk`, if there is one.
     pub cdi_hook: Option<PathBuf>,
+    /// Where that program is installed on the node, under the same path as here. Containers with a user namespace run it as
+    /// another user, so all may pass the directories above it.
+    pub hook_directory: PathBuf,
+    /// The program with arguments that runs a program of the driver in the driver's root, where that is not `/`. `None`: they
+    /// are run as they are.
+    pub in_driver_root: Option<[OsString; 3]>,
+    /// Hooks that no container gets, by their names.
+    pub disabled_hooks: Vec<String>,
+    /// Receives whether the node has the files of its driver.
+    pub driver_files: watch::Sender<DriverFilesState>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -90,6 +102,10 @@ impl PrepareOptions {
             resolution: watch::channel(Some(Arc::default())).1,
             history: None,
             cdi_hook: None,
+            hook_directory: kubelet_directory.join("plugins").join(driver_name),
+            in_driver_root: None,
+            disabled_hooks: Vec::new(),
+            driver_files: watch::Sender::default(),
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -28,7 +28,7 @@ use super::worker::Worker;
 use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
 };
-use super::{claim_events, reference};
+use super::{blocking, claim_events, reference};
 use crate::cdi;
 use crate::driver::Driver;
 use tessera_api::PciBusId;
@@ -39,6 +39,9 @@ use tessera_nvml::DriverCalls;
 
 /// How often to look for claims that will never be unprepared.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+/// How often to see whether the driver's files are still there.
+const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The file of the card locks, in the CDI directory, which every installation of Tessera on the node writes to,
 /// whatever its driver's name. Container runtimes read `.json` and `.yaml` only.
@@ -129,6 +132,8 @@ impl Preparer {
 
     async fn look_after(&self) {
         let mut hardware = self.worker.hardware.clone();
+        let mut files = tokio::time::interval(FILES_INTERVAL);
+        files.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         hardware.mark_changed();
@@ -137,6 +142,13 @@ impl Preparer {
         loop {
             tokio::select! {
                 changed = hardware.changed(), if may_change => may_change = changed.is_ok(),
+                _ = files.tick() => {
+                    let worker = self.worker.clone();
+                    let look = blocking::run(move || worker.files.are_outdated(&worker.options.roots));
+                    if !look.await.unwrap_or(false) {
+                        continue;
+                    }
+                }
                 _ = sweep.tick() => {
                     report("sweep claims", in_time(self.sweep()).await);
                     // At a start the search result is no older than this.
@@ -161,8 +173,8 @@ impl Preparer {
     /// [`Preparer::follow_mps`] when a daemon was restarted.
     ///
     /// # Errors
-    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]. Even then, the specs that
-    /// can be written have been written.
+    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]; [`PrepareError::DriverFiles`], with which
+    /// all specs stay as they are. After other errors, the specs that can be written have been written.
     pub async fn restore_specs(&self) -> Result<(), PrepareError> {
         self.worker.restore_specs().await
     }

@@ -1,6 +1,6 @@
 //! Step 9: a claim's CDI spec, written by Prepare and restored when it is gone or out of date.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use tessera_journal::{ClaimDevice, ClaimRecord, Journal};
 
@@ -19,15 +19,15 @@ impl Worker {
         let (roots, record) = (self.options.roots.clone(), record.clone());
         let published = self.published.borrow().clone();
         let write = move |_: &Journal, cdi: &cdi::Directory| {
-            let devices = spec_devices(&record, &roots)?;
+            let spec = spec(cdi, &roots, &record, &files)?;
             write_metadata(cdi, &record, published.as_deref())?;
-            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
             Ok::<_, PrepareError>(cdi.write(&record.uid, &spec)?)
         };
         self.disk(write).await
     }
 
-    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs).
+    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs). Where the driver's files are gone it leaves specs as they
+    /// are: a container that is started again then fails with the name of a file, instead of running without CUDA.
     pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
         let nvml = self.nvml()?;
         let files = self.files.of(&nvml, &self.calls, &self.options).await?;
@@ -77,12 +77,11 @@ impl Worker {
             if !has_metadata(cdi, &claim)? {
                 write_metadata(cdi, &claim, published.as_deref())?;
             }
-            let (uid, devices) = (&claim.uid, spec_devices(&claim, &roots)?);
-            let spec = cdi::claim_spec(cdi.vendor(), &roots, &devices, &files.present(&roots));
-            if cdi.read(uid)?.as_ref() == Some(&spec) {
+            let spec = spec(cdi, &roots, &claim, &files)?;
+            if cdi.read(&claim.uid)?.as_ref() == Some(&spec) {
                 return Ok(true);
             }
-            cdi.write(uid, &spec)?;
+            cdi.write(&claim.uid, &spec)?;
             Ok::<_, PrepareError>(false)
         };
         let is_right = self.disk(write).await?;
@@ -90,6 +89,36 @@ impl Worker {
             tracing::info!(uid = record.uid, "wrote the CDI spec of a prepared claim again");
         }
         Ok(())
+    }
+}
+
+/// A record's CDI spec, with whose device nodes the host has been completed. Blocks for the file system.
+fn spec(
+    cdi: &cdi::Directory,
+    roots: &Roots,
+    record: &ClaimRecord,
+    files: &DriverFiles,
+) -> Result<cdi::Spec, PrepareError> {
+    let devices = spec_devices(record, roots)?;
+    let files = files.present(roots);
+    let spec = || cdi::claim_spec(cdi.vendor(), roots, &devices, &files);
+    complete_host(roots, &spec());
+    // A node that was made just now has a path on the host, which a spec tells.
+    Ok(spec())
+}
+
+/// Makes what the host lacks of the spec's device nodes. What cannot be made, as in a plugin without privileges, is told once:
+/// most containers do without. Blocks for the file system.
+fn complete_host(roots: &Roots, spec: &cdi::Spec) {
+    static TOLD: Once = Once::new();
+    if let Err(error) = cdi::complete_host_nodes(roots, spec) {
+        TOLD.call_once(|| {
+            tracing::warn!(%error,
+                "the node lacks device nodes, or links to them in /dev/char: pods with hostUsers: false do not start without \
+                 the nodes, and where systemd has the containers' cgroups `systemctl daemon-reload` takes devices without \
+                 links from running pods. Let the plugin make them (chart value deviceAccess: privileged), or run \
+                 `nvidia-ctk system create-dev-char-symlinks --create-all` on the node at each boot");
+        });
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     gpu_pools::Resolution,
     layout::{LayoutKeeper, LayoutPace, LayoutStatus},
     options::Options,
-    prepare::{PrepareError, PrepareOptions, Preparer},
+    prepare::{DriverFilesState, PrepareError, PrepareOptions, Preparer},
 };
 use tessera_dra_kubelet::{
     claims::ClaimPreparer,
@@ -48,6 +48,8 @@ pub struct NodePart {
     pub look_again: Arc<Notify>,
     /// What is published.
     pub published: watch::Receiver<PublishStatus>,
+    /// Receives whether the node has the files of its driver.
+    pub driver_files: watch::Sender<DriverFilesState>,
     /// The metrics.
     pub metrics: Metrics,
     /// Receives pools to publish.
@@ -97,6 +99,7 @@ impl NodePart {
             registration: self.registration.subscribe(),
             metrics: self.metrics.clone(),
             resolution: self.resolution.clone(),
+            driver_files: self.driver_files.subscribe(),
         };
         tasks.spawn("the pool maker", maker.run(shutdown.clone()));
         let times = health_report::keep_times(health_sender, self.looks.clone(), shutdown.clone());
@@ -174,6 +177,10 @@ impl NodePart {
             resolution: self.resolution.clone(),
             history: Some(Arc::clone(&self.history)),
             cdi_hook: self.options.cdi_hook(),
+            hook_directory: self.options.hook_directory(),
+            in_driver_root: self.options.in_driver_root(),
+            disabled_hooks: self.options.disable_hooks.clone(),
+            driver_files: self.driver_files.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

@@ -30,16 +30,27 @@ pub fn cgroup_version() -> Option<u8> {
     std::path::Path::new(CGROUPS).join("cpu").is_dir().then_some(1)
 }
 
+/// What is told of the node itself.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFacts {
+    /// The version of its cgroups, where it is known.
+    pub cgroup_version: Option<u8>,
+    /// The version of its NVIDIA container toolkit, where that has unsafe hooks.
+    pub unsafe_container_toolkit: Option<String>,
+}
+
 /// The annotations of the first slice: the report of the node. `waits` are the devices that are published only because
 /// claims hold them; `taints_are_kept` says whether the API server keeps taints of devices, as far as is known.
 pub fn annotations(
     resolution: &Resolution,
     waits: &[String],
     taints_are_kept: bool,
-    cgroup_version: Option<u8>,
+    of_node: NodeFacts,
     layouts: &LayoutStatus,
 ) -> BTreeMap<String, String> {
-    let mut report = NodeReport { cgroup_version, ..node_report(resolution, waits) };
+    let NodeFacts { cgroup_version, unsafe_container_toolkit } = of_node;
+    let mut report =
+        NodeReport { cgroup_version, unsafe_container_toolkit, ..node_report(resolution, waits) };
     if !taints_are_kept {
         for pool in managed_pools(resolution) {
             report.pools.entry(pool).or_default().error.get_or_insert_with(|| NEEDS_TAINTS.to_owned());
@@ -147,7 +158,9 @@ mod tests {
     fn a_report_has_connections_and_what_is_waited_for() {
         let resolution = resolution(3);
         let waits = ["gpu-02-00".to_owned(), "gpu-09-00".to_owned(), "no name".to_owned()];
-        let annotations = annotations(&resolution, &waits, true, Some(2), &LayoutStatus::none());
+        let of_node =
+            NodeFacts { cgroup_version: Some(2), unsafe_container_toolkit: Some("1.17.7".to_owned()) };
+        let annotations = annotations(&resolution, &waits, true, of_node, &LayoutStatus::none());
         let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
         assert_eq!(report.links, [(pci(1), pci(2), 4)]);
         assert_eq!(report.pcie, [(pci(1), pci(2), "PIX".to_owned())]);
@@ -155,6 +168,7 @@ mod tests {
         assert_eq!(report.cards.len(), 3);
         assert_eq!(report.cards[&pci(2)].waits_for, ["gpu-02-00"]);
         assert_eq!(report.cgroup_version, Some(2));
+        assert_eq!(report.unsafe_container_toolkit.as_deref(), Some("1.17.7"));
     }
 
     #[test]
@@ -167,7 +181,7 @@ mod tests {
             resolution.cards.insert(pci(bus), CardReport { pool, allocation, ..CardReport::default() });
         }
         let errors = |taints_are_kept| {
-            let annotations = annotations(&resolution, &[], taints_are_kept, None, &LayoutStatus::none());
+            let annotations = annotations(&resolution, &[], taints_are_kept, NodeFacts::default(), &LayoutStatus::none());
             let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
             let errors = report.pools.into_iter().map(|(pool, report)| (pool, report.error.unwrap()));
             errors.collect::<Vec<_>>()
@@ -213,7 +227,7 @@ mod tests {
                 );
             }
         }
-        let annotations = annotations(&resolution, &[], true, None, &LayoutStatus::none());
+        let annotations = annotations(&resolution, &[], true, NodeFacts::default(), &LayoutStatus::none());
         let text = &annotations[node_report::ANNOTATION];
         let report: NodeReport = serde_json::from_str(text).unwrap();
         assert!(

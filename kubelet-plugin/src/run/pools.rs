@@ -16,8 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::health_report::{HealthSender, report};
 use super::metrics::Metrics;
-use super::node_report::{NEEDS_TAINTS, annotations, cgroup_version, managed_pools};
-use crate::{discovery::Looks, gpu_pools::Resolution, layout::LayoutStatus, prepare::Preparer};
+use super::node_report::{NEEDS_TAINTS, NodeFacts, annotations, cgroup_version, managed_pools};
+use crate::{
+    discovery::Looks,
+    gpu_pools::Resolution,
+    layout::LayoutStatus,
+    prepare::{DriverFilesState, Preparer},
+};
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{Feature, PoolIdentity, PublishStatus};
 
@@ -57,6 +62,8 @@ pub struct PoolMaker {
     pub registration: watch::Receiver<RegistrationState>,
     /// Where the cards are counted.
     pub metrics: Metrics,
+    /// Whether the node has the files of its driver.
+    pub driver_files: watch::Receiver<DriverFilesState>,
     /// The machine, and what the GPU pools say of it; `None` until both are known.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
 }
@@ -72,6 +79,7 @@ impl PoolMaker {
         let (mut layouts, mut resolutions) = (self.layouts, self.resolution);
         let mut before = self.published_before;
         let mut status_of_published = self.published;
+        let mut driver_files = self.driver_files;
         let mut taints_are_kept = true;
         let cgroup_version = cgroup_version();
         // What was last published: by the previous instance, then by this one.
@@ -106,13 +114,10 @@ impl PoolMaker {
                 health.send_replace(Some(report));
                 first = first.or_else(|| published.as_ref().map(Vec::is_empty));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
-                    let annotations = annotations(
-                        &resolution,
-                        &pool.no_longer_offered,
-                        taints_are_kept,
-                        cgroup_version,
-                        &status,
-                    );
+                    let unsafe_container_toolkit = driver_files.borrow_and_update().unsafe_tool.clone();
+                    let of_node = NodeFacts { cgroup_version, unsafe_container_toolkit };
+                    let annotations =
+                        annotations(&resolution, &pool.no_longer_offered, taints_are_kept, of_node, &status);
                     let wanted = to_publish(&pool, annotations);
                     let new = pools.send_if_modified(|sent| {
                         let changed = sent.as_deref() != Some(&wanted);
@@ -139,6 +144,8 @@ impl PoolMaker {
                     let Ok(status) = status else { return };
                     taints_are_kept = keeps_taints(&status);
                 }
+                // The sender lives as long as the plugin.
+                Ok(()) = driver_files.changed() => {}
                 () = &mut waited, if !layouts_settled => layouts_settled = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}
             }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::discovery::Looks;
 use crate::driver::Driver;
 use crate::gpu_pools::Reading;
+use crate::prepare::DriverFilesState;
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{PublishStatus, Role};
 
@@ -28,6 +29,8 @@ pub struct Readiness {
     pub hardware_reason: watch::Receiver<Option<String>>,
     /// When the hardware was looked at.
     pub looks: watch::Receiver<Looks>,
+    /// Whether the node has the files of its driver.
+    pub driver_files: watch::Receiver<DriverFilesState>,
     /// How reading the GPU pools goes.
     pub pools: watch::Receiver<Reading>,
     /// What is published.
@@ -63,6 +66,7 @@ impl Readiness {
         vec![
             condition("sockets", listening),
             condition("hardware", hardware),
+            driver_files(&self.driver_files.borrow()),
             cards_read(&self.looks.borrow()),
             pools_known(&self.pools.borrow()),
             condition("registered with the kubelet", registration(&self.registration.borrow())),
@@ -75,6 +79,16 @@ impl std::fmt::Debug for Readiness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Readiness").field("conditions", &self.conditions()).finish()
     }
+}
+
+fn driver_files(state: &DriverFilesState) -> Condition {
+    let not_used = |version: &String| {
+        format!(
+            "nvidia-ctk {version} is not used: its hooks are unsafe (CVE-2025-23266), update it to 1.17.8 or newer"
+        )
+    };
+    let note = state.unsafe_tool.as_ref().map(not_used).unwrap_or_default();
+    Condition { name: "files of the driver there", missing: state.missing.clone(), note }
 }
 
 fn cards_read(looks: &Looks) -> Condition {
@@ -153,6 +167,17 @@ mod tests {
         assert_eq!(one.note, "last complete look 600 s ago; a call of the driver hangs about 0000:01:00.0");
         looks.cards.insert(card(2), ago(121));
         assert_eq!(cards_read(&looks).missing.unwrap(), "the last answer of any card came 121 s ago");
+    }
+
+    #[test]
+    fn missing_files_of_the_driver_are_red_and_an_unsafe_tool_is_told() {
+        let state = |missing: Option<&str>, tool: Option<&str>| {
+            let (missing, unsafe_tool) = (missing.map(str::to_owned), tool.map(str::to_owned));
+            driver_files(&DriverFilesState { missing, unsafe_tool })
+        };
+        assert_eq!(state(Some("reboot"), None).missing.unwrap(), "reboot");
+        let told = state(None, Some("1.17.7"));
+        assert!(told.missing.is_none() && told.note.contains("nvidia-ctk 1.17.7"), "{told:?}");
     }
 
     #[test]

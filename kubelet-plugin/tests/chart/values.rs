@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{accepted, chart, cluster, of_component, only, path, template};
+use crate::support::{accepted, chart, cluster, of_component, only, path, strings, template};
 
 #[tokio::test]
 async fn helm_finds_no_fault() {
@@ -43,6 +43,8 @@ async fn wrong_values_are_refused_by_name() {
         ("kubeletPlugin.httpPort=70000", "/kubeletPlugin/httpPort"),
         ("kubeletPlugin.terminationGracePeriodSeconds=3", "/kubeletPlugin/terminationGracePeriodSeconds"),
         ("kubeletPlugin.replicas=3", "replicas"),
+        ("hookDirectory=\"/opt/../hooks\"", "'..' is not allowed"),
+        (r#"kubeletPlugin.disabledHooks=["Update LDCache"]"#, "/kubeletPlugin/disabledHooks/0"),
         ("image.tag=\"a b\"", "/image/tag"),
         ("admissionPolicy.checkConfigurations=true", "checkConfigurations"),
         ("metrics.podMonitor.interval=\"often\"", "/metrics/podMonitor/interval"),
@@ -101,6 +103,41 @@ async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
     }
     for kind in ["ResourceQuota", "Service", "PodMonitor", "NetworkPolicy"] {
         assert!(!objects.iter().any(|object| object["kind"] == kind), "{kind} is off by default");
+    }
+}
+
+/// nvidia-ctk writes a temporary file, and the container's root is read-only. Containers with a user namespace run the program
+/// for hooks as another user, who may not pass the kubelet's directory.
+#[tokio::test]
+async fn nvidia_ctk_can_write_and_all_may_pass_to_the_program_for_hooks() {
+    let values = [
+        r#"hookDirectory="/opt/hooks/""#,
+        r#"kubeletPlugin.disabledHooks=["update-ldcache", "enable-cuda-compat"]"#,
+    ];
+    let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
+    let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+    let volume_at = |path: &str| {
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == path).expect(path);
+        assert_ne!(mount["readOnly"], true, "{path}");
+        let volumes = pod["volumes"].as_array().expect("volumes");
+        volumes.iter().find(|volume| volume["name"] == mount["name"]).expect("a volume")
+    };
+    assert!(volume_at("/tmp")["emptyDir"].is_object());
+    assert_eq!(
+        volume_at("/opt/hooks")["hostPath"],
+        json!({"path": "/opt/hooks", "type": "DirectoryOrCreate"})
+    );
+    let arguments = strings(&pod["containers"][0]["args"]);
+    for argument in ["--hook-directory=/opt/hooks", "--disable-hooks=update-ldcache,enable-cuda-compat"] {
+        assert!(arguments.contains(&argument), "{argument} in {arguments:?}");
+    }
+    for root in ["/var/lib/kubelet", "/run"] {
+        let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
+        let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
+        let arguments = strings(&pod["containers"][0]["args"]);
+        let at_root = format!("--hook-directory={root}");
+        assert!(!arguments.iter().any(|argument| argument.starts_with(&at_root)), "{arguments:?}");
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_api::health::HealthFault;
+use tessera_api::health::{HealthClass, HealthFault};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, Looks};
+use tessera_kubelet_plugin::prepare::DriverFilesState;
 use tessera_nvml::{Library, Nvml};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -22,6 +23,7 @@ struct Running {
     hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     machines: watch::Receiver<Option<Arc<Machine>>>,
     looks: watch::Receiver<Looks>,
+    driver_files: watch::Sender<DriverFilesState>,
     _stop: DropGuard,
 }
 
@@ -34,18 +36,24 @@ impl Running {
         let (hardware, receiver) = watch::channel(None);
         let (sender, machines) = watch::channel(None);
         let (looks_sender, looks) = watch::channel(Looks::default());
+        let (driver_files, files) = watch::channel(DriverFilesState::default());
         let options = DiscoveryOptions {
             interval,
             unsettled_interval: interval,
             deadline,
             away: Duration::from_millis(300),
             looks: looks_sender,
+            driver_files: files,
             ..DiscoveryOptions::new(emulated.root().join("sys"))
         };
         let cancelled = CancellationToken::new();
         let (_, nobody) = watch::channel(None);
         tokio::spawn(discovery::run(receiver, nobody, options, sender, cancelled.clone()));
-        Running { emulated, hardware, machines, looks, _stop: cancelled.drop_guard() }
+        Running { emulated, hardware, machines, looks, driver_files, _stop: cancelled.drop_guard() }
+    }
+
+    fn driver_files_are(&self, missing: Option<&str>) {
+        self.driver_files.send_modify(|state| state.missing = missing.map(str::to_owned));
     }
 
     fn install_driver(&self) {
@@ -83,6 +91,21 @@ async fn a_driver_that_goes_leaves_its_cards_behind_as_lost() {
     running.until(|machine| lost(machine) == 2).await;
     running.install_driver();
     running.until(|machine| lost(machine) == 0).await;
+}
+
+/// Beside another fault of one card, and only while they are missing.
+#[tokio::test]
+async fn cards_whose_drivers_files_are_missing_have_a_fault() {
+    let mut running = Running::start("a30-x2", PATIENCE * 10);
+    running.install_driver();
+    running
+        .until(|machine| machine.cards.len() == 2 && machine.cards.iter().all(|card| card.faults.is_empty()))
+        .await;
+    running.driver_files_are(Some("reboot"));
+    let fault = HealthFault::new(HealthClass::DriverFiles);
+    running.until(|machine| machine.cards.iter().all(|card| card.faults.contains(&fault))).await;
+    running.driver_files_are(None);
+    running.until(|machine| machine.cards.iter().all(|card| card.faults.is_empty())).await;
 }
 
 #[tokio::test]

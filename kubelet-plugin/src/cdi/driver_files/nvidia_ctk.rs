@@ -35,6 +35,15 @@ pub(super) enum NvidiaCtkError {
         /// The end of what it wrote to stderr.
         message: String,
     },
+    /// Its hooks let images run code as the node's root.
+    #[error(
+        "its version is {0}, whose hooks an image can make run code as the node's root (CVE-2025-23266): update NVIDIA's \
+         container toolkit to 1.17.8 or newer"
+    )]
+    Unsafe(String),
+    /// It does not tell its version.
+    #[error("it does not tell its version, but {0:?}")]
+    Version(String),
     /// Its answer is not a CDI spec.
     #[error("its answer is no CDI spec: {0}")]
     Answer(#[from] serde_json::Error),
@@ -44,6 +53,32 @@ pub(super) enum NvidiaCtkError {
 pub(super) fn find(roots: &Roots) -> Option<PathBuf> {
     let paths = DIRECTORIES.iter().map(|directory| roots.driver.join(directory).join("nvidia-ctk"));
     paths.into_iter().find(|path| path.is_file())
+}
+
+/// The first version whose hooks are safe (NVIDIA's security bulletin of July 2025 for CVE-2025-23266).
+const SAFE: [u32; 3] = [1, 17, 8];
+
+/// Fails if the tool's hooks are unsafe, or its version is not known.
+pub(super) async fn refuse_unsafe(tool: &Path) -> Result<(), NvidiaCtkError> {
+    let mut command = Command::new(tool);
+    command.arg("--version");
+    let answer = in_time(command).await?;
+    let answer = String::from_utf8_lossy(&answer);
+    // `NVIDIA Container Toolkit CLI version 1.17.8`, then the commit.
+    let first = answer.lines().next().unwrap_or_default();
+    let version = first.rsplit_once(' ').map_or(first, |(_, last)| last);
+    match numbers(version) {
+        Some(numbers) if numbers >= SAFE => Ok(()),
+        Some(_) => Err(NvidiaCtkError::Unsafe(version.to_owned())),
+        None => Err(NvidiaCtkError::Version(first.chars().take(100).collect())),
+    }
+}
+
+/// `1.17.0-rc.1` as 1, 17, 0.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let release = version.split(['-', '+', '~']).next()?;
+    let mut parts = release.trim_start_matches('v').split('.').map(|part| part.parse().ok());
+    Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
 /// Runs the tool to learn what containers need of the driver.
@@ -58,7 +93,7 @@ pub(super) async fn generate(tool: &Path, roots: &Roots) -> Result<ContainerEdit
     let hook = tool.with_file_name("nvidia-cdi-hook");
     let hook = if hook.is_file() { hook } else { tool.to_owned() };
     command.arg(argument("--nvidia-ctk-path", &roots.on_host(&hook)));
-    let answer = tokio::time::timeout(LONGEST, run(command)).await.map_err(|_| NvidiaCtkError::Late)??;
+    let answer = in_time(command).await?;
     let spec: Spec = serde_json::from_slice(&answer)?;
     Ok(edits(spec.container_edits, roots))
 }
@@ -68,6 +103,10 @@ fn argument(name: &str, path: &Path) -> std::ffi::OsString {
     argument.push("=");
     argument.push(path);
     argument
+}
+
+async fn in_time(command: Command) -> Result<Vec<u8>, NvidiaCtkError> {
+    tokio::time::timeout(LONGEST, run(command)).await.map_err(|_| NvidiaCtkError::Late)?
 }
 
 async fn run(mut command: Command) -> Result<Vec<u8>, NvidiaCtkError> {

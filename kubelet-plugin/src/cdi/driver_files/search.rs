@@ -64,6 +64,20 @@ pub(super) fn search(roots: &Roots, version: &str, hook: Option<&Path>) -> Conta
     edits
 }
 
+/// The versions of the driver whose `libcuda` is below its root, in the order of their names. Blocks for the file system.
+#[must_use]
+pub fn cuda_versions(roots: &Roots) -> BTreeSet<String> {
+    let names =
+        LIBRARY_DIRECTORIES.iter().filter_map(|directory| fs::read_dir(roots.driver.join(directory)).ok());
+    let names = names.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    // `libcuda.so.1` is a link to one of them.
+    names
+        .filter_map(|name| {
+            name.strip_prefix("libcuda.so.").filter(|version| version.contains('.')).map(str::to_owned)
+        })
+        .collect()
+}
+
 /// The driver's libraries by the names under which programs load them, each with its file.
 fn libraries(roots: &Roots, version: &str) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::<String, PathBuf>::new();

@@ -44,7 +44,7 @@ impl PrepareError {
             | Self::Capability { device, .. } => Some(About::Device(device)),
             Self::Config { request, .. } => Some(About::Request(request)),
             Self::Device(_) => Some(About::UnknownNames),
-            Self::Driver(_) => Some(About::All),
+            Self::Driver(_) | Self::DriverFiles { .. } | Self::UnifiedMemory { .. } => Some(About::All),
             // The device is another node's, which alone can say what becomes of it.
             Self::ForeignPool { .. } => None,
             Self::Reference { .. }

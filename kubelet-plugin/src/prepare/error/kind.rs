@@ -16,6 +16,8 @@ impl PrepareError {
             Self::Device(_) | Self::UnknownKind(_) => "unknown_device",
             Self::Held { .. } => "held",
             Self::NoDriver => "no_driver",
+            Self::DriverFiles { .. } => "driver_files",
+            Self::UnifiedMemory { .. } => "unified_memory",
             Self::Driver(_) | Self::Hardware { .. } => "hardware",
             Self::OtherCard { .. } | Self::NewCard { .. } => "other_card",
             Self::MigMode { .. } => "mig_mode",

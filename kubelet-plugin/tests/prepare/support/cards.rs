@@ -102,7 +102,8 @@ impl Cards {
         let cards = (0..count).map(card).collect();
         let state = State { cards, delay: Duration::ZERO, calls: 0, fault: None, hung: BTreeMap::new() };
         fs::create_dir_all(proc).unwrap();
-        fs::write(proc.join("devices"), "Character devices:\n195 nvidia\n509 nvidia-caps\n").unwrap();
+        fs::write(proc.join("devices"), "Character devices:\n195 nvidia\n508 nvidia-uvm\n509 nvidia-caps\n")
+            .unwrap();
         Self { state: Mutex::new(state), released: Condvar::new(), proc: proc.to_owned() }
     }
 

@@ -14,7 +14,9 @@ use tessera_inventory::Machine;
 use tessera_journal::FileSystem;
 use tessera_kubelet_plugin::cdi::Roots;
 use tessera_kubelet_plugin::gpu_pools::Resolution;
-use tessera_kubelet_plugin::prepare::{PrepareError, PrepareObserver, PrepareOptions, Preparer};
+use tessera_kubelet_plugin::prepare::{
+    DriverFilesState, PrepareError, PrepareObserver, PrepareOptions, Preparer,
+};
 use tessera_nvml::{ComputeMode, Nvml};
 use tokio::sync::watch;
 
@@ -39,6 +41,11 @@ pub struct Node {
     pub answer_at_the_latest: Duration,
     pub driver_answers_within: Duration,
     pub drain_within: Duration,
+    /// NVIDIA's program for hooks, and those of its hooks that no container gets.
+    pub cdi_hook: Option<PathBuf>,
+    pub disabled_hooks: Vec<String>,
+    /// Whether the node has the files of its driver.
+    pub driver_files: watch::Sender<DriverFilesState>,
     /// Shortest and longest pause between two attempts.
     pub retry_pauses: (Duration, Duration),
     /// Waits longer than this are reported to users.
@@ -102,12 +109,17 @@ impl Node {
             answer_at_the_latest: Duration::from_secs(60),
             driver_answers_within: Duration::from_secs(60),
             drain_within: Duration::from_secs(30),
+            cdi_hook: None,
+            driver_files: watch::Sender::default(),
+            disabled_hooks: Vec::new(),
             retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
             tell_after: Duration::from_secs(1),
             stable: Arc::default(),
         };
         fs::create_dir_all(node.path().join("kubelet")).unwrap();
         fs::create_dir_all(node.path().join("driver/dev")).unwrap();
+        fs::create_dir_all(node.path().join("driver/usr/lib64")).unwrap();
+        fs::write(node.path().join("driver/usr/lib64/libcuda.so.580.95.05"), "").unwrap();
         node.boot("boot-1");
         node
     }
@@ -169,6 +181,10 @@ impl Node {
         options.drain_within = self.drain_within;
         options.retry_pauses = self.retry_pauses;
         options.tell_after = self.tell_after;
+        options.driver_files = self.driver_files.clone();
+        options.cdi_hook.clone_from(&self.cdi_hook);
+        options.disabled_hooks.clone_from(&self.disabled_hooks);
+        options.hook_directory = self.path().join("hooks/gpu.tessera.dev");
         options.mps_directory = self.path().join("mps");
         options.resolution = self.resolution.subscribe();
         options.file_system = file_system;

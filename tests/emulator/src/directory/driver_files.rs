@@ -48,11 +48,7 @@ pub fn create(
     // For programs that search 64-bit directories only.
     link(&root.join("lib64"), "lib")?;
     nvml(&lib, version, programs, without)?;
-    for (name, soname) in LIBRARIES {
-        let path = lib.join(format!("{name}.so.{version}"));
-        fs::write(&path, elf::empty_library(soname)).map_err(at(&path))?;
-        link(&lib.join(soname), &format!("{name}.so.{version}"))?;
-    }
+    empty_libraries(&lib, version)?;
     let firmware = lib.join("firmware/nvidia").join(version);
     fs::create_dir_all(&firmware).map_err(at(&firmware))?;
     for name in FIRMWARE {
@@ -67,12 +63,22 @@ pub fn create(
     Ok(())
 }
 
-/// Adds the NVML library of another version, which programs find from now on.
+/// Adds the libraries of another version, which programs find from now on.
 ///
 /// # Errors
 /// When what is built with `gpu-emulator` is missing, or a file cannot be made.
 pub fn library(root: &Path, version: &str, programs: &Path) -> Result<(), CreateError> {
-    nvml(&root.join("lib"), version, programs, &[])
+    nvml(&root.join("lib"), version, programs, &[])?;
+    empty_libraries(&root.join("lib"), version)
+}
+
+fn empty_libraries(lib: &Path, version: &str) -> Result<(), CreateError> {
+    for (name, soname) in LIBRARIES {
+        let path = lib.join(format!("{name}.so.{version}"));
+        fs::write(&path, elf::empty_library(soname)).map_err(at(&path))?;
+        link(&lib.join(soname), &format!("{name}.so.{version}"))?;
+    }
+    Ok(())
 }
 
 fn nvml(lib: &Path, version: &str, programs: &Path, without: &[String]) -> Result<(), CreateError> {
