@@ -33,6 +33,16 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
                 "give the node cgroup v2: boot it with systemd.unified_cgroup_hierarchy=1",
             ));
         }
+        if let Some(version) = facts.published.unsafe_container_toolkit(name) {
+            found.push(warning(
+                &about,
+                format!(
+                    "its NVIDIA container toolkit is {version}, with which an image can run code as the node's root \
+                     (CVE-2025-23266); Tessera does not use it, NVIDIA's runtime does"
+                ),
+                "update nvidia-container-toolkit to 1.17.8 or newer",
+            ));
+        }
         found.extend(owners::findings(name, node, &drivers, facts.driver));
         let conditions = status.and_then(|status| status.conditions.as_ref());
         if conditions

@@ -39,6 +39,8 @@ pub struct Pool {
     pub managed: BTreeSet<PciBusId>,
     /// The version of its node's cgroups, as its plugin reports it.
     pub cgroup_version: Option<u8>,
+    /// The version of its node's container toolkit of NVIDIA, where that has unsafe hooks.
+    pub unsafe_container_toolkit: Option<String>,
     /// Its cards.
     pub cards: BTreeMap<PciBusId, Card>,
     generation: i64,
@@ -114,6 +116,12 @@ impl Published {
         pools.find_map(|pool| pool.cgroup_version)
     }
 
+    /// The version of the node's container toolkit of NVIDIA, where that has unsafe hooks.
+    pub fn unsafe_container_toolkit(&self, node: &str) -> Option<&str> {
+        let mut pools = self.pools.values().filter(|pool| pool.node.as_deref() == Some(node));
+        pools.find_map(|pool| pool.unsafe_container_toolkit.as_deref())
+    }
+
     /// The drivers that publish devices of the node.
     pub fn drivers_of(&self, node: &str) -> BTreeSet<&str> {
         self.drivers.get(node).into_iter().flatten().map(String::as_str).collect()
@@ -140,6 +148,7 @@ impl Pool {
             let managed = report.cards.iter().filter(|(_, card)| card.allocation == Allocation::Managed);
             self.managed = managed.map(|(address, _)| *address).collect();
             self.cgroup_version = report.cgroup_version;
+            self.unsafe_container_toolkit = report.unsafe_container_toolkit;
         }
         for device in slice.spec.devices.iter().flatten() {
             self.devices.insert(device.name.as_str().into());
