@@ -1,6 +1,7 @@
 //! Objects of a running cluster, from its API server.
 
 mod doctor;
+mod error;
 mod foreign;
 mod forward;
 mod leader;
@@ -21,6 +22,7 @@ use crate::arguments::{ConnectionArguments, SourceArguments};
 use crate::foreign::Foreign;
 
 pub use doctor::live;
+pub use error::ServerError;
 pub use forward::{FleetPort, ForwardError};
 use reader::Reader;
 pub use reader::fold_slices;
@@ -34,14 +36,14 @@ pub enum ClusterError {
     Kubeconfig(#[from] kube::config::KubeconfigError),
     /// The kubeconfig does not lead to a connection.
     #[error("the cluster cannot be reached: {0}")]
-    Client(kube::Error),
+    Client(ServerError),
     /// The API server refused or failed.
     #[error("{what}: {source}")]
     Request {
         /// What was requested.
         what: &'static str,
         /// The error.
-        source: Box<kube::Error>,
+        source: ServerError,
     },
     /// A right without which nothing can be answered is missing.
     #[error(
@@ -153,7 +155,7 @@ pub async fn connect(
 ) -> Result<(Client, String), ClusterError> {
     let config = config(arguments).await?;
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
-    Ok((Client::try_from(config).map_err(ClusterError::Client)?, namespace))
+    Ok((Client::try_from(config).map_err(|error| ClusterError::Client(error.into()))?, namespace))
 }
 
 async fn config(arguments: &ConnectionArguments) -> Result<Config, ClusterError> {
@@ -182,5 +184,5 @@ pub fn waits_with_volumes(pod: &Pod) -> bool {
 
 /// An error of a request.
 pub fn failed(what: &'static str) -> impl Fn(kube::Error) -> ClusterError {
-    move |source| ClusterError::Request { what, source: Box::new(source) }
+    move |source| ClusterError::Request { what, source: source.into() }
 }

@@ -12,7 +12,7 @@ use tessera_api::fleet_view::{FleetView, PATH};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::leader::{LEASE, leader};
-use super::{ClusterError, failed};
+use super::{ClusterError, ServerError};
 
 /// Name of the fleet page's port in the controller's container.
 const PORT: &str = "fleet";
@@ -41,15 +41,18 @@ pub enum ForwardError {
         "pod {0} leads and has no port named {PORT}: it is of a version without the fleet page, or runs outside a pod"
     )]
     NoPort(String),
-    /// The port cannot be forwarded.
+    /// A right is missing.
     #[error(
-        "cannot forward a port to pod {pod}: {source}; you need the right to create pods/portforward there"
+        "the fleet is asked of the controller that leads, and you may not do what that takes: {0}\nthe chart's ClusterRole …-viewer and, in the controller's namespace, its Role …-fleet-viewer have the rights (docs/kubectl-gpu.md)"
     )]
+    Right(ServerError),
+    /// The port cannot be forwarded.
+    #[error("cannot forward a port to pod {pod}: {source}")]
     Forward {
         /// The pod.
         pod: String,
         /// Why.
-        source: Box<kube::Error>,
+        source: ServerError,
     },
     /// The controller does not answer as it should.
     #[error("the controller's answer about the fleet broke off: {0}")]
@@ -71,12 +74,17 @@ impl FleetPort {
     /// # Errors
     /// It may not be looked for, or there is none.
     pub async fn find(client: Client) -> Result<Result<Self, ForwardError>, ClusterError> {
-        let Some(held) = leader(&client).await.map_err(failed("list of Leases"))? else {
-            return Ok(Err(ForwardError::NoLeader));
+        let held = match leader(&client).await {
+            Ok(Some(held)) => held,
+            Ok(None) => return Ok(Err(ForwardError::NoLeader)),
+            Err(error) => return refused("list of Leases", error),
         };
         let holder = held.holder;
         let pods: Api<Pod> = Api::namespaced(client, &held.namespace);
-        let pod = pods.get_opt(&holder).await.map_err(failed("the controller's Pod"))?;
+        let pod = match pods.get_opt(&holder).await {
+            Ok(pod) => pod,
+            Err(error) => return refused("the controller's Pod", error),
+        };
         let port = pod.as_ref().and_then(|pod| {
             let containers = pod.spec.as_ref()?.containers.iter();
             let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -93,8 +101,11 @@ impl FleetPort {
     /// # Errors
     /// The API server refuses, or the pod is gone.
     pub async fn connect(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, ForwardError> {
-        let refused = |source| ForwardError::Forward { pod: self.pod.clone(), source: Box::new(source) };
-        let mut forwarder = self.pods.portforward(&self.pod, &[self.port]).await.map_err(refused)?;
+        let forwarder = self.pods.portforward(&self.pod, &[self.port]).await.map_err(ServerError::from);
+        let mut forwarder = forwarder.map_err(|source| match source.is_forbidden() {
+            true => ForwardError::Right(source),
+            false => ForwardError::Forward { pod: self.pod.clone(), source },
+        })?;
         forwarder.take_stream(self.port).ok_or_else(|| ForwardError::NoPort(self.pod.clone()))
     }
 
@@ -118,5 +129,13 @@ impl FleetPort {
             return Err(ForwardError::Refused(status, String::from_utf8_lossy(&body).trim().to_owned()));
         }
         Ok(serde_json::from_slice(&body)?)
+    }
+}
+
+/// The answer where the leader cannot be looked for.
+fn refused<T>(what: &'static str, error: kube::Error) -> Result<Result<T, ForwardError>, ClusterError> {
+    match ServerError::from(error) {
+        error if error.is_forbidden() => Ok(Err(ForwardError::Right(error))),
+        source => Err(ClusterError::Request { what, source }),
     }
 }

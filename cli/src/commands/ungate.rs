@@ -7,7 +7,7 @@ use serde_json::json;
 use tessera_api::steering::GATE;
 use tessera_cluster::Key;
 
-use crate::api_server::{block_on, connect, failed};
+use crate::api_server::{ServerError, block_on, connect, failed};
 use crate::arguments::UngateArguments;
 use crate::output::{self, CommandError, Verdict};
 
@@ -68,12 +68,12 @@ impl Gates {
             output::print(&format!("no pod of {place} has the gate {GATE}\n"))?;
             return Ok(Verdict::Yes);
         }
-        let mut failures = Vec::new();
+        let mut failures: Vec<(Key, ServerError)> = Vec::new();
         for pod in &gated {
             let key = tessera_cluster::key(&pod.metadata);
             match self.lift(pod).await {
                 Ok(lifted) => self.tell(&key, &lifted)?,
-                Err(error) => failures.push((key, error)),
+                Err(error) => failures.push((key, error.into())),
             }
         }
         end(&failures).map(|()| Verdict::Yes)
@@ -81,7 +81,7 @@ impl Gates {
 
     async fn lift_named(&self, names: &[String], namespace: &str) -> Result<Verdict, CommandError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut failures = Vec::new();
+        let mut failures: Vec<(Key, ServerError)> = Vec::new();
         let mut verdict = Verdict::Yes;
         for name in names {
             let name = match name.split_once('/') {
@@ -105,7 +105,7 @@ impl Gates {
                     }
                     self.tell(&key, &lifted)?;
                 }
-                Err(error) => failures.push((key, error)),
+                Err(error) => failures.push((key, error.into())),
             }
         }
         end(&failures).map(|()| verdict)
@@ -150,19 +150,13 @@ fn gates(pod: &Pod) -> impl Iterator<Item = &str> {
 }
 
 /// One error for all pods that still have the gate.
-fn end(failures: &[(Key, kube::Error)]) -> Result<(), CommandError> {
+fn end(failures: &[(Key, ServerError)]) -> Result<(), CommandError> {
     if failures.is_empty() {
         return Ok(());
     }
     let of_pods: Vec<String> = failures
         .iter()
-        .map(|(key, error)| {
-            let why = match error {
-                kube::Error::Api(status) => status.message.clone(),
-                other => other.to_string(),
-            };
-            format!("pod {}: {why}", tessera_cluster::display(key))
-        })
+        .map(|(key, error)| format!("pod {}: {error}", tessera_cluster::display(key)))
         .collect();
     Err(CommandError::Asked(of_pods.join("\nerror: ")))
 }
