@@ -216,9 +216,9 @@ pub struct DoctorArguments {
     /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Name of the DRA driver
-    #[arg(long, value_name = "NAME", default_value = tessera_api::DEFAULT_DRIVER_NAME)]
-    pub driver: String,
+    /// Name of the DRA driver, where several of Tessera's are installed. Without it, that which publishes devices
+    #[arg(long, value_name = "NAME")]
+    pub driver: Option<String>,
     /// Print JSON or YAML instead of text
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
@@ -295,9 +295,9 @@ pub struct AdviseArguments {
     /// A fleet.json saved from the fleet page, in place of the controller's answer
     #[arg(long, value_name = "FILE")]
     pub fleet: Option<PathBuf>,
-    /// Name of the DRA driver
-    #[arg(long, value_name = "NAME", default_value = tessera_api::DEFAULT_DRIVER_NAME)]
-    pub driver: String,
+    /// Name of the DRA driver, where several of Tessera's are installed. Without it, that which publishes devices
+    #[arg(long, value_name = "NAME")]
+    pub driver: Option<String>,
     /// Print JSON, or the manifests to apply as YAML, instead of a table
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,

@@ -6,13 +6,14 @@ mod classes;
 mod control_plane;
 mod devices;
 mod drivers;
+mod extended_resources;
 mod nodes;
 mod owners;
 mod plugins;
 pub mod published;
 mod runtime;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -58,6 +59,10 @@ pub struct Live {
     pub controller: Option<Controller>,
     /// Names of ValidatingAdmissionPolicies that have a binding.
     pub policies: Option<Vec<String>>,
+    /// Number of plugins' pods; `None` where pods of the whole cluster may not be listed.
+    pub plugins: Option<usize>,
+    /// What kube-scheduler says of pods that it finds no node for, by namespace and name.
+    pub unschedulable: BTreeMap<Key, String>,
     /// What `/readyz` of plugins says that are not ready, by pod.
     pub readyz: BTreeMap<String, String>,
     /// The API server's clock less this machine's, in seconds.
@@ -88,6 +93,14 @@ impl Facts<'_> {
         self.node.is_none_or(|asked| asked == node)
     }
 
+    /// The nodes on which a kubelet plugin has a pod; `None` where that is not known.
+    fn plugin_nodes(&self) -> Option<BTreeSet<&str>> {
+        let are_known = self.pods_of("kubelet-plugin").next().is_some()
+            || self.live.is_some_and(|live| live.plugins.is_some());
+        let nodes = self.pods_of("kubelet-plugin").filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+        are_known.then(|| nodes.collect())
+    }
+
     /// Pods of a part of Tessera.
     fn pods_of(&self, component: &str) -> impl Iterator<Item = &Pod> {
         let is_of = move |pod: &&Pod| {
@@ -108,6 +121,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         found.extend(control_plane::findings(facts));
         found.extend(classes::findings(facts));
         found.extend(devices::pools(facts));
+        found.extend(extended_resources::findings(facts));
     }
     found.extend(nodes::findings(facts));
     found.extend(drivers::findings(facts));

@@ -11,23 +11,30 @@ use kube::api::ListParams;
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 
+use tessera_cluster::Key;
+
 use super::steering::controller;
 use crate::doctor::Live;
+use crate::extended_resource;
 
 /// Plugins that are asked why they are not ready: of more the first are enough to know.
 const MOST_ASKED: usize = 10;
 
+/// Pods without a node that are looked at.
+const MOST_PENDING: u32 = 500;
+
 /// Asks. What may not be read, or cannot be, is left out.
 pub async fn live(client: &Client) -> Live {
-    let (version, gates, controller, policies, readyz, clock) = tokio::join!(
+    let (version, gates, controller, policies, (plugins, readyz), unschedulable, clock) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
         gates(client),
         controller(client),
         policies(client),
-        readyz(client),
+        plugins(client),
+        unschedulable(client),
         clock(client),
     );
-    Live { version, gates, controller, policies, readyz, clock }
+    Live { version, gates, controller, policies, plugins, unschedulable, readyz, clock }
 }
 
 fn get(path: &str) -> Option<hyper::Request<Vec<u8>>> {
@@ -51,10 +58,23 @@ async fn policies(client: &Client) -> Option<Vec<String>> {
     Some(bindings.items.into_iter().map(|binding| binding.spec.policy_name).collect())
 }
 
-async fn readyz(client: &Client) -> BTreeMap<String, String> {
+/// What kube-scheduler says of pods that it finds no node for.
+async fn unschedulable(client: &Client) -> BTreeMap<Key, String> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let pending = ListParams::default().fields("status.phase=Pending,spec.nodeName=").limit(MOST_PENDING);
+    let Ok(pods) = pods.list(&pending).await else { return BTreeMap::new() };
+    let said =
+        |pod: &Pod| Some((tessera_cluster::key(&pod.metadata), extended_resource::said(pod)?.to_owned()));
+    pods.items.iter().filter_map(said).collect()
+}
+
+/// The number of plugins' pods, where that is known, and what those say that are not ready.
+async fn plugins(client: &Client) -> (Option<usize>, BTreeMap<String, String>) {
     let labels = "app.kubernetes.io/name=tessera,app.kubernetes.io/component=kubelet-plugin";
     let pods: Api<Pod> = Api::all(client.clone());
-    let Ok(pods) = pods.list(&ListParams::default().labels(labels)).await else { return BTreeMap::new() };
+    let Ok(pods) = pods.list(&ListParams::default().labels(labels)).await else {
+        return (None, BTreeMap::new());
+    };
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
@@ -77,7 +97,7 @@ async fn readyz(client: &Client) -> BTreeMap<String, String> {
         };
         told.insert(pod.name_any(), text);
     }
-    told
+    (Some(pods.items.len()), told)
 }
 
 /// The API server's clock less this machine's, in seconds, by the date of an answer.

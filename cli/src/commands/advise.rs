@@ -9,6 +9,7 @@ use super::top::{memory, read};
 use crate::advise::{Advice, Asked, Choice, Kind, Report, Row, report};
 use crate::api_server::{FleetPort, Wanted, block_on, connect};
 use crate::arguments::{AdviseArguments, Format};
+use crate::driver_name;
 use crate::output::{self, CommandError, Verdict, printable};
 use crate::source::Source;
 
@@ -19,9 +20,12 @@ use crate::source::Source;
 pub fn run(arguments: &AdviseArguments) -> Result<Verdict, CommandError> {
     let view = fleet(arguments)?;
     let source = Source::load(&arguments.source, Wanted::All { volumes: false, pools: false })?;
+    let driver = arguments.driver.clone().unwrap_or_else(|| {
+        driver_name::chosen(source.objects.slices.values().filter_map(driver_name::of_slice))
+    });
     let asked = Asked {
         namespace: arguments.source.namespace.as_deref(),
-        driver: &arguments.driver,
+        driver: &driver,
         min_seconds: arguments.min_observed.as_secs(),
     };
     let report = report(&view, &source.objects, asked);

@@ -1,13 +1,18 @@
 //! `kubectl gpu doctor`: what is wrong with Tessera in a cluster, and what to do.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tessera_cluster::Objects;
 
 use crate::api_server::{Wanted, block_on, connect, fold_slices, live};
 use crate::arguments::DoctorArguments;
 use crate::doctor::published::Published;
 use crate::doctor::{Facts, Finding, Live, Severity, findings};
+use crate::driver_name;
 use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
 use crate::source::Source;
 
@@ -17,13 +22,20 @@ use crate::source::Source;
 /// The objects could not be read, or there is no such node.
 pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, Wanted::Installation)?;
-    let mut published = Published::new(&arguments.driver, &source.objects);
+    let told = arguments.driver.clone().or_else(|| driver_of_plugins(&source.objects));
+    let mut driver = told.clone().unwrap_or_else(|| {
+        driver_name::chosen(source.objects.slices.values().filter_map(driver_name::of_slice))
+    });
+    let mut published = Published::new(&driver, &source.objects);
     source.objects.slices.values().for_each(|slice| published.add(slice));
     let live: Option<Live> = match source.is_live {
         false => None,
         true => Some(block_on(async {
             let (client, _) = connect(&arguments.source.connection, None).await?;
-            let new = || Published::new(&arguments.driver, &source.objects);
+            if told.is_none() {
+                driver = driver_of_slices(&client).await?;
+            }
+            let new = || Published::new(&driver, &source.objects);
             let warnings;
             (published, warnings) =
                 fold_slices(&client, new, |published, slice| published.add(&slice)).await?;
@@ -42,7 +54,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
         published: &published,
         pools: source.pools.as_ref(),
         live: live.as_ref(),
-        driver: &arguments.driver,
+        driver: &driver,
         node: arguments.node.as_deref(),
         now: Timestamp::now(),
     };
@@ -52,6 +64,22 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
         None => output::print(&text(&found, Paint::standard_output()))?,
     }
     Ok(if found.is_empty() { Verdict::Yes } else { Verdict::No })
+}
+
+/// The driver's name, where plugins run.
+fn driver_of_plugins(objects: &Objects) -> Option<String> {
+    let mut names = objects.pods.values().filter_map(|pod| driver_name::of_plugin(pod)).peekable();
+    names.peek()?;
+    Some(driver_name::chosen(names))
+}
+
+/// The driver's name, where no plugin runs: that of the devices which earlier ones left.
+async fn driver_of_slices(client: &Client) -> Result<String, CommandError> {
+    let add = |names: &mut BTreeSet<String>, slice: ResourceSlice| {
+        names.extend(driver_name::of_slice(&slice).map(str::to_owned));
+    };
+    let (names, _) = fold_slices(client, BTreeSet::new, add).await?;
+    Ok(driver_name::chosen(names.iter().map(String::as_str)))
 }
 
 fn text(found: &[Finding], paint: Paint) -> String {
@@ -73,6 +101,8 @@ fn text(found: &[Finding], paint: Paint) -> String {
         let _ = writeln!(text, "  {}", printable(&finding.todo));
     }
     let errors = found.iter().filter(|finding| finding.severity == Severity::Error).count();
-    let _ = writeln!(text, "\n{errors} errors, {} warnings", found.len() - errors);
+    let warnings = found.len() - errors;
+    let _ =
+        writeln!(text, "\n{}, {}", output::counted(errors, "error"), output::counted(warnings, "warning"));
     text
 }

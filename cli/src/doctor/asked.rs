@@ -19,6 +19,8 @@ pub struct Asked {
     pub about: String,
     /// Whether it is a DeviceClass.
     pub is_class: bool,
+    /// Whether nobody need have it: a class that comes with every installation, and that no claim or template names.
+    pub may_match_nothing: bool,
     /// Its selectors; a claim's come after those of its class.
     pub expressions: Vec<String>,
     /// Them compiled, or the first line of why they cannot be.
@@ -63,11 +65,16 @@ pub enum Verdict<'a> {
 
 /// All that ask for devices of the driver.
 pub fn of_objects(objects: &Objects, driver: &str) -> Vec<Asked> {
+    let named = named_classes(objects);
     // Only classes that are about this driver: others' devices may come later.
     let classes = objects.classes.iter().filter_map(|((_, name), class)| {
         let expressions = of_class(class);
         let is_about = expressions.iter().any(|expression| expression.contains(driver));
-        is_about.then(|| Asked::new(format!("DeviceClass {name}"), expressions, None))
+        let may_match_nothing = comes_with_chart(name, class, driver) && !named.contains(name.as_str());
+        is_about.then(|| Asked {
+            may_match_nothing,
+            ..Asked::new(format!("DeviceClass {name}"), expressions, None)
+        })
     });
     let templates = objects.templates.iter().flat_map(|(key, template)| {
         let spec = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
@@ -84,6 +91,36 @@ pub fn of_objects(objects: &Objects, driver: &str) -> Vec<Asked> {
         of_claim(objects, format!("claim {}", display(key)), devices)
     });
     classes.chain(templates).chain(claims).collect()
+}
+
+/// Classes that templates and claims without devices name.
+fn named_classes(objects: &Objects) -> BTreeSet<&str> {
+    let of_templates =
+        objects.templates.values().filter_map(|template| template.spec.as_ref()?.spec.as_ref());
+    let waiting = objects
+        .claims
+        .values()
+        .filter(|claim| claim.status.as_ref().is_none_or(|status| status.allocation.is_none()));
+    let of_claims = waiting.filter_map(|claim| claim.spec.as_ref());
+    let specs = of_templates.chain(of_claims).filter_map(|spec| spec.devices.as_ref());
+    let requests = specs.flat_map(|devices| devices.requests.iter().flatten());
+    let names = requests.flat_map(|request| {
+        let exactly = request.exactly.iter().map(|exactly| exactly.device_class_name.as_str());
+        let alternatives = request.first_available.iter().flatten();
+        exactly.chain(alternatives.map(|alternative| alternative.device_class_name.as_str()))
+    });
+    names.collect()
+}
+
+/// Whether the class is one that every installation has, by the chart's label, or by its name where it was applied by hand.
+fn comes_with_chart(name: &str, class: &DeviceClass, driver: &str) -> bool {
+    let labels = class.metadata.labels.as_ref();
+    let is_of_chart = labels.is_some_and(|all| {
+        all.get("app.kubernetes.io/name").is_some_and(|value| value == "tessera")
+            && all.get("app.kubernetes.io/managed-by").is_some_and(|value| value == "Helm")
+    });
+    let kinds = ["mig", "mps", "timeslice"];
+    is_of_chart || name == driver || kinds.iter().any(|kind| *name == format!("{kind}.{driver}"))
 }
 
 fn of_class(class: &DeviceClass) -> Vec<String> {
@@ -121,6 +158,7 @@ impl Asked {
         Asked {
             about,
             is_class: of_class.is_none(),
+            may_match_nothing: false,
             asks_for_own: expressions.iter().any(|expression| devices::asks_for_own(expression)),
             expressions,
             selectors: compiled

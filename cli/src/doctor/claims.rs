@@ -1,5 +1,7 @@
 //! Claims with devices that are gone, cannot be prepared, or that nobody uses.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::device_status::READY;
 use tessera_cluster::{display, outcome};
@@ -12,6 +14,7 @@ const UNUSED: i64 = 3600;
 /// What is wrong with claims that hold devices of the driver.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
+    let served = facts.plugin_nodes();
     for (key, claim) in &facts.objects.claims {
         let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
         let results: Vec<_> = allocation
@@ -24,8 +27,14 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             continue;
         }
         let about = format!("claim {}", display(key));
+        // Of a node without a plugin that is said once, with all of its claims.
+        let is_served = |pool: &str| {
+            let served = served.as_ref().zip(node_of(facts, pool));
+            served.is_none_or(|(served, node)| served.contains(node))
+        };
         let gone: Vec<&str> = results
             .iter()
+            .filter(|result| is_served(&result.pool))
             .filter(|result| !facts.published.has(&result.pool, &result.device))
             .map(|result| result.device.as_str())
             .collect();
@@ -55,6 +64,27 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The claims that hold devices of each node.
+pub fn holding<'f>(facts: &Facts<'f>) -> BTreeMap<&'f str, Vec<String>> {
+    let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (key, claim) in &facts.objects.claims {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let results = allocation.into_iter().flat_map(outcome::results);
+        let of_driver = results.filter(|result| result.driver == facts.driver);
+        let of_claim: BTreeSet<&str> = of_driver.filter_map(|result| node_of(facts, &result.pool)).collect();
+        for node in of_claim {
+            nodes.entry(node).or_default().push(display(key));
+        }
+    }
+    nodes
+}
+
+/// The node of a pool: the one that publishes it, or that its name has (`gpu.tessera.dev/node-a`).
+fn node_of<'f>(facts: &Facts<'f>, pool: &'f str) -> Option<&'f str> {
+    let published = facts.published.pool(pool).and_then(|pool| pool.node.as_deref());
+    published.or_else(|| pool.strip_prefix(facts.driver)?.strip_prefix('/'))
 }
 
 fn unready<'c>(claim: &'c ResourceClaim, driver: &str) -> Vec<(&'c str, &'c str)> {

@@ -20,6 +20,7 @@ fn finding(asked: &Asked, driver: &str) -> Option<Finding> {
             format!("its selector is wrong: {wrong}"),
             "correct it; kubectl gpu cel EXPRESSION tries one",
         )),
+        Verdict::Nothing if asked.may_match_nothing => None,
         Verdict::Nothing => Some(warning(
             about,
             "no device matches it: pods that ask for it wait",

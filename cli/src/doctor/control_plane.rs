@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tessera_api::gpu_pool::Allocation;
+
 use super::{Facts, Finding, error, warning};
 use crate::api_server::Controller;
 
@@ -97,19 +99,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             found.push(warning("API server", format!("the feature gate {name} is off: {without}"), todo));
         }
     }
-    match &live.controller {
-        Some(Controller::Absent) if facts.pods_of("controller").next().is_some() => found.push(error(
-            "controller",
-            "none leads: gated pods and pods for managed cards wait",
-            "look at the log of its pods: kubectl logs -l app.kubernetes.io/component=controller",
-        )),
-        Some(Controller::Silent { holder, seconds }) => found.push(error(
-            "controller",
-            format!("{holder} leads and has not renewed its Lease for {seconds} s: gated pods and pods for managed cards wait"),
-            "look at its pod; another takes over when this one is gone",
-        )),
-        _ => {}
-    }
+    found.extend(controller(facts, live.controller.as_ref()));
     if let Some(policies) = &live.policies
         && facts.pods_of("kubelet-plugin").next().is_some()
         && !policies.iter().any(|policy| policy.ends_with("kubelet-plugin"))
@@ -128,6 +118,35 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         ));
     }
     found
+}
+
+/// A controller that does not lead, where it has something to do.
+fn controller(facts: &Facts<'_>, controller: Option<&Controller>) -> Option<Finding> {
+    let has_pods = facts.pods_of("controller").next().is_some();
+    let mut pools = facts.pools.into_iter().flatten();
+    let has_work = pools.any(|(_, pool)| pool.spec.allocation != Allocation::Native)
+        || facts.published.pools().any(|(_, pool)| !pool.managed.is_empty());
+    let wait = "gated pods and pods for managed cards wait";
+    match controller? {
+        Controller::Leading { .. } => None,
+        _ if !has_pods && !has_work => None,
+        // Of an earlier installation a Lease is left.
+        _ if !has_pods && facts.live.is_some_and(|live| live.plugins.is_some()) => Some(error(
+            "controller",
+            format!("no pod of one runs, and GpuPools are Steered or Managed: {wait}"),
+            "kubectl scale deployment -l app.kubernetes.io/component=controller --replicas=2 in the chart's namespace, or install the chart with controller.enabled; kubectl gpu ungate lets gated pods go",
+        )),
+        Controller::Absent => Some(error(
+            "controller",
+            format!("none leads: {wait}"),
+            "look at the log of its pods: kubectl logs -l app.kubernetes.io/component=controller",
+        )),
+        Controller::Silent { holder, seconds } => Some(error(
+            "controller",
+            format!("{holder} leads and has not renewed its Lease for {seconds} s: {wait}"),
+            "look at its pod; another takes over when this one is gone",
+        )),
+    }
 }
 
 /// What kube-scheduler of this version does wrong. It is taken to be of the API server's version.
@@ -249,6 +268,35 @@ mod tests {
             let told = told(&live);
             assert!(told.len() == 1 && told[0].contains(says), "{says}: {told:?}");
         }
+    }
+
+    #[test]
+    fn a_controller_at_no_replicas_is_told_where_a_pool_needs_one() {
+        let of_allocation = |allocation: &str| {
+            let pool = serde_json::json!({ "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool",
+                "metadata": { "name": "main" }, "spec": { "allocation": allocation } });
+            let key = (String::new(), "main".to_owned());
+            let pools = [(key, serde_json::from_value(pool).unwrap())].into();
+            let holder = "gone".to_owned();
+            let live = Live {
+                controller: Some(Controller::Silent { holder, seconds: 900 }),
+                plugins: Some(1),
+                ..Live::default()
+            };
+            let facts = Facts {
+                objects: &Objects::default(),
+                published: &Published::default(),
+                pools: Some(&pools),
+                live: Some(&live),
+                driver: "gpu.tessera.dev",
+                node: None,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            findings(&facts).into_iter().map(|finding| finding.what).collect::<Vec<_>>()
+        };
+        let told = of_allocation("Managed");
+        assert!(told.len() == 1 && told[0].starts_with("no pod of one runs"), "{told:?}");
+        assert_eq!(of_allocation("Native"), [""; 0], "an earlier installation's Lease is no trouble");
     }
 
     #[test]

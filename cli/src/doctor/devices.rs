@@ -1,6 +1,10 @@
 //! Slices, devices and GpuPools.
 
-use tessera_api::{managed, taint};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use tessera_api::{DeviceName, PciBusId, managed, taint};
+use tessera_cluster::{display, outcome};
 
 use super::{Facts, Finding, error, warning};
 use crate::pools::PoolView;
@@ -26,7 +30,14 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         let about = format!("node {}", node.unwrap_or("<none>"));
         for (address, card) in &pool.cards {
             if let Some(sick) = &card.sick {
-                found.push(error(&about, format!("card {address} gets no work: {sick}"), advice(sick)));
+                let holders = users_of(facts, name, address);
+                let held =
+                    if holders.is_empty() { String::new() } else { format!(", in use by {}", holders.join(", ")) };
+                found.push(if sick == taint::MIG_LAYOUT_PENDING {
+                    warning(&about, format!("card {address} waits for its MIG layout{held}"), advice(sick))
+                } else {
+                    error(&about, format!("card {address} gets no work: {sick}{held}"), advice(sick))
+                });
             }
             if pool.managed.contains(address) && !card.is_tainted {
                 found.push(error(
@@ -51,6 +62,30 @@ fn advice(fault: &str) -> &'static str {
         }
         _ => "see the node's Events; docs/health.md says what helps, and what ends it",
     }
+}
+
+/// Who uses devices of a card: pods, or claims that no pod has reserved.
+fn users_of(facts: &Facts<'_>, pool: &str, card: &PciBusId) -> Vec<String> {
+    let mut users = BTreeSet::new();
+    for (key, claim) in &facts.objects.claims {
+        let Some(status) = &claim.status else { continue };
+        let results = status.allocation.iter().flat_map(outcome::results);
+        let is_of_card = |result: &DeviceRequestAllocationResult| {
+            result.driver == facts.driver
+                && result.pool == pool
+                && result.device.parse::<DeviceName>().is_ok_and(|name| name.card() == *card)
+        };
+        if !results.into_iter().any(is_of_card) {
+            continue;
+        }
+        let reserved = status.reserved_for.as_deref().unwrap_or_default();
+        if reserved.is_empty() {
+            users.insert(format!("claim {}", display(key)));
+        }
+        let kind = |resource: &str| resource.trim_end_matches('s').to_owned();
+        users.extend(reserved.iter().map(|user| format!("{} {}/{}", kind(&user.resource), key.0, user.name)));
+    }
+    users.into_iter().collect()
 }
 
 /// GpuPools that do not do what they should.

@@ -42,7 +42,9 @@ pub fn findings(name: &str, node: &Node, drivers: &BTreeSet<&str>, driver: &str)
     }
     let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
     let (wanted, state) = (label(MIG_CONFIG), label(MIG_STATE));
-    if (wanted.is_some() || state.is_some()) && label(MIG_MANAGER) != Some("false") {
+    // A layout's label alone is also how GpuPools are told which layout a node gets (docs/mig-layouts.md).
+    let has_manager = state.is_some() || label(MIG_MANAGER) == Some("true");
+    if has_manager && label(MIG_MANAGER) != Some("false") {
         let layout = wanted.unwrap_or("a layout that is named no more");
         let state = state.map(|state| format!(" ({state})")).unwrap_or_default();
         found.push(error(

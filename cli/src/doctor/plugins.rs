@@ -1,10 +1,8 @@
 //! Kubelet plugins: whether they run, are ready, and publish.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Facts, Finding, error};
+use super::{Facts, Finding, claims, error};
 
 /// What is wrong with plugins.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
@@ -56,19 +54,47 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             format!("kubectl describe pod {name} -n {namespace}; kubectl logs {name} -n {namespace}"),
         ));
     }
-    // Slices of a node on which no plugin runs any more.
-    let running: BTreeSet<&str> =
-        facts.pods_of("kubelet-plugin").filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).collect();
-    if !running.is_empty() {
-        for node in publishing.iter().filter(|node| facts.is_asked(node) && !running.contains(*node)) {
-            found.push(error(
-                format!("node {node}"),
-                "cards are published, and no kubelet plugin runs: claims allocated there are not prepared",
-                "does the DaemonSet's nodeSelector still select the node? If the node is gone, its slices go with the Node object",
-            ));
-        }
-    }
+    found.extend(absent(facts));
     found
+}
+
+/// Nodes that publish cards, or whose devices claims hold, and that no plugin runs on.
+fn absent(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(served) = facts.plugin_nodes() else { return Vec::new() };
+    let holding = claims::holding(facts);
+    let mut nodes = facts.published.nodes();
+    nodes.extend(holding.keys());
+    nodes.retain(|node| facts.is_asked(node) && !served.contains(node));
+    let is_none_at_all = facts.pods_of("kubelet-plugin").next().is_none();
+    let finding = |node: &str| {
+        let held = holding.get(node).map_or(String::new(), |claims| {
+            format!(" ({} devices there: {})", holds(claims.len()), first(claims))
+        });
+        let todo = if is_none_at_all {
+            "no node has one: install the chart again (docs/installing.md). Leave the pods alone: they go on, and those that are deleted stay Terminating until a plugin is back"
+        } else {
+            "does the DaemonSet's nodeSelector still select the node? If the node is gone, its slices go with the Node object. Leave its pods alone: those that are deleted stay Terminating until a plugin is back"
+        };
+        let what = format!(
+            "no kubelet plugin runs there: its devices are not prepared, and claims that hold them end only when one does{held}"
+        );
+        error(format!("node {node}"), what, todo)
+    };
+    nodes.into_iter().map(finding).collect()
+}
+
+fn holds(claims: usize) -> String {
+    if claims == 1 { "1 claim holds".to_owned() } else { format!("{claims} claims hold") }
+}
+
+/// The first claims by name, and how many more there are.
+fn first(claims: &[String]) -> String {
+    const NAMED: usize = 3;
+    let named = claims[..claims.len().min(NAMED)].join(", ");
+    match claims.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -83,4 +109,48 @@ fn waiting(pod: &Pod) -> Option<String> {
     let waiting = states.next()?;
     let message = waiting.message.as_deref().unwrap_or_default();
     Some(format!("{} {message}", waiting.reason.as_deref().unwrap_or_default()).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+    use tessera_cluster::Objects;
+
+    use super::*;
+    use crate::doctor::published::Published;
+    use crate::doctor::{self, Live};
+
+    #[test]
+    fn after_an_uninstall_nobody_is_told_to_delete_running_pods() {
+        let allocated = json!({ "metadata": { "name": "c" }, "spec": {}, "status": {
+            "reservedFor": [{ "resource": "pods", "name": "p", "uid": "u" }],
+            "allocation": { "devices": { "results": [{ "request": "r", "driver": "gpu.tessera.dev",
+                "pool": "gpu.tessera.dev/node-a", "device": "gpu-01-00" }] } } } });
+        let claim = Box::new(serde_json::from_value(allocated).unwrap());
+        let key = ("team".to_owned(), "c".to_owned());
+        let objects = Objects { claims: [(key, claim)].into(), ..Objects::default() };
+        let told = |plugins: Option<usize>| {
+            let live = Live { plugins, ..Live::default() };
+            let facts = Facts {
+                objects: &objects,
+                published: &Published::default(),
+                pools: Some(&[].into()),
+                live: Some(&live),
+                driver: "gpu.tessera.dev",
+                node: None,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let text = |finding: Finding| format!("{}: {}; {}", finding.about, finding.what, finding.todo);
+            doctor::findings(&facts).into_iter().map(text).collect::<Vec<_>>()
+        };
+        let absent = told(Some(0));
+        assert_eq!(absent.len(), 1, "{absent:?}");
+        assert!(absent[0].starts_with("node node-a: no kubelet plugin runs there"), "{absent:?}");
+        assert!(absent[0].contains("(1 claim holds devices there: team/c)"), "{absent:?}");
+        assert!(absent[0].contains("install the chart again") && !absent[0].contains("delete its pods"));
+        // Who may not read pods of the whole cluster does not know whether plugins run.
+        let unknown = told(None);
+        assert!(unknown.len() == 1 && unknown[0].contains("which no node publishes"), "{unknown:?}");
+    }
 }

@@ -105,6 +105,11 @@ impl Published {
         self.pools.iter().map(|(name, pool)| (name.as_str(), pool))
     }
 
+    /// The pool of that name.
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.get(name)
+    }
+
     /// Nodes of which the driver publishes devices.
     pub fn nodes(&self) -> BTreeSet<&str> {
         self.pools.values().filter_map(|pool| pool.node.as_deref()).collect()

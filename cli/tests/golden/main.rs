@@ -14,6 +14,9 @@ fn doctor() {
     golden("doctor-node", &["doctor", "-f", "../doctor.yaml", "--node", "node-b"], "");
     golden("doctor-json", &["doctor", "-f", "../doctor.yaml", "--node", "node-c", "-o", "json"], "");
     golden("doctor-well", &["doctor", "-f", "../doctor-well.yaml"], "");
+    let clean = ["doctor", "-f", "../doctor-clean.yaml"];
+    golden("doctor-clean", &clean, "");
+    golden("doctor-asked", &[&clean[..], &["-f", "../doctor-asked.yaml"]].concat(), "");
     // What NVIDIA's driver lets pass where it publishes no partitions.
     let selectors = ["doctor", "-f", "../doctor-selectors.yaml", "--driver", "gpu.nvidia.com"];
     golden("doctor-selectors", &selectors, "");

@@ -38,6 +38,8 @@ async fn a_broken_cluster_is_told_and_a_mended_one_is_well() {
         ["1 of its 2 ResourceSlices are there: kube-scheduler allocates nothing of it"]
     );
     assert_eq!(about("DeviceClass cli-doctor").await, ["no device matches it: pods that ask for it wait"]);
+    let plugin = about("node cli-doctor").await.concat();
+    assert!(plugin.starts_with("no kubelet plugin runs there"), "{plugin}");
     // Every gate of this API server is on, and its clock is ours.
     assert_eq!(about("API server").await, [""; 0]);
     assert_eq!(about("clock").await, [""; 0]);

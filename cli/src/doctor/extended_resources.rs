@@ -1,0 +1,31 @@
+//! Extended resources that kube-scheduler takes for such of a device plugin, though a DeviceClass has the name.
+
+use std::collections::BTreeMap;
+
+use super::{Facts, Finding, error};
+use crate::extended_resource;
+
+/// What is wrong with what kube-scheduler knows of names.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let live = facts.live.into_iter().flat_map(|live| &live.unschedulable);
+    let live = live.map(|(key, said)| (key, said.as_str()));
+    let of_files =
+        facts.objects.pods.iter().filter_map(|(key, pod)| Some((key, extended_resource::said(pod)?)));
+    let mut forgotten: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    for (key, said) in live.chain(of_files) {
+        for (resource, class) in extended_resource::forgotten(facts.objects, said) {
+            forgotten.entry((resource, class)).or_default().push(tessera_cluster::display(key));
+        }
+    }
+    let finding = |((resource, class), pods): ((String, &str), Vec<String>)| {
+        error(
+            format!("DeviceClass {class}"),
+            format!(
+                "it stands for {resource}, and kube-scheduler has forgotten that: it looks for a device plugin for {}",
+                pods.join(", ")
+            ),
+            extended_resource::remedy(class),
+        )
+    };
+    forgotten.into_iter().map(finding).collect()
+}

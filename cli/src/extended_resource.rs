@@ -1,0 +1,81 @@
+//! Names of extended resources that kube-scheduler forgets: when any DeviceClass that had a name goes or loses it, the name goes from
+//! kube-scheduler's cache, though another class has it (`removeResourceName2class` of k8s.io/dynamic-resource-allocation, 1.36 and 1.37).
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::Objects;
+
+/// Why kube-scheduler found no node for the pod, in its words.
+pub fn said(pod: &Pod) -> Option<&str> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let scheduled =
+        conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    scheduled.message.as_deref()
+}
+
+/// The resources of which kube-scheduler says that nodes have too little, as it does of a device plugin's alone, though a class
+/// stands for them and no node has any; each with its class.
+pub fn forgotten<'o>(objects: &'o Objects, said: &str) -> Vec<(String, &'o str)> {
+    let classes = objects.classes.iter().filter_map(|((_, name), class)| {
+        let resource = class.spec.as_ref()?.extended_resource_name.as_deref()?;
+        let phrase = format!("Insufficient {resource}");
+        // `nvidia.com/gpu` is no word of `nvidia.com/gpu.shared`.
+        let is_word = |(place, found): (usize, &str)| {
+            let rest = &said[place + found.len()..];
+            let mut rest = rest.chars();
+            match rest.next() {
+                None | Some(',' | ' ' | ';') => true,
+                Some('.') => rest.next().is_none_or(char::is_whitespace),
+                _ => false,
+            }
+        };
+        let is_named = said.match_indices(&phrase).any(is_word);
+        (is_named && !is_served(objects, resource)).then(|| (resource.to_owned(), name.as_str()))
+    });
+    classes.collect()
+}
+
+/// Whether a node has the resource from a device plugin.
+fn is_served(objects: &Objects, resource: &str) -> bool {
+    let allocatable = objects.nodes.values().filter_map(|node| node.status.as_ref()?.allocatable.as_ref());
+    let mut amounts = allocatable.filter_map(|all| all.get(resource));
+    amounts.any(|amount| amount.0 != "0")
+}
+
+/// What to do.
+pub fn remedy(class: &str) -> String {
+    format!(
+        "any change of the class makes kube-scheduler learn the name again: kubectl annotate deviceclass {class} gpu.tessera.dev/touched=\"$(date)\" --overwrite; pods that wait are looked at again within five minutes"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn objects(allocatable: &str) -> Objects {
+        let class =
+            json!({ "metadata": { "name": "gpu" }, "spec": { "extendedResourceName": "nvidia.com/gpu" } });
+        let node = json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "nvidia.com/gpu": allocatable } } });
+        let named = |name: &str| (String::new(), name.to_owned());
+        Objects {
+            classes: [(named("gpu"), serde_json::from_value(class).unwrap())].into(),
+            nodes: [(named("n"), serde_json::from_value(node).unwrap())].into(),
+            ..Objects::default()
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_class_has_is_never_insufficient() {
+        let said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3";
+        assert_eq!(forgotten(&objects("0"), said), [("nvidia.com/gpu".to_owned(), "gpu")]);
+        assert_eq!(
+            forgotten(&objects("0"), "3 Insufficient nvidia.com/gpu"),
+            [("nvidia.com/gpu".to_owned(), "gpu")]
+        );
+        assert_eq!(forgotten(&objects("8"), said), [], "a device plugin's");
+        assert_eq!(forgotten(&objects("0"), "3 Insufficient nvidia.com/gpu.shared."), []);
+        assert_eq!(forgotten(&objects("0"), "3 cannot allocate all claims"), []);
+    }
+}
