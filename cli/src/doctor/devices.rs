@@ -31,8 +31,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         for (address, card) in &pool.cards {
             if let Some(sick) = &card.sick {
                 let holders = users_of(facts, name, address);
-                let held =
-                    if holders.is_empty() { String::new() } else { format!(", in use by {}", holders.join(", ")) };
+                let held = if holders.is_empty() {
+                    String::new()
+                } else {
+                    format!(", in use by {}", holders.join(", "))
+                };
                 found.push(if sick == taint::MIG_LAYOUT_PENDING {
                     warning(&about, format!("card {address} waits for its MIG layout{held}"), advice(sick))
                 } else {

@@ -181,7 +181,8 @@ mod tests {
             resolution.cards.insert(pci(bus), CardReport { pool, allocation, ..CardReport::default() });
         }
         let errors = |taints_are_kept| {
-            let annotations = annotations(&resolution, &[], taints_are_kept, NodeFacts::default(), &LayoutStatus::none());
+            let annotations =
+                annotations(&resolution, &[], taints_are_kept, NodeFacts::default(), &LayoutStatus::none());
             let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
             let errors = report.pools.into_iter().map(|(pool, report)| (pool, report.error.unwrap()));
             errors.collect::<Vec<_>>()
@@ -205,7 +206,7 @@ mod tests {
                 CardStatus { layout: "one".into(), state, message: "changes".into(), whole_only: false };
             layouts.cards.insert(pci(bus), status);
         }
-        let annotations = annotations(&resolution, &[], true, None, &layouts);
+        let annotations = annotations(&resolution, &[], true, NodeFacts::default(), &layouts);
         let report: NodeReport = serde_json::from_str(&annotations[node_report::ANNOTATION]).unwrap();
         let error = report.pools["waits"].error.as_deref().unwrap();
         assert!(error.starts_with("offer.layout: 2 of its cards: MIG mode switches with a reset"), "{error}");

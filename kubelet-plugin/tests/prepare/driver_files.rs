@@ -281,7 +281,7 @@ async fn hooks_whose_program_is_gone_are_not_run() {
         for claim in [&before, &after] {
             let edits = node.spec(claim)["containerEdits"].clone();
             assert!(edits["mounts"].to_string().contains("libcuda.so.580.95.05"), "{edits}");
-            let path = (!is_tool_gone).then(|| json!(programs.join("nvidia-ctk"))).unwrap_or_default();
+            let path = if is_tool_gone { json!(null) } else { json!(programs.join("nvidia-ctk")) };
             assert_eq!(edits["hooks"][0]["path"], path, "{edits}");
         }
         assert_eq!(fs::read_to_string(&calls).unwrap().lines().count(), if is_tool_gone { 1 } else { 2 });
