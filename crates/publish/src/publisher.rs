@@ -64,7 +64,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that writes through `client`, see [`super::client`].
+    /// A publisher that writes through `client`, see [`tessera_kube_util::client::connect`].
     #[must_use]
     pub fn new(client: Client, options: PublishOptions) -> Self {
         Self {
