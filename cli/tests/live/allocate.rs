@@ -144,6 +144,8 @@ async fn a_claim_that_cannot_be_read_keeps_nobody_from_seeing_the_others_and_its
     let odd = [deep.as_bytes(), br#""\ud800""#, b"\"\xff\""];
     for (number, parameters) in odd.into_iter().enumerate() {
         let mut hostile = claim(&format!("hostile-{number}"), 1);
+        // kube-scheduler reads it: its pod must not get a card that another test counts on.
+        hostile["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = json!("of-nobody");
         hostile["spec"]["devices"]["config"] =
             json!([{ "opaque": { "driver": "cli.tessera.dev", "parameters": { "odd": "HERE" } } }]);
         let text = hostile.to_string();

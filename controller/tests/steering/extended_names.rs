@@ -14,6 +14,7 @@ use crate::pods;
 
 fn pod(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" }, "spec": {
+        "terminationGracePeriodSeconds": 0,
         "containers": [{ "name": "c", "image": "none", "resources": { "limits": { "example.com/forgotten": 1 } } }] } })
 }
 

@@ -60,7 +60,7 @@ async fn publishes_registers_prepares_unprepares_and_ends() {
     assert_eq!(of_claim["span"]["uid"], claim.uid.as_str());
     assert!(of_claim["devices"].to_string().contains(&devices[2]), "{of_claim}");
 
-    let searches = log.iter().filter(|line| line["message"] == "driver files found").count();
+    let searches = log.iter().filter(|line| line["message"] == "looked for the driver's files").count();
     assert_eq!(searches, 1, "the driver's files are looked for once");
 
     let since = Instant::now();
