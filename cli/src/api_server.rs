@@ -47,7 +47,7 @@ pub enum ClusterError {
     },
     /// A right without which nothing can be answered is missing.
     #[error(
-        "you may not list {resource} of the whole cluster, without which nothing can be answered; docs/kubectl-gpu.md has a ClusterRole with the rights for kubectl gpu (the API server: {message})"
+        "you may not list {resource} of the whole cluster, without which nothing can be answered; the chart's ClusterRoles …-user and …-viewer have the rights for kubectl gpu (docs/kubectl-gpu.md; the API server: {message})"
     )]
     Right {
         /// For example `nodes` or `resourceslices.resource.k8s.io`.

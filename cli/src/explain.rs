@@ -18,7 +18,7 @@ use tessera_cluster::outcome::{self, NodeOutcome, Reason};
 use tessera_cluster::subject::{Subject, Wanted};
 use tessera_cluster::{Asker, Cluster, ObjectError};
 
-use crate::api_server::News;
+use crate::api_server::{Controller, ControllerEvent, News};
 use crate::subject;
 
 pub use fleet::Fleet;
@@ -49,8 +49,24 @@ pub struct Explanation {
     /// The controller's part: its gate, the node that it proposed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steering: Option<Steering>,
+    /// Where kube-scheduler can give it nothing and the controller may: what the cluster says of the controller. The rest of the
+    /// answer is then how things are to the controller, to which managed cards are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed: Option<Managed>,
     /// Nodes for which not all changes were tried, because of the time that would take.
     pub untried: Vec<String>,
+}
+
+/// The controller's part in giving out managed cards.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Managed {
+    /// Whether a controller runs, where that can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Controller>,
+    /// What it said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<ControllerEvent>,
 }
 
 /// A change after which it would fit, and where.
@@ -106,6 +122,7 @@ pub fn explain(
         nodes: Vec::new(),
         nearest: Vec::new(),
         steering: None,
+        managed: None,
         untried: Vec::new(),
     };
     let is_waiting = subject.claims.iter().any(|wanted| !wanted.is_allocated());
@@ -137,6 +154,14 @@ pub fn explain(
             nearest::of(cluster, &mut fleet, subject, &nodes, &explanation.nodes, asker)?;
     }
     Ok(explanation)
+}
+
+impl Explanation {
+    /// Whether a card is out of reach only because the controller allocates it.
+    pub fn meets_managed(&self) -> bool {
+        let verdicts = self.nodes.iter().flat_map(|node| &node.requests).flat_map(|request| &request.verdicts);
+        verdicts.filter_map(|verdict| verdict.obstacle.as_ref()).any(Obstacle::is_managed)
+    }
 }
 
 /// Where extended resources are asked for that managed devices have: nobody allocates those.

@@ -19,6 +19,7 @@ mod foreign;
 mod get;
 mod hints;
 mod lines;
+mod managed;
 mod migrate;
 mod output;
 mod pools;

@@ -43,7 +43,7 @@ pub enum ForwardError {
     NoPort(String),
     /// A right is missing.
     #[error(
-        "the fleet is asked of the controller that leads, and you may not do what that takes: {0}\nyou need get on pods, and get and create on pods/portforward, in the controller's namespace (docs/kubectl-gpu.md)"
+        "the fleet is asked of the controller that leads, and you may not do what that takes: {0}\nthe chart's ClusterRole …-viewer and, in the controller's namespace, its Role …-fleet-viewer have the rights (docs/kubectl-gpu.md)"
     )]
     Right(ServerError),
     /// The port cannot be forwarded.

@@ -14,7 +14,7 @@ use crate::arguments::SourceArguments;
 const ACTION: &str = "Steering";
 
 /// What the cluster says.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct News {
     /// Whether a controller runs; `None` where that cannot be read.
     pub controller: Option<Controller>,

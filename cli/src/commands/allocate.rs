@@ -12,6 +12,7 @@ use tessera_cluster::subject::{Subject, Wanted, of_pod, waiting};
 use crate::api_server;
 use crate::arguments::AllocateArguments;
 use crate::lines;
+use crate::managed;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
 use crate::share_ids::asker;
 use crate::source::Source;
@@ -29,6 +30,9 @@ struct Report {
     /// Whether the controller's gate holds the pod back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     gated: bool,
+    /// Whether it fits for the controller alone, to which managed cards are free.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    managed: bool,
     nodes: Vec<NodeOutcome>,
 }
 
@@ -65,7 +69,24 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         let obstacles = subject::obstacles(cluster.objects(), subject);
         let fits = obstacles.is_empty() && nodes.iter().any(|node| node.fits);
         let gated = subject::is_steered(subject);
-        reports.push((subject, Report { subject: title(subject), fits, obstacles, gated, nodes }));
+        reports.push((subject, Report { subject: title(subject), fits, obstacles, gated, managed: false, nodes }));
+    }
+    let waits = |(subject, report): &(&Subject, Report)| !report.fits && managed::may_serve(subject);
+    if reports.iter().any(waits)
+        && let Some(objects) = managed::of_controller(cluster.into_objects())
+    {
+        let cluster = Cluster::of(objects)?;
+        for waiting in &mut reports {
+            if waits(waiting) {
+                let (subject, report) = waiting;
+                let nodes = outcome::of_nodes(&cluster, subject, &mut asker)?;
+                report.managed = nodes.iter().any(|node| node.fits);
+                if report.managed {
+                    report.fits = report.obstacles.is_empty();
+                    report.nodes = nodes;
+                }
+            }
+        }
     }
     let fits = reports.iter().all(|(_, report)| report.fits);
     if let Some(format) = arguments.output {
@@ -96,6 +117,9 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
             "{GATE} holds it back until the controller proposes a node (kubectl gpu explain {} says more)\n",
             report.subject
         );
+    }
+    if report.managed {
+        text += "the controller allocates managed cards: it gives one of these, by its queue (docs/managed.md)\n";
     }
     if subject.claims.is_empty() && report.obstacles.is_empty() {
         text += "it asks for no devices\n";

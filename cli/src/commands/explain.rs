@@ -9,12 +9,13 @@ use tessera_cluster::Cluster;
 use tessera_cluster::outcome::Reason;
 use tessera_cluster::subject::Subject;
 
-use crate::api_server;
+use crate::api_server::{self, Controller, News};
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
 use crate::explain::{
-    self, DeviceVerdict, Explanation, Given, NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering,
+    self, DeviceVerdict, Explanation, Given, Managed, NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering,
 };
+use crate::managed;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
 use crate::share_ids::asker;
 use crate::source::Source;
@@ -32,10 +33,20 @@ const SHOWN_WITH_VERBOSE: usize = 50;
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false, pools: false })?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
-    let news = subject.pod.as_ref().filter(|_| source.is_live && Steering::concerns(&subject));
-    let news = news.map(|pod| api_server::news(&arguments.source, pod));
+    let pod = subject.pod.as_ref().filter(|_| source.is_live);
+    let news = || pod.map(|pod| api_server::news(&arguments.source, pod));
+    let steering_news = if Steering::concerns(&subject) { news() } else { None };
+    let mut asker = asker();
     let cluster = Cluster::of(source.objects)?;
-    let explanation = explain::explain(&cluster, &subject, news, &mut asker())?;
+    let mut explanation = explain::explain(&cluster, &subject, steering_news.clone(), &mut asker)?;
+    if !explanation.fits && explanation.meets_managed() && managed::may_serve(&subject) {
+        let News { controller, event } = steering_news.clone().or_else(news).unwrap_or_default();
+        if let Some(objects) = managed::of_controller(cluster.into_objects()) {
+            let cluster = Cluster::of(objects)?;
+            explanation = explain::explain(&cluster, &subject, steering_news, &mut asker)?;
+            explanation.managed = Some(Managed { controller, event });
+        }
+    }
     match arguments.output {
         Some(format) => output::structured(format, &explanation)?,
         None => {
@@ -61,6 +72,7 @@ impl Screen {
         let mut text = String::new();
         let is_waiting = !explanation.nodes.is_empty();
         let verdict = match (is_waiting, explanation.fits) {
+            (true, true) if explanation.managed.is_some() => self.paint.good("fits, and waits for the controller"),
             (true, true) => self.paint.good("fits now"),
             (true, false) if explanation.nodes.iter().any(|node| node.outcome.fits) => {
                 self.paint.bad("waits, and would fit")
@@ -79,6 +91,9 @@ impl Screen {
         }
         for given in &explanation.given {
             self.given(&mut text, given);
+        }
+        if let Some(managed) = &explanation.managed {
+            self.managed(&mut text, managed);
         }
         if let Some(steering) = &explanation.steering {
             text += &steering::text(steering, is_waiting, self.shown(), self.paint);
@@ -110,12 +125,32 @@ impl Screen {
         text
     }
 
+    /// Whose decision it is, and what was said of it.
+    fn managed(&self, text: &mut String, managed: &Managed) {
+        let whose = "the controller allocates managed cards: it goes by its queue, where the first comes first by priority (docs/managed.md)";
+        let _ = writeln!(text, "  {whose}");
+        match &managed.controller {
+            Some(Controller::Absent) => {
+                let _ = writeln!(text, "  {}", self.paint.bad("no controller leads: nobody allocates them"));
+            }
+            Some(Controller::Silent { holder, seconds }) => {
+                let silent = format!("the controller {holder} has not renewed its Lease for {seconds} s");
+                let _ = writeln!(text, "  {}", self.paint.bad(&printable(&silent)));
+            }
+            Some(Controller::Leading { .. }) | None => {}
+        }
+        if let Some(event) = &managed.event {
+            let _ = writeln!(text, "  the controller said: {}: {}", event.reason, printable(&event.message));
+        }
+    }
+
     /// Nodes with the same answer are shown together, those with the fewest missing devices first.
     fn nodes(&self, text: &mut String, explanation: &Explanation) {
         let fitting: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
         if !fitting.is_empty() {
-            let _ = writeln!(text, "\nWould get");
+            let who = if explanation.managed.is_some() { "One of these from the controller" } else { "Would get" };
+            let _ = writeln!(text, "\n{who}");
         }
         for node in fitting.iter().take(self.shown()) {
             let devices: Vec<String> = node

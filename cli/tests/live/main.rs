@@ -9,6 +9,7 @@ mod gate;
 mod migrate;
 mod pools;
 mod rights;
+mod roles;
 mod simulate;
 mod topology;
 

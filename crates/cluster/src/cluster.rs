@@ -74,6 +74,11 @@ impl Cluster {
         &self.objects
     }
 
+    /// The objects alone, to make another cluster of.
+    pub fn into_objects(self) -> Objects {
+        self.objects
+    }
+
     /// All devices.
     pub fn inventory(&self) -> &Inventory {
         &self.inventory

@@ -449,3 +449,30 @@ async fn a_pool_with_a_mistake_is_refused() {
     let long = json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "p".repeat(64)}, "spec": {}});
     assert!(cluster.apply(&long.to_string()).await.expect_err("a long name").to_string().contains("63"));
 }
+
+/// What people get by the chart's roles cannot be more than to read, and nobody has it before it is bound.
+#[tokio::test]
+async fn roles_for_people_read_and_are_bound_to_nobody() {
+    let roles = async |values: &[&str]| {
+        let objects = accepted(&template(values, &[]).await.expect("rendered")).await;
+        of_component(&objects, "kubectl-gpu")
+    };
+    let all = roles(&[]).await;
+    let kinds: Vec<_> = all.iter().filter_map(|role| role["kind"].as_str()).collect();
+    assert_eq!(kinds, ["ClusterRole", "ClusterRole", "ClusterRole", "Role"]);
+    let rules = all.iter().flat_map(|role| role["rules"].as_array().expect("rules"));
+    let writes =
+        rules.filter(|rule| strings(&rule["verbs"]).iter().any(|v| !["get", "list", "watch"].contains(v)));
+    let writes: Vec<_> = writes.map(|rule| &rule["resources"]).collect();
+    assert_eq!(writes, [&json!(["pods/portforward"])]);
+    let of_view = |roles: &[Value]| {
+        let label = "rbac.authorization.k8s.io/aggregate-to-view";
+        let of_view = roles.iter().filter(|role| role["metadata"]["labels"][label] == "true");
+        of_view.flat_map(|role| role["rules"].as_array().cloned().expect("rules")).collect::<Vec<_>>()
+    };
+    let claims = json!({"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceclaimtemplates"],
+        "verbs": ["get", "list", "watch"]});
+    assert_eq!(of_view(&all), [claims]);
+    assert_eq!(of_view(&roles(&["userRoles.aggregateToView=false"]).await), [] as [Value; 0]);
+    assert_eq!(roles(&["userRoles.enabled=false"]).await, [] as [Value; 0]);
+}
