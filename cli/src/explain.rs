@@ -159,7 +159,8 @@ pub fn explain(
 impl Explanation {
     /// Whether a card is out of reach only because the controller allocates it.
     pub fn meets_managed(&self) -> bool {
-        let verdicts = self.nodes.iter().flat_map(|node| &node.requests).flat_map(|request| &request.verdicts);
+        let verdicts =
+            self.nodes.iter().flat_map(|node| &node.requests).flat_map(|request| &request.verdicts);
         verdicts.filter_map(|verdict| verdict.obstacle.as_ref()).any(Obstacle::is_managed)
     }
 }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use crate::cdi::OtherDriver;
 use clap::Parser;
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::health::HealthPolicy;
@@ -171,7 +172,7 @@ pub struct Options {
     /// NVIDIA's program for CDI hooks, for nodes without `nvidia-ctk`. [default: `nvidia-cdi-hook` beside this program, if
     /// it is there]
     ///
-    /// It is copied to the driver's own directory on the node, where the container runtime runs it.
+    /// It is copied to --hook-directory on the node, where the container runtime runs it.
     #[arg(long, env = "NVIDIA_CDI_HOOK", value_name = "FILE", value_parser = absolute)]
     pub nvidia_cdi_hook: Option<PathBuf>,
 
@@ -183,6 +184,10 @@ pub struct Options {
     /// programs may be run.
     #[arg(long, env = "HOOK_DIRECTORY", value_name = "DIRECTORY", value_parser = absolute)]
     hook_directory: Option<PathBuf>,
+
+    /// Drivers beside NVIDIA's, of whose devices every container with a card gets all that the node has.
+    #[arg(long, env = "OTHER_DRIVERS", value_name = "NAMES", value_delimiter = ',')]
+    pub other_drivers: Vec<OtherDriver>,
 
     /// Hooks that no container gets, by their names: `update-ldcache,enable-cuda-compat`.
     ///
@@ -340,6 +345,7 @@ mod tests {
             ("--hook-directory", "var/lib/tessera"),
             ("--disable-hooks", "update-ldcache,,enable-cuda-compat"),
             ("--disable-hooks", "Update_LDCache"),
+            ("--other-drivers", "gdrcopy,fuse"),
             ("--shutdown-timeout", "-1"),
             ("--log-level", "loud=everything=yes"),
             ("--log-format", "xml"),

@@ -69,7 +69,10 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         let obstacles = subject::obstacles(cluster.objects(), subject);
         let fits = obstacles.is_empty() && nodes.iter().any(|node| node.fits);
         let gated = subject::is_steered(subject);
-        reports.push((subject, Report { subject: title(subject), fits, obstacles, gated, managed: false, nodes }));
+        reports.push((
+            subject,
+            Report { subject: title(subject), fits, obstacles, gated, managed: false, nodes },
+        ));
     }
     let waits = |(subject, report): &(&Subject, Report)| !report.fits && managed::may_serve(subject);
     if reports.iter().any(waits)
@@ -119,7 +122,8 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
         );
     }
     if report.managed {
-        text += "the controller allocates managed cards: it gives one of these, by its queue (docs/managed.md)\n";
+        text +=
+            "the controller allocates managed cards: it gives one of these, by its queue (docs/managed.md)\n";
     }
     if subject.claims.is_empty() && report.obstacles.is_empty() {
         text += "it asks for no devices\n";

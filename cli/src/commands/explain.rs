@@ -72,7 +72,9 @@ impl Screen {
         let mut text = String::new();
         let is_waiting = !explanation.nodes.is_empty();
         let verdict = match (is_waiting, explanation.fits) {
-            (true, true) if explanation.managed.is_some() => self.paint.good("fits, and waits for the controller"),
+            (true, true) if explanation.managed.is_some() => {
+                self.paint.good("fits, and waits for the controller")
+            }
             (true, true) => self.paint.good("fits now"),
             (true, false) if explanation.nodes.iter().any(|node| node.outcome.fits) => {
                 self.paint.bad("waits, and would fit")
@@ -149,7 +151,8 @@ impl Screen {
         let fitting: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
         if !fitting.is_empty() {
-            let who = if explanation.managed.is_some() { "One of these from the controller" } else { "Would get" };
+            let who =
+                if explanation.managed.is_some() { "One of these from the controller" } else { "Would get" };
             let _ = writeln!(text, "\n{who}");
         }
         for node in fitting.iter().take(self.shown()) {

@@ -25,6 +25,12 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
     let mut draft = Draft { found: vec![release.told()], ..Draft::default() };
     values::driver_root(&mut draft, &release, "nvidiaDriverRoot");
     values::of_pods(&mut draft, &release, "");
+    for key in ["gdrcopyEnabled", "gdsEnabled", "mofedEnabled"] {
+        if release.is_on(key) {
+            draft.values.set(&[key], true);
+        }
+        draft.values.carried(key);
+    }
     let configurations = Configurations::read(known, &release.namespace, release.at("config"), &mut draft)?;
     let resources = configurations.carry(known, release.text("migStrategy"), &mut draft)?;
     let served = resources.carry(known, &mut draft);

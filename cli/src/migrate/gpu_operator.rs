@@ -51,6 +51,12 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
         all,
     };
     driver(&settings, &mut draft);
+    for (theirs, ours) in [("gdrcopy", "gdrcopyEnabled"), ("gds", "gdsEnabled")] {
+        if settings.is_on(&format!("{theirs}.enabled")) {
+            draft.values.set(&[ours], true);
+        }
+        draft.values.carried(theirs);
+    }
     if settings.at("devicePlugin.enabled") == Some(&Value::Bool(false)) {
         draft.note("devicePlugin", "it is off already: pods that ask for nvidia.com/gpu get nothing from it");
     }

@@ -4,7 +4,7 @@ use tessera_api::PciBusId;
 
 use super::device_nodes;
 use super::version::minimum_version;
-use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Mount, Roots, Spec, Vendor};
+use super::{ContainerEdits, Device, DeviceNode, DriverFiles, Mount, OtherDriver, Roots, Spec, Vendor};
 use tessera_journal::ClaimMps;
 
 /// A device of a claim, with everything its spec needs.
@@ -26,9 +26,15 @@ pub struct ClaimSpecDevice {
     pub mps: Option<ClaimMps>,
 }
 
-/// The spec of one claim. Blocks: it looks at device nodes.
+/// The spec of one claim, with what the node has of the other drivers. Blocks: it looks at device nodes.
 #[must_use]
-pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], files: &DriverFiles) -> Spec {
+pub fn claim_spec(
+    vendor: &Vendor,
+    roots: &Roots,
+    devices: &[ClaimSpecDevice],
+    files: &DriverFiles,
+    other_drivers: &[OtherDriver],
+) -> Spec {
     let mut spec = Spec {
         cdi_version: String::new(),
         kind: vendor.kind(),
@@ -36,6 +42,9 @@ pub fn claim_spec(vendor: &Vendor, roots: &Roots, devices: &[ClaimSpecDevice], f
         container_edits: files.edits.clone(),
     };
     spec.container_edits.device_nodes = device_nodes::control(roots);
+    for driver in other_drivers {
+        driver.add(roots, &mut spec.container_edits);
+    }
     let void = "NVIDIA_VISIBLE_DEVICES=void";
     if !spec.container_edits.env.iter().any(|variable| variable == void) {
         spec.container_edits.env.insert(0, void.to_owned());
@@ -126,6 +135,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_owned();
         let roots = Roots { dev: root.clone(), sysfs: root.clone(), proc: root.clone(), ..Roots::default() };
+        std::fs::create_dir(root.join("dev")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", root.join("dev/gdrdrv")).unwrap();
         let files = DriverFiles {
             edits: ContainerEdits::default(),
             source: DriverFilesSource::Search,
@@ -136,10 +147,17 @@ mod tests {
             device("gpu-0008-01-00", "0008:01:00.0", 7),
             device("gpu-3b-00", "0000:3b:00.0", 0),
         ];
-        let spec = claim_spec(&Vendor::new("gpu.tessera.dev").unwrap(), &roots, &devices, &files);
+        let spec = claim_spec(
+            &Vendor::new("gpu.tessera.dev").unwrap(),
+            &roots,
+            &devices,
+            &files,
+            &[OtherDriver::Gdrcopy],
+        );
 
         assert_eq!(spec.kind, "gpu.tessera.dev/claim");
-        assert_eq!(spec.cdi_version, "0.3.0");
+        // A node with another path on the host needs that.
+        assert_eq!(spec.cdi_version, "0.5.0");
         let cards: Vec<_> = spec
             .devices
             .iter()
@@ -159,6 +177,6 @@ mod tests {
         assert_eq!(spec.container_edits.env, ["NVIDIA_VISIBLE_DEVICES=void"]);
         let common: Vec<_> =
             spec.container_edits.device_nodes.iter().map(|node| node.path.as_str()).collect();
-        assert_eq!(common, ["/dev/nvidiactl"]);
+        assert_eq!(common, ["/dev/nvidiactl", "/dev/gdrdrv"]);
     }
 }

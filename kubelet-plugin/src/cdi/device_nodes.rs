@@ -57,7 +57,7 @@ pub fn has_unified_memory(roots: &Roots) -> bool {
 }
 
 /// The node `/dev/<name>` with its numbers, if there is a character device of that name.
-fn existing(roots: &Roots, name: &str) -> Option<DeviceNode> {
+pub(super) fn existing(roots: &Roots, name: &str) -> Option<DeviceNode> {
     let seen = roots.dev.join("dev").join(name);
     let metadata = fs::metadata(&seen).ok()?;
     if !metadata.file_type().is_char_device() {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::DriverFilesState;
 use crate::card_history::CardHistory;
-use crate::cdi::Roots;
+use crate::cdi::{OtherDriver, Roots};
 use crate::gpu_pools::Resolution;
 use tessera_journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
 use tessera_mps_host::DEFAULT_DIRECTORY;
@@ -69,6 +69,8 @@ pub struct PrepareOptions {
     /// The program with arguments that runs a program of the driver in the driver's root, where that is not `/`. `None`: they
     /// are run as they are.
     pub in_driver_root: Option<[OsString; 3]>,
+    /// Drivers beside NVIDIA's, of whose devices every container with a card gets all.
+    pub other_drivers: Vec<OtherDriver>,
     /// Hooks that no container gets, by their names.
     pub disabled_hooks: Vec<String>,
     /// Receives whether the node has the files of its driver.
@@ -104,6 +106,7 @@ impl PrepareOptions {
             cdi_hook: None,
             hook_directory: kubelet_directory.join("plugins").join(driver_name),
             in_driver_root: None,
+            other_drivers: Vec::new(),
             disabled_hooks: Vec::new(),
             driver_files: watch::Sender::default(),
             file_system: Arc::new(LocalFileSystem),

@@ -4,9 +4,9 @@ use std::sync::{Arc, Once};
 
 use tessera_journal::{ClaimDevice, ClaimRecord, Journal};
 
-use super::PrepareError;
 use super::metadata::{has_metadata, write_metadata};
 use super::worker::Worker;
+use super::{PrepareError, PrepareOptions};
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
 
 impl Worker {
@@ -16,10 +16,10 @@ impl Worker {
         record: &ClaimRecord,
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
-        let (roots, record) = (self.options.roots.clone(), record.clone());
+        let (options, record) = (self.options.clone(), record.clone());
         let published = self.published.borrow().clone();
         let write = move |_: &Journal, cdi: &cdi::Directory| {
-            let spec = spec(cdi, &roots, &record, &files)?;
+            let spec = spec(cdi, &options, &record, &files)?;
             write_metadata(cdi, &record, published.as_deref())?;
             Ok::<_, PrepareError>(cdi.write(&record.uid, &spec)?)
         };
@@ -71,13 +71,13 @@ impl Worker {
         record: &ClaimRecord,
         files: Arc<cdi::DriverFiles>,
     ) -> Result<(), PrepareError> {
-        let (roots, claim) = (self.options.roots.clone(), record.clone());
+        let (options, claim) = (self.options.clone(), record.clone());
         let published = self.published.borrow().clone();
         let write = move |_: &Journal, cdi: &cdi::Directory| {
             if !has_metadata(cdi, &claim)? {
                 write_metadata(cdi, &claim, published.as_deref())?;
             }
-            let spec = spec(cdi, &roots, &claim, &files)?;
+            let spec = spec(cdi, &options, &claim, &files)?;
             if cdi.read(&claim.uid)?.as_ref() == Some(&spec) {
                 return Ok(true);
             }
@@ -95,13 +95,14 @@ impl Worker {
 /// A record's CDI spec, with whose device nodes the host has been completed. Blocks for the file system.
 fn spec(
     cdi: &cdi::Directory,
-    roots: &Roots,
+    options: &PrepareOptions,
     record: &ClaimRecord,
     files: &DriverFiles,
 ) -> Result<cdi::Spec, PrepareError> {
+    let roots = &options.roots;
     let devices = spec_devices(record, roots)?;
     let files = files.present(roots);
-    let spec = || cdi::claim_spec(cdi.vendor(), roots, &devices, &files);
+    let spec = || cdi::claim_spec(cdi.vendor(), roots, &devices, &files, &options.other_drivers);
     complete_host(roots, &spec());
     // A node that was made just now has a path on the host, which a spec tells.
     Ok(spec())

@@ -179,6 +179,7 @@ impl NodePart {
             cdi_hook: self.options.cdi_hook(),
             hook_directory: self.options.hook_directory(),
             in_driver_root: self.options.in_driver_root(),
+            other_drivers: self.options.other_drivers.clone(),
             disabled_hooks: self.options.disable_hooks.clone(),
             driver_files: self.driver_files.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)

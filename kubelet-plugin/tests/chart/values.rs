@@ -113,6 +113,8 @@ async fn nvidia_ctk_can_write_and_all_may_pass_to_the_program_for_hooks() {
     let values = [
         r#"hookDirectory="/opt/hooks/""#,
         r#"kubeletPlugin.disabledHooks=["update-ldcache", "enable-cuda-compat"]"#,
+        "gdrcopyEnabled=true",
+        "mofedEnabled=true",
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     let pod = &only(&objects, "DaemonSet")["spec"]["template"]["spec"];
@@ -129,7 +131,11 @@ async fn nvidia_ctk_can_write_and_all_may_pass_to_the_program_for_hooks() {
         json!({"path": "/opt/hooks", "type": "DirectoryOrCreate"})
     );
     let arguments = strings(&pod["containers"][0]["args"]);
-    for argument in ["--hook-directory=/opt/hooks", "--disable-hooks=update-ldcache,enable-cuda-compat"] {
+    for argument in [
+        "--hook-directory=/opt/hooks",
+        "--disable-hooks=update-ldcache,enable-cuda-compat",
+        "--other-drivers=gdrcopy,mofed",
+    ] {
         assert!(arguments.contains(&argument), "{argument} in {arguments:?}");
     }
     for root in ["/var/lib/kubelet", "/run"] {

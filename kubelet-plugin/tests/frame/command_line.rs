@@ -46,6 +46,23 @@ fn mistakes_are_named() {
     }
 }
 
+/// As the plugin starts `nvidia-modprobe`. Only root may change the root.
+#[test]
+fn programs_run_in_another_root() {
+    let within = ["in-root", "/", "/bin/sh", "-c", "pwd; exit 7"];
+    let output = command().args(within).stdout(std::process::Stdio::piped()).output().unwrap();
+    if output.status.code() == Some(7) {
+        assert_eq!(output.stdout, b"/\n");
+    } else {
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("cannot make / the root"), "{text}");
+    }
+    let (output, text) = run(&["in-root", "/nowhere", "/bin/sh"]);
+    assert!(!output.status.success() && text.contains("cannot make /nowhere the root"), "{text}");
+    let (output, text) = run(&["in-root", "/"]);
+    assert!(!output.status.success() && text.contains("usage"), "{text}");
+}
+
 #[test]
 fn a_path_that_is_too_long_for_sockets_is_named() {
     let directory = format!("/tmp/{}", "k".repeat(100));
