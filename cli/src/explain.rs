@@ -9,6 +9,7 @@ mod nearest;
 mod obstacle;
 mod request;
 mod steering;
+mod unmade;
 mod unprepared;
 
 use k8s_openapi::api::core::v1::Node;
@@ -27,6 +28,7 @@ pub use nearest::TRIES;
 pub use obstacle::Obstacle;
 pub use request::{DeviceVerdict, ReasonCount, RequestDiagnosis};
 pub use steering::Steering;
+pub use unmade::{ExceededQuota, ExceededResource, Unmade, lacks_claim};
 
 /// Everything about a pod or claim.
 #[derive(Debug, Serialize)]
@@ -38,6 +40,9 @@ pub struct Explanation {
     pub fits: bool,
     /// What keeps it waiting: of the pod itself, and devices that it has but that cannot be prepared.
     pub obstacles: Vec<String>,
+    /// A claim that could not be made for it. The rest of the answer is then what it would get if there were one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmade: Option<Unmade>,
     /// Names in it that no device has, with suggestions.
     pub hints: Vec<String>,
     /// Allocated claims, with the reasons for their devices.
@@ -117,6 +122,7 @@ pub fn explain(
         subject: subject::title(subject),
         fits: false,
         obstacles: [subject::obstacles(cluster.objects(), subject), unprepared::of(subject)].concat(),
+        unmade: unmade::of(subject, news.as_ref()),
         hints: Vec::new(),
         given: given::of(cluster, subject, asker)?,
         nodes: Vec::new(),
@@ -135,7 +141,8 @@ pub fn explain(
     let claims = outcome::converted(&waiting)?;
     let nodes = cluster.nodes();
     let outcomes = outcome::of_nodes(cluster, subject, asker)?;
-    explanation.fits = explanation.obstacles.is_empty() && outcomes.iter().any(|node| node.fits);
+    let may_go = explanation.obstacles.is_empty() && explanation.unmade.is_none();
+    explanation.fits = may_go && outcomes.iter().any(|node| node.fits);
     let mut fleet = Fleet::new(cluster, &[]);
     explanation.hints = fleet.hints(&claims);
     for (node, outcome) in nodes.iter().zip(outcomes) {

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::Event;
 use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
@@ -70,6 +71,8 @@ pub struct Loaded {
     pub objects: Objects,
     /// GpuPools.
     pub pools: BTreeMap<Key, GpuPool>,
+    /// What was said of objects.
+    pub events: BTreeMap<Key, Event>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Option<Foreign>,
     /// What makes pods, if it is wanted; pods on no node are then here alone.

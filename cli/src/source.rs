@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Event;
 use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
@@ -18,6 +19,8 @@ pub struct Source {
     pub objects: Objects,
     /// GpuPools, if they are wanted; `None` where the API server has no such kind.
     pub pools: Option<BTreeMap<Key, GpuPool>>,
+    /// What was said of objects, in files.
+    pub events: Vec<Event>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Foreign,
     /// What makes pods, if it is wanted: of files alone.
@@ -40,8 +43,10 @@ impl Source {
             let loaded = api_server::load(arguments, wanted)?;
             warn(&loaded.warnings);
             let api_server::Loaded { objects, pools, foreign, namespace, .. } = loaded;
-            let manifests = Manifests::default();
-            return Ok(Source { objects, pools, foreign, manifests, namespace, given: None, is_live: true });
+            let (manifests, events) = (Manifests::default(), Vec::new());
+            let source =
+                Source { objects, pools, events, foreign, manifests, namespace, given: None, is_live: true };
+            return Ok(source);
         }
         let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let texts = files::read(&arguments.files, arguments.recursive)?;
@@ -52,13 +57,16 @@ impl Source {
         };
         let loaded = files::parse(&texts, &default, besides)?;
         warn(&loaded.warnings);
-        let files::Loaded { objects, pools, foreign, manifests, .. } = loaded;
+        let files::Loaded { objects, pools, events, foreign, manifests, .. } = loaded;
+        let events = events.into_values().collect();
         let has_pools = matches!(wanted, Wanted::Pools { .. }) && !pools.is_empty();
         let is_enough = has_pools || wanted == Wanted::Migration;
         if !objects.slices.is_empty() || !objects.nodes.is_empty() || is_enough {
             let (pools, foreign) = (Some(pools), foreign.unwrap_or_default());
             let (manifests, namespace) = (manifests.unwrap_or_default(), default);
-            return Ok(Source { objects, pools, foreign, manifests, namespace, given: None, is_live: false });
+            let source =
+                Source { objects, pools, events, foreign, manifests, namespace, given: None, is_live: false };
+            return Ok(source);
         }
         // Files without nodes and devices refer to those of the cluster.
         let wanted = match wanted {
@@ -78,6 +86,6 @@ impl Source {
         let loaded = files::parse(&texts, &namespace, besides)?;
         objects.overlay(&loaded.objects);
         let (manifests, given) = (loaded.manifests.unwrap_or_default(), Some(loaded.objects));
-        Ok(Source { objects, pools, foreign, manifests, namespace, given, is_live: true })
+        Ok(Source { objects, pools, events, foreign, manifests, namespace, given, is_live: true })
     }
 }

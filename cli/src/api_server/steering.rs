@@ -13,6 +13,9 @@ use crate::arguments::SourceArguments;
 /// The `action` of the controller's Events about pods.
 const ACTION: &str = "Steering";
 
+/// The `reason` of kube-controller-manager's Events about pods for which it cannot make a claim.
+const CLAIM_REFUSED: &str = "FailedResourceClaimCreation";
+
 /// What the cluster says.
 #[derive(Debug, Default, Clone)]
 pub struct News {
@@ -20,6 +23,25 @@ pub struct News {
     pub controller: Option<Controller>,
     /// The controller's last Event about the pod.
     pub event: Option<ControllerEvent>,
+    /// What kube-controller-manager said last when it could not make a claim of the pod.
+    pub claim_refused: Option<String>,
+}
+
+impl News {
+    /// What Events say of the pod.
+    pub fn of_events(pod: &Pod, events: &[Event]) -> Self {
+        let about = events.iter().filter(|event| is_about(event, pod));
+        let refused = |event: &&Event| event.reason.as_deref() == Some(CLAIM_REFUSED);
+        News {
+            controller: None,
+            claim_refused: about
+                .clone()
+                .filter(refused)
+                .max_by_key(said_at)
+                .and_then(|last| last.message.clone()),
+            event: last(about),
+        }
+    }
 }
 
 /// Who leads.
@@ -59,8 +81,9 @@ pub struct ControllerEvent {
 pub fn news(arguments: &SourceArguments, pod: &Pod) -> News {
     let read = block_on(async {
         let (client, _) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
-        let (controller, event) = tokio::join!(controller(&client), last_event(&client, pod));
-        Ok::<_, super::ClusterError>(News { controller, event })
+        let (controller, events) = tokio::join!(controller(&client), events(&client, pod));
+        let events = events.unwrap_or_default();
+        Ok::<_, super::ClusterError>(News { controller, ..News::of_events(pod, &events) })
     });
     read.unwrap_or_default()
 }
@@ -76,46 +99,80 @@ pub(super) async fn controller(client: &Client) -> Option<Controller> {
     })
 }
 
-async fn last_event(client: &Client, pod: &Pod) -> Option<ControllerEvent> {
+async fn events(client: &Client, pod: &Pod) -> Option<Vec<Event>> {
     let uid = pod.metadata.uid.as_deref()?;
     let events: Api<Event> = Api::namespaced(client.clone(), &pod.namespace()?);
     let parameters = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-    let events = events.list(&parameters).await.ok()?;
-    last(events.items)
+    Some(events.list(&parameters).await.ok()?.items)
 }
 
-fn last(events: Vec<Event>) -> Option<ControllerEvent> {
-    let said = |event: &Event| {
-        let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
-        let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
-        micro.or(event.last_timestamp.as_ref().map(|time| time.0))
-    };
-    let ours = events.into_iter().filter(|event| event.action.as_deref() == Some(ACTION));
-    let event = ours.max_by_key(said)?;
+/// Whether it is about this pod, not an earlier one of its name.
+fn is_about(event: &Event, pod: &Pod) -> bool {
+    let (object, metadata) = (&event.involved_object, &pod.metadata);
+    let is_earlier = matches!((&object.uid, &metadata.uid), (Some(of), Some(uid)) if of != uid);
+    object.kind.as_deref() == Some("Pod")
+        && object.namespace == metadata.namespace
+        && object.name == metadata.name
+        && !is_earlier
+}
+
+/// When it was said last.
+fn said_at(event: &&Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
+    micro.or(event.last_timestamp.as_ref().map(|time| time.0))
+}
+
+fn last<'e>(events: impl Iterator<Item = &'e Event>) -> Option<ControllerEvent> {
+    let ours = events.filter(|event| event.action.as_deref() == Some(ACTION));
+    let event = ours.max_by_key(said_at)?;
     Some(ControllerEvent {
-        time: said(&event).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-        reason: event.reason.unwrap_or_default(),
-        message: event.message.unwrap_or_default(),
+        time: said_at(&event).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        reason: event.reason.clone().unwrap_or_default(),
+        message: event.message.clone().unwrap_or_default(),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn event(mut fields: Value) -> Event {
+        fields["metadata"] = json!({});
+        serde_json::from_value(fields).unwrap()
+    }
+
+    fn at(second: i64) -> String {
+        Timestamp::from_second(second).unwrap().to_string()
+    }
 
     #[test]
     fn the_last_thing_said() {
         let event = |action: &str, second: i64, message: &str| {
-            let time = Timestamp::from_second(second).unwrap().to_string();
-            serde_json::from_value(json!({ "metadata": {}, "involvedObject": {}, "action": action,
-                "eventTime": time, "reason": "NotSteered", "message": message }))
-            .unwrap()
+            event(
+                json!({ "involvedObject": {}, "action": action, "eventTime": at(second), "reason": "NotSteered",
+                "message": message }),
+            )
         };
-        let events = vec![event(ACTION, 5, "old"), event(ACTION, 9, "new"), event("Binding", 20, "other")];
-        let found = last(events).unwrap();
+        let events = [event(ACTION, 5, "old"), event(ACTION, 9, "new"), event("Binding", 20, "other")];
+        let found = last(events.iter()).unwrap();
         assert_eq!((found.message.as_str(), found.time.as_deref()), ("new", Some("1970-01-01T00:00:09Z")));
-        assert_eq!(last(Vec::new()), None);
+        assert_eq!(last(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn refusals_of_claims_are_those_of_this_pod() {
+        let pod: Pod =
+            serde_json::from_value(json!({ "metadata": { "name": "a", "namespace": "x", "uid": "2" } }))
+                .unwrap();
+        let refused = |uid: &str, second: i64, message: &str| {
+            event(json!({ "involvedObject": { "kind": "Pod", "name": "a", "namespace": "x", "uid": uid },
+                "reason": CLAIM_REFUSED, "lastTimestamp": at(second), "message": message }))
+        };
+        let events = [refused("1", 9, "of an earlier one"), refused("2", 5, "new"), refused("2", 4, "old")];
+        assert_eq!(News::of_events(&pod, &events).claim_refused.as_deref(), Some("new"));
+        assert_eq!(News::of_events(&pod, &events[..1]).claim_refused, None);
     }
 }

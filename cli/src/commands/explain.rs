@@ -13,7 +13,8 @@ use crate::api_server::{self, Controller, News};
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
 use crate::explain::{
-    self, DeviceVerdict, Explanation, Given, Managed, NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering,
+    self, DeviceVerdict, ExceededQuota, ExceededResource, Explanation, Given, Managed, NodeDiagnosis,
+    ReasonCount, RequestDiagnosis, Steering, Unmade,
 };
 use crate::managed;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
@@ -33,17 +34,23 @@ const SHOWN_WITH_VERBOSE: usize = 50;
 pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false, pools: false })?;
     let subject = subject::named(&source.objects, &arguments.subject, &source.namespace)?;
-    let pod = subject.pod.as_ref().filter(|_| source.is_live);
-    let news = || pod.map(|pod| api_server::news(&arguments.source, pod));
-    let steering_news = if Steering::concerns(&subject) { news() } else { None };
+    let pod = subject.pod.as_ref();
+    let news = || {
+        pod.map(|pod| match source.is_live {
+            true => api_server::news(&arguments.source, pod),
+            false => News::of_events(pod, &source.events),
+        })
+    };
+    let first_news =
+        if Steering::concerns(&subject) || explain::lacks_claim(&subject) { news() } else { None };
     let mut asker = asker();
     let cluster = Cluster::of(source.objects)?;
-    let mut explanation = explain::explain(&cluster, &subject, steering_news.clone(), &mut asker)?;
+    let mut explanation = explain::explain(&cluster, &subject, first_news.clone(), &mut asker)?;
     if !explanation.fits && explanation.meets_managed() && managed::may_serve(&subject) {
-        let News { controller, event } = steering_news.clone().or_else(news).unwrap_or_default();
+        let News { controller, event, .. } = first_news.clone().or_else(news).unwrap_or_default();
         if let Some(objects) = managed::of_controller(cluster.into_objects()) {
             let cluster = Cluster::of(objects)?;
-            explanation = explain::explain(&cluster, &subject, steering_news, &mut asker)?;
+            explanation = explain::explain(&cluster, &subject, first_news, &mut asker)?;
             explanation.managed = Some(Managed { controller, event });
         }
     }
@@ -76,6 +83,9 @@ impl Screen {
                 self.paint.good("fits, and waits for the controller")
             }
             (true, true) => self.paint.good("fits now"),
+            (true, false) if explanation.unmade.is_some() => {
+                self.paint.bad("waits for a ResourceClaim that could not be made")
+            }
             (true, false) if explanation.nodes.iter().any(|node| node.outcome.fits) => {
                 self.paint.bad("waits, and would fit")
             }
@@ -87,6 +97,9 @@ impl Screen {
         let _ = writeln!(text, "{}: {verdict}", self.paint.bold(&explanation.subject));
         for obstacle in &explanation.obstacles {
             let _ = writeln!(text, "  {}", self.paint.bad(&printable(obstacle)));
+        }
+        if let Some(unmade) = &explanation.unmade {
+            self.unmade(&mut text, unmade);
         }
         for hint in &explanation.hints {
             let _ = writeln!(text, "  {}", self.paint.hint(&printable(hint)));
@@ -125,6 +138,25 @@ impl Screen {
         }
         self.scheduler_says(&mut text, subject);
         text
+    }
+
+    /// What refused a claim.
+    fn unmade(&self, text: &mut String, unmade: &Unmade) {
+        let Some(ExceededQuota { name, resources }) = &unmade.quota else {
+            let said = format!("Kubernetes said: {}", unmade.message);
+            let _ = writeln!(text, "  {}", self.paint.bad(&printable(&said)));
+            return;
+        };
+        let quota = format!("the ResourceQuota {name} of its namespace has no room for it:");
+        let _ = writeln!(text, "  {}", self.paint.bad(&printable(&quota)));
+        for resource in resources {
+            let ExceededResource { name, requested, used, limited } = resource;
+            let said = format!("{requested} of {name} asked for, {used} of {limited} used");
+            let _ = writeln!(text, "    {}", printable(&said));
+        }
+        let help =
+            "it is made when claims of the namespace are deleted or the quota allows more, whatever is free";
+        let _ = writeln!(text, "  {}", self.paint.hint(help));
     }
 
     /// Whose decision it is, and what was said of it.

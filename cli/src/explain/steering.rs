@@ -87,7 +87,7 @@ pub fn of(
         return None;
     }
     let gated = subject::is_steered(subject);
-    let News { controller, event } = news.unwrap_or_default();
+    let News { controller, event, .. } = news.unwrap_or_default();
     let nominated = nominated(subject).map(|name| {
         let node = nodes.iter().find(|node| node.outcome.node == name);
         let is_known = node.is_some();

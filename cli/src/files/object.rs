@@ -141,6 +141,9 @@ impl Found<'_, '_> {
             ("gpu.tessera.dev/v1alpha1", "GpuPool") => {
                 self.keep(&mut loaded.pools, "GpuPool", None, warnings, |object| object)
             }
+            ("v1", "Event") => {
+                self.keep(&mut loaded.events, "Event", Some(namespace), warnings, |object| object)
+            }
             (version, "ResourceClaim" | "ResourceClaimTemplate" | "ResourceSlice" | "DeviceClass") => {
                 let reason = format!("{kind} is not known in {version}; use resource.k8s.io/v1");
                 Err(self.error(&[Step::Key("apiVersion".to_owned())], reason))

@@ -333,6 +333,16 @@ fn explain_says_what_cannot_be_prepared() {
     }
 }
 
+/// Claims that the API server refuses to make.
+#[test]
+fn explain_names_the_quota() {
+    for pod in ["over", "refused", "extended", "made"] {
+        let name = format!("explain-quota-{pod}");
+        golden(&name, &["explain", &format!("pod/{pod}"), "-f", "../quota.yaml"], "");
+    }
+    golden("explain-quota-json", &["explain", "pod/over", "-f", "../quota.yaml", "-o", "json"], "");
+}
+
 #[test]
 fn documents_that_are_no_objects_are_placed() {
     let slices = std::fs::read_to_string(folder().join("data/slices.yaml")).unwrap();
