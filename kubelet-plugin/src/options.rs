@@ -130,7 +130,7 @@ pub struct Options {
     ///
     /// JSON: `{"classes":{"nvlink-down":"Informational"},"xids":{"79":"NoExecute"}}`. Effects are `Off`, `Informational`
     /// (Events and the status of pods), `NoSchedule` (no new claims) and `NoExecute` (Kubernetes evicts pods, too). A
-    /// single XID wins over the class `xid`.
+    /// single XID wins over the class `xid`, NVIDIA's catalog and the driver's recommendation.
     #[arg(long, env = "HEALTH_POLICY", value_name = "JSON", default_value = "{}", hide_default_value = true)]
     pub health_policy: HealthPolicy,
 

@@ -1,7 +1,9 @@
 //! What can be wrong with a card, what that means for claims, and what helps. The defaults' sources are in `docs/health.md`.
 
 mod policy;
+mod xid_catalog;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Placement;
 
 pub use policy::{HealthPolicy, HealthPolicyError};
+use xid_catalog::XidEntry;
 
 /// A kind of fault. Its order is that of the severity in messages: the first is named first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,7 +23,7 @@ pub enum HealthClass {
     NotAnswering,
     /// The files of the driver that is loaded are not on the node.
     DriverFiles,
-    /// The driver reported a critical error (XID).
+    /// The driver reported an error (XID).
     Xid,
     /// The driver recommends a recovery (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), whatever the cause.
     RecoveryAction,
@@ -69,6 +72,16 @@ pub enum Recovery {
     DrainAndReset,
     /// A restart of the node (`NVML_GPU_RECOVERY_ACTION_NODE_REBOOT`).
     Reboot,
+    /// A recovery of the card's IMEX domain (`NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN`).
+    RecoverImexDomain,
+    /// A reset of the card's PCIe bus (`NVML_GPU_RECOVERY_ACTION_BUS_RESET`).
+    BusReset,
+    /// A restart of the system (`NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT`).
+    SystemReboot,
+    /// What a newer driver calls by this number of `nvmlGpuRecoveryAction_t`.
+    Unknown(u64),
+    /// What NVIDIA's catalog of XIDs says, neither a reset nor a restart. The driver never recommends that; it is this table's.
+    Catalog,
     /// Another card. The driver never recommends that; it is this table's.
     Replace,
 }
@@ -132,7 +145,7 @@ impl HealthClass {
             Self::DriverFiles => {
                 "can give pods no CUDA: the files of the driver that is loaded are not on the node"
             }
-            Self::Xid => "had a critical error",
+            Self::Xid => "had an error",
             Self::RecoveryAction => "needs a recovery, as its driver says",
             Self::RowRemapFailed => "has no spare rows of memory left for faulty ones",
             Self::EccUncorrectable => "had memory errors that could not be corrected",
@@ -166,6 +179,14 @@ impl HealthClass {
     }
 }
 
+impl HealthClass {
+    /// Whether the recovery that the driver recommends for a card says how bad such a fault is: it weighs XIDs and errors of
+    /// memory, and names none for a card that can be used.
+    const fn is_judged_by_driver(self) -> bool {
+        matches!(self, Self::Xid | Self::EccUncorrectable | Self::RowRemapPending)
+    }
+}
+
 impl HealthEffect {
     /// The effect of the taint that the devices get; `None` for those that leave devices as they are.
     #[must_use]
@@ -179,30 +200,48 @@ impl HealthEffect {
 }
 
 impl Recovery {
-    /// The meaning of `nvmlGpuRecoveryAction_t`; `None` for a number that is not in the header.
+    /// The meaning of `nvmlGpuRecoveryAction_t`.
     #[must_use]
-    pub const fn from_nvml(number: u64) -> Option<Self> {
-        Some(match number {
+    pub const fn from_nvml(number: u64) -> Self {
+        match number {
             0 => Self::None,
             1 => Self::Reset,
             2 => Self::Reboot,
             3 => Self::DrainPeerToPeer,
             4 => Self::DrainAndReset,
-            _ => return None,
-        })
+            5 => Self::RecoverImexDomain,
+            6 => Self::BusReset,
+            7 => Self::SystemReboot,
+            _ => Self::Unknown(number),
+        }
+    }
+
+    /// Whether the card is reset by it.
+    #[must_use]
+    pub const fn is_reset(self) -> bool {
+        matches!(self, Self::Reset | Self::DrainAndReset | Self::Reboot | Self::BusReset | Self::SystemReboot)
     }
 
     /// What to do; `None` where nothing has to be done.
     #[must_use]
-    pub const fn words(self) -> Option<&'static str> {
-        Some(match self {
+    pub fn words(self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
             Self::None => return None,
             Self::DrainPeerToPeer => "end the programs that use peer-to-peer access",
             Self::Reset => "reset the card",
             Self::DrainAndReset => "let the card's programs end, then reset the card",
             Self::Reboot => "reboot the node",
+            Self::RecoverImexDomain => "recover the card's IMEX domain",
+            Self::BusReset => "reset the card's PCIe bus",
+            Self::SystemReboot => "reboot the system",
+            Self::Catalog => "do what NVIDIA's catalog of XIDs says",
             Self::Replace => "replace the card",
-        })
+            Self::Unknown(number) => {
+                return Some(Cow::Owned(format!(
+                    "the driver recommends recovery action {number}, which is not known here: see its documentation"
+                )));
+            }
+        }))
     }
 }
 
@@ -213,23 +252,30 @@ impl HealthFault {
         Self { class, xid: None, slices: None, recovery: class.recovery() }
     }
 
-    /// An XID of the whole card, or of the GPU instance in these memory slices.
+    /// An XID of the whole card, or of the GPU instance in these memory slices, with the recovery of NVIDIA's catalog.
     #[must_use]
-    pub const fn xid(xid: u64, slices: Option<Placement>) -> Self {
-        /// Off the bus: NVIDIA's catalog of XIDs has the node restarted.
-        const OFF_THE_BUS: u64 = 79;
-        let recovery = if xid == OFF_THE_BUS { Recovery::Reboot } else { HealthClass::Xid.recovery() };
+    pub fn xid(xid: u64, slices: Option<Placement>) -> Self {
+        let recovery = XidEntry::of(xid).map_or(HealthClass::Xid.recovery(), XidEntry::recovery);
         Self { class: HealthClass::Xid, xid: Some(xid), slices, recovery }
     }
 
-    /// The same with the recovery that the driver recommends for the card. It counts except where the table knows that
-    /// nothing has to be done, or that no reset helps.
+    /// The same with the recovery that the driver recommends for the card, `None` where it has no such thing. It counts
+    /// except where the table knows that nothing has to be done, or that no reset helps. A fault of which the driver
+    /// knows more than the table needs nothing where the driver recommends nothing.
     #[must_use]
     pub fn with_recommendation(self, recommended: Option<Recovery>) -> Self {
-        match (self.recovery, recommended) {
-            (Recovery::None | Recovery::Replace, _) | (_, None | Some(Recovery::None)) => self,
-            (_, Some(recovery)) => Self { recovery, ..self },
-        }
+        let own = self.xid.map_or(self.class.recovery(), |xid| Self::xid(xid, None).recovery);
+        let recovery = match (own, recommended) {
+            (_, Some(Recovery::None)) if self.class.is_judged_by_driver() => Recovery::None,
+            (Recovery::None | Recovery::Replace, _) | (_, None | Some(Recovery::None)) => own,
+            (_, Some(recovery)) => recovery,
+        };
+        Self { recovery, ..self }
+    }
+
+    /// Whether the driver, asked for a recovery of the card, says that this fault needs none.
+    const fn is_no_fault_to_driver(&self) -> bool {
+        self.class.is_judged_by_driver() && matches!(self.recovery, Recovery::None)
     }
 
     /// The value of the taint: the class's name, or `xid-79`.
@@ -256,7 +302,11 @@ impl fmt::Display for HealthFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.class.words())?;
         match self.xid {
-            Some(xid) => write!(formatter, " (xid-{xid})")?,
+            Some(xid) if XidEntry::of(xid).is_some() => write!(formatter, " (xid-{xid})")?,
+            Some(xid) => {
+                let date = xid_catalog::date();
+                write!(formatter, " (xid-{xid}, for which NVIDIA's catalog of {date} has no action)")?;
+            }
             None => write!(formatter, " ({})", self.class.name())?,
         }
         if let Some(Placement { start, size }) = self.slices {
@@ -298,11 +348,44 @@ mod tests {
     }
 
     #[test]
+    fn what_the_driver_recommends_counts() {
+        let recovery = |fault: HealthFault, recommended| fault.with_recommendation(recommended).recovery;
+        let xid = HealthFault::xid;
+        assert_eq!(recovery(xid(48, None), None), Recovery::Reset);
+        assert_eq!(recovery(xid(79, None), None), Recovery::Reboot);
+        assert_eq!(recovery(xid(79, None), Some(Recovery::Reset)), Recovery::Reset);
+        assert_eq!(recovery(xid(94, None), Some(Recovery::Reset)), Recovery::None, "the table knows");
+        for class in HealthClass::ALL {
+            let none = recovery(HealthFault::new(class), Some(Recovery::None));
+            let judged = [HealthClass::Xid, HealthClass::EccUncorrectable, HealthClass::RowRemapPending];
+            let expected = if judged.contains(&class) { Recovery::None } else { class.recovery() };
+            assert_eq!(none, expected, "{class:?}");
+        }
+        let spared = xid(48, None).with_recommendation(Some(Recovery::None));
+        assert_eq!(
+            recovery(spared, Some(Recovery::Reboot)),
+            Recovery::Reboot,
+            "and counts anew in each look"
+        );
+    }
+
+    #[test]
+    fn a_recovery_of_a_newer_driver_is_told_by_its_number() {
+        let fault = HealthFault::new(HealthClass::RecoveryAction);
+        let told = |number| fault.clone().with_recommendation(Some(Recovery::from_nvml(number))).to_string();
+        assert!(told(5).ends_with(": recover the card's IMEX domain"), "{}", told(5));
+        assert!(told(23).contains("recovery action 23, which is not known here"), "{}", told(23));
+    }
+
+    #[test]
     fn a_fault_says_what_helps() {
         assert_eq!(
             HealthFault::xid(48, Some(Placement { start: 2, size: 2 })).to_string(),
-            "had a critical error (xid-48) in the partition at memory slices 2 to 3: reset the card"
+            "had an error (xid-48) in the partition at memory slices 2 to 3: reset the card"
         );
+        assert_eq!(HealthFault::xid(94, None).to_string(), "had an error (xid-94)");
+        let unknown = HealthFault::xid(9999, None).to_string();
+        assert!(unknown.contains("catalog of 20") && unknown.ends_with(": reset the card"), "{unknown}");
         assert_eq!(
             HealthFault::new(HealthClass::Thermal).to_string(),
             "is too hot: the hardware slows it down (thermal)"

@@ -8,7 +8,7 @@ use tessera_api::PciBusId;
 /// An event reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A critical error of a card, numbered as in NVIDIA's list of XIDs.
+    /// An error of a card, numbered as in NVIDIA's list of XIDs.
     Xid {
         /// The card; `None` if the driver can no longer tell, for example because the card is gone.
         card: Option<PciBusId>,

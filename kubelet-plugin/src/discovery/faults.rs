@@ -154,6 +154,13 @@ mod tests {
         assert_eq!(recovery(&card, HealthClass::RowRemapFailed), Some(Recovery::Replace));
         assert_eq!(recovery(&card, HealthClass::Thermal), Some(Recovery::None));
 
+        let newer = HealthReadings { recovery: Ok(Some(Recovery::Unknown(23))), ..healthy() };
+        read(&mut card, Ok(newer), &mut problems);
+        complete(&mut card, std::iter::empty(), false);
+        assert_eq!(recovery(&card, HealthClass::RecoveryAction), Some(Recovery::Unknown(23)), "not the last");
+
+        let all = HealthReadings { uncorrected_errors: Ok(Some(2)), ..healthy() };
+        read(&mut card, Ok(all), &mut problems);
         let unknown = HealthReadings { uncorrected_errors: unreadable(), ..healthy() };
         read(&mut card, Ok(unknown), &mut problems);
         complete(&mut card, std::iter::empty(), false);

@@ -11,6 +11,9 @@ use tessera_nvml::Event;
 /// The most XIDs that are kept of a card: a card that has had more needs no others.
 const MOST: usize = 16;
 
+/// The driver recommends another recovery now.
+const RECOVERY_ACTION_CHANGED: u64 = 154;
+
 /// An XID that counts against a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,7 +94,7 @@ impl HealthBook {
                     tracing::error!(
                         card = name,
                         xid,
-                        "XID error: the card gets no new work until it was reset"
+                        "XID error: the card gets no new work until it was reset, unless its driver calls it none"
                     );
                 }
                 (None, _) => {
@@ -100,7 +103,7 @@ impl HealthBook {
             }
         }
         match card {
-            _ if effect == HealthEffect::Off => false,
+            _ if effect == HealthEffect::Off => xid == RECOVERY_ACTION_CHANGED,
             Some(card) => {
                 let errors = self.xids.entry(card).or_default();
                 let is_known =
@@ -168,6 +171,7 @@ mod tests {
         let card = card();
         let mut book = HealthBook::default();
         assert!(!book.note(&xid(31)));
+        assert!(book.note(&xid(154)), "the driver recommends something else now");
         assert_eq!(of(&book), []);
         assert!(book.note(&xid(79)));
         assert!(!book.note(&xid(79)), "the same again is no news");
@@ -214,7 +218,7 @@ mod tests {
         let mut book = HealthBook::default();
         for number in 0..100_000 {
             book.note(&xid(31));
-            book.note(&xid(110 + number % 50));
+            book.note(&xid(1000 + number % 50));
         }
         assert_eq!((book.xids[&card()].len(), book.told.len()), (MOST, 51));
     }

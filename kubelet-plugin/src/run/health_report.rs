@@ -150,7 +150,7 @@ mod tests {
         );
         assert_eq!(
             status("gpu-2a-00"),
-            (HealthStatus::Unhealthy, "the card had a critical error (xid-79): reboot the node")
+            (HealthStatus::Unhealthy, "the card had an error (xid-79): reboot the node")
         );
         assert_eq!(status("gpu-3a-00").0, HealthStatus::Unhealthy);
         assert_eq!(

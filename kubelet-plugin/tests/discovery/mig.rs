@@ -55,6 +55,7 @@ async fn an_xid_of_a_partition_concerns_its_memory_slices() {
     let _stop = cancelled.clone().drop_guard();
     tokio::spawn(discovery::run(hardware, own, options, sender, cancelled));
     tokio::time::timeout(PATIENCE, machines.wait_for(Option::is_some)).await.unwrap().unwrap();
+    emulated.let_happen("fault --call NVML_FI_DEV_GET_GPU_RECOVERY_ACTION --error NOT_SUPPORTED");
     emulated.let_happen(&format!("xid --card 0 --gpu-instance {} 48", instance.id));
     let wanted = [HealthFault::xid(48, Some(instance.placement))].into();
     let faulty = |machine: &Option<Arc<Machine>>| {

@@ -1,9 +1,10 @@
 //! Discovery keeps up with a machine that changes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_api::health::{HealthClass, HealthFault};
+use tessera_api::health::{HealthClass, HealthFault, Recovery};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, Looks};
@@ -138,7 +139,7 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     let mut running = Running::start("a30-x2", PATIENCE * 10);
     running.install_driver();
     running.until(|machine| machine.cards.len() == 2).await;
-    let unhealthy = [HealthFault::xid(48, None)].into();
+    let unhealthy = xid_with_its_recommendation();
     let heard = tokio::time::timeout(PATIENCE, async {
         // Listening to events starts a little after the cards were read.
         while running.machines.borrow().as_ref().unwrap().cards[1].faults != unhealthy {
@@ -148,6 +149,11 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     });
     heard.await.expect("the XID was not heard of");
     assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].faults, [].into());
+}
+
+/// XID 48 of a card whose driver recommends a reset with it.
+fn xid_with_its_recommendation() -> BTreeSet<HealthFault> {
+    [HealthFault::xid(48, None), HealthFault::new(HealthClass::RecoveryAction)].into()
 }
 
 fn healths(machine: &Machine) -> Vec<Health> {
@@ -164,7 +170,7 @@ async fn a_card_that_hangs_hides_nothing_of_the_others() {
     let hung = running.until(|machine| machine.cards[0].health == Health::NotAnswering).await;
     assert_eq!(hung.cards[1], whole.cards[1]);
     let before = running.looks.borrow_and_update().clone();
-    let xid = [HealthFault::xid(48, None)].into();
+    let xid = xid_with_its_recommendation();
     running.emulated.let_happen("xid --card 1 48");
     let told = running.until(|machine| machine.cards[1].faults == xid).await;
     assert_eq!(told.cards[0].health, Health::NotAnswering);
@@ -172,7 +178,7 @@ async fn a_card_that_hangs_hides_nothing_of_the_others() {
     let hung = since.hanging.first().unwrap();
     assert_eq!((since.complete, since.cards[hung]), (before.complete, before.cards[hung]));
 
-    running.emulated.let_happen("restore");
+    running.emulated.let_happen("restore --card 0");
     let again = running.until(|machine| machine.cards[0].health == Health::Healthy).await;
     assert_eq!(again.cards[0], whole.cards[0]);
     assert_eq!(again.cards[1].faults, xid, "only a reset takes that away");
@@ -249,6 +255,49 @@ async fn the_xid_of_a_program_marks_nothing() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(!running.machines.has_changed().unwrap());
+}
+
+/// NVIDIA's catalog has such a card restarted; a driver that calls its XID none has dealt with it, and says so again later.
+#[tokio::test]
+async fn what_the_driver_calls_none_needs_no_recovery() {
+    let mut running = Running::start("hgx-h100-80gb", PATIENCE * 10);
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 8).await;
+    let recovery = |machine: &Machine, name: &str| {
+        let found = machine.cards[2].faults.iter().find(|fault| fault.name() == name);
+        found.map(|fault| fault.recovery)
+    };
+    let heard = tokio::time::timeout(PATIENCE, async {
+        // Listening to events starts a little after the cards were read.
+        while recovery(running.machines.borrow().as_ref().unwrap(), "xid-46").is_none() {
+            running.emulated.let_happen("xid --card 2 46");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    heard.await.expect("the XID was not heard of");
+    assert_eq!(recovery(running.machines.borrow().as_ref().unwrap(), "xid-46"), Some(Recovery::None));
+    running.emulated.let_happen("health --card 2 --recovery-action 4");
+    running.emulated.let_happen("xid --card 2 154");
+    running.until(|machine| recovery(machine, "xid-46") == Some(Recovery::DrainAndReset)).await;
+    running.emulated.let_happen("fault --call NVML_FI_DEV_GET_GPU_RECOVERY_ACTION --error NOT_SUPPORTED");
+    running.emulated.let_happen("xid --card 2 154");
+    let alone = running.until(|machine| recovery(machine, "xid-46") == Some(Recovery::Reset)).await;
+    assert_eq!(alone.cards[2].faults.len(), 1, "the catalog alone: {:?}", alone.cards[2].faults);
+}
+
+/// A number from a newer driver is shown, and what was recommended before it counts no longer.
+#[tokio::test]
+async fn a_recovery_of_a_newer_driver_takes_the_place_of_the_last() {
+    let mut running = Running::start("a30-x2", Duration::from_millis(100));
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 2).await;
+    for (number, recovery) in
+        [(1, Recovery::Reset), (5, Recovery::RecoverImexDomain), (23, Recovery::Unknown(23))]
+    {
+        running.emulated.let_happen(&format!("health --card 1 --recovery-action {number}"));
+        let fault = HealthFault::new(HealthClass::RecoveryAction).with_recommendation(Some(recovery));
+        running.until(|machine| machine.cards[1].faults == [fault.clone()].into()).await;
+    }
 }
 
 #[tokio::test]

@@ -35,7 +35,8 @@ async fn a_card_that_hangs_is_tainted_and_told_and_hides_no_other() {
     let mut health = registered.watch_health().await.unwrap();
     node.machine.let_happen("fault --call nvmlDeviceGetMemoryInfo --card 0 --delay-ms 3600000");
     let xid = || node.machine.let_happen("xid --card 3 48");
-    until_tainted(&node, &[(hung, "not-answering"), (broken, "xid-48")], xid).await;
+    let reasons = [(hung, "not-answering"), (broken, "xid-48"), (broken, "recovery-action")];
+    until_tainted(&node, &reasons, xid).await;
 
     // The last of the slices may still be on its way.
     plugin.ready().await;
@@ -69,8 +70,8 @@ async fn a_card_that_hangs_is_tainted_and_told_and_hides_no_other() {
         assert!(plugin.log_text().contains(line), "{line}: {}", plugin.log_text());
     }
 
-    node.machine.let_happen("restore");
-    until_tainted(&node, &[(broken, "xid-48")], || {}).await;
+    node.machine.let_happen("restore --card 0");
+    until_tainted(&node, &reasons[1..], || {}).await;
     node.until_event("CardHealthy").await;
     plugin.until("well", || plugin.get("/metrics").1.contains("tessera_cards_not_answering 0")).await;
     assert_eq!(plugin.terminate().await.code(), Some(0));

@@ -3,20 +3,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::xid_catalog::XidEntry;
 use super::{HealthClass, HealthEffect, HealthFault};
 
-/// XIDs that programs cause by their own faults: graphics engine exception, memory page fault, stopped processing,
-/// preemptive clean-up, video processor exception, context switch timeout. NVIDIA's DRA driver and device plugin ignore
-/// the same ones.
-const OF_PROGRAMS: [u64; 6] = [13, 31, 43, 45, 68, 109];
-
-/// XIDs that tell of what the card has dealt with, and whose consequences have classes of their own: a page was retired or
-/// a row remapped, corrected errors are frequent, an error was contained to its program. Source: NVIDIA, XID errors, and GPU
-/// memory error management, user visible statistics.
-const DEALT_WITH: [u64; 3] = [63, 92, 94];
-
-/// Which fault means what.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which fault means what: what an administrator says, beside the defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthPolicy {
     classes: BTreeMap<HealthClass, HealthEffect>,
     xids: BTreeMap<u64, HealthEffect>,
@@ -39,20 +30,33 @@ struct Text {
 }
 
 impl HealthPolicy {
-    /// What this fault means.
+    /// What this fault means. One that the driver calls none keeps no claims away, unless it is just this XID or class of
+    /// which an administrator says so.
     #[must_use]
     pub fn effect(&self, fault: &HealthFault) -> HealthEffect {
-        match fault.xid {
-            Some(xid) => self.effect_of_xid(xid),
-            None => self.classes[&fault.class],
-        }
+        let (own, default) = match fault.xid {
+            Some(xid) => (self.xids.get(&xid).copied(), self.effect_of_xid(xid)),
+            None => (self.classes.get(&fault.class).copied(), self.of_class(fault.class)),
+        };
+        own.unwrap_or_else(|| {
+            if fault.is_no_fault_to_driver() { default.min(HealthEffect::Informational) } else { default }
+        })
     }
 
-    /// What this XID means: what is said of it alone, else what is said of all.
+    /// What this XID means where the driver recommends a recovery or has no such thing: what an administrator says of it
+    /// alone, else NVIDIA's catalog, else what is said of all.
     #[must_use]
     pub fn effect_of_xid(&self, xid: u64) -> HealthEffect {
-        // All classes are in the map, see `default`.
-        self.xids.get(&xid).copied().unwrap_or_else(|| self.classes[&HealthClass::Xid])
+        let own = self.xids.get(&xid).copied();
+        let of_catalog = || XidEntry::of(xid).and_then(|entry| entry.effect);
+        own.or_else(of_catalog).unwrap_or_else(|| self.of_class(HealthClass::Xid))
+    }
+
+    fn of_class(&self, class: HealthClass) -> HealthEffect {
+        self.classes.get(&class).copied().unwrap_or(match class {
+            HealthClass::Thermal | HealthClass::PowerBrake => HealthEffect::Informational,
+            _ => HealthEffect::NoSchedule,
+        })
     }
 
     /// Sets what a class means.
@@ -63,30 +67,13 @@ impl HealthPolicy {
     }
 }
 
-impl Default for HealthPolicy {
-    fn default() -> Self {
-        let effect = |class| match class {
-            HealthClass::Thermal | HealthClass::PowerBrake => HealthEffect::Informational,
-            _ => HealthEffect::NoSchedule,
-        };
-        let xids = OF_PROGRAMS.map(|xid| (xid, HealthEffect::Off)).into_iter();
-        Self {
-            classes: HealthClass::ALL.map(|class| (class, effect(class))).into(),
-            xids: xids.chain(DEALT_WITH.map(|xid| (xid, HealthEffect::Informational))).collect(),
-        }
-    }
-}
-
 impl FromStr for HealthPolicy {
     type Err = HealthPolicyError;
 
     /// Reads what differs from the default: `{"classes":{"nvlink-down":"Off"},"xids":{"79":"NoExecute"}}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read: Text = serde_json::from_str(text).map_err(HealthPolicyError)?;
-        let mut policy = Self::default();
-        policy.classes.extend(read.classes);
-        policy.xids.extend(read.xids);
-        Ok(policy)
+        let Text { classes, xids } = serde_json::from_str(text).map_err(HealthPolicyError)?;
+        Ok(Self { classes, xids })
     }
 }
 
@@ -105,6 +92,53 @@ mod tests {
         assert_eq!(policy.effect(&HealthFault::new(HealthClass::Lost)), HealthEffect::NoExecute);
         assert_eq!(policy.effect(&HealthFault::new(HealthClass::Fabric)), HealthEffect::NoSchedule);
         assert_eq!("{}".parse::<HealthPolicy>().unwrap(), HealthPolicy::default());
+    }
+
+    #[test]
+    fn only_what_needs_a_reset_by_nvidias_catalog_keeps_claims_away() {
+        let effect = |xid| HealthPolicy::default().effect(&HealthFault::xid(xid, None));
+        for (xid, expected) in [
+            (69, HealthEffect::Off),
+            (8, HealthEffect::Off),
+            (137, HealthEffect::Off),
+            (154, HealthEffect::Off),
+            (32, HealthEffect::Informational),
+            (94, HealthEffect::Informational),
+            (121, HealthEffect::Informational),
+            (163, HealthEffect::Informational),
+            (48, HealthEffect::NoSchedule),
+            (79, HealthEffect::NoSchedule),
+            (109, HealthEffect::NoSchedule),
+            (145, HealthEffect::NoSchedule),
+            (9999, HealthEffect::NoSchedule),
+        ] {
+            assert_eq!(effect(xid), expected, "{xid}");
+        }
+    }
+
+    #[test]
+    fn what_the_driver_calls_none_keeps_claims_away_only_where_an_administrator_names_it() {
+        use super::super::Recovery;
+        let said = |text: &str, fault: HealthFault, recommended| {
+            let policy: HealthPolicy = text.parse().unwrap();
+            policy.effect(&fault.with_recommendation(recommended))
+        };
+        let xid = || HealthFault::xid(48, None);
+        let memory = || HealthFault::new(HealthClass::EccUncorrectable);
+        for fault in [xid(), memory(), HealthFault::new(HealthClass::RowRemapPending)] {
+            assert_eq!(said("{}", fault.clone(), Some(Recovery::None)), HealthEffect::Informational);
+            assert_eq!(said("{}", fault.clone(), Some(Recovery::Reset)), HealthEffect::NoSchedule);
+            assert_eq!(said("{}", fault, None), HealthEffect::NoSchedule, "a driver without recommendations");
+        }
+        assert_eq!(
+            said("{}", HealthFault::new(HealthClass::Fabric), Some(Recovery::None)),
+            HealthEffect::NoSchedule
+        );
+        let none = Some(Recovery::None);
+        assert_eq!(said(r#"{"xids":{"48":"NoSchedule"}}"#, xid(), none), HealthEffect::NoSchedule);
+        assert_eq!(said(r#"{"classes":{"xid":"NoExecute"}}"#, xid(), none), HealthEffect::Informational);
+        let classes = r#"{"classes":{"ecc-uncorrectable":"NoExecute"}}"#;
+        assert_eq!(said(classes, memory(), none), HealthEffect::NoExecute);
     }
 
     #[test]

@@ -1,5 +1,4 @@
 use super::functions::{Functions, Handle};
-use super::named;
 use super::telemetry::field;
 use crate::error::NvmlError;
 use crate::health::HealthReadings;
@@ -7,9 +6,7 @@ use tessera_api::health::Recovery;
 
 /// Reads one card, each answer on its own.
 pub(super) fn read(functions: &Functions, card: Handle) -> HealthReadings {
-    let recovery = field(functions.recovery_action(card)).and_then(|number| {
-        number.map(|number| named("nvmlDeviceGetFieldValues", number, Recovery::from_nvml)).transpose()
-    });
+    let recovery = field(functions.recovery_action(card)).map(|number| number.map(Recovery::from_nvml));
     HealthReadings {
         uncorrected_errors: NvmlError::reading(functions.uncorrected_errors(card)),
         remapped_rows: NvmlError::reading(functions.remapped_rows(card)),

@@ -15,6 +15,13 @@ use crate::state::{
 /// XID of a card that fell off the bus.
 const XID_OFF_THE_BUS: u64 = 79;
 
+/// XIDs with which the driver recommends a reset of the card, by the column "Xid 154 linkage" of NVIDIA's catalog.
+const XIDS_OF_RESET: [u64; 13] = [48, 62, 64, 74, 95, 109, 110, 120, 136, 143, 155, 156, 158];
+
+/// `NVML_GPU_RECOVERY_ACTION_GPU_RESET` and `NVML_GPU_RECOVERY_ACTION_NODE_REBOOT`.
+const RECOVERY_RESET: u32 = 1;
+const RECOVERY_REBOOT: u32 = 2;
+
 #[derive(Args)]
 pub(super) struct Fault {
     #[command(flatten)]
@@ -108,6 +115,13 @@ pub(super) fn xid(arguments: &Xid) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let card = target.card(arguments.card)?;
     target.update(|state| {
+        // Before the event, with which somebody may look.
+        let recovery = &mut state.cards[card as usize].health.recovery_action;
+        if arguments.xid == XID_OFF_THE_BUS {
+            *recovery = RECOVERY_REBOOT;
+        } else if XIDS_OF_RESET.contains(&arguments.xid) && *recovery == 0 {
+            *recovery = RECOVERY_RESET;
+        }
         state.push_event(card, EVENT_XID_CRITICAL_ERROR, arguments.xid, arguments.gpu_instance);
         Ok(())
     })
