@@ -48,7 +48,7 @@ pub enum Command {
     /// What is wrong with the driver in the cluster, and what to do
     Doctor(DoctorArguments),
     /// What a fleet would make of a workload, with us and with others, before it is bought
-    Simulate(SimulateArguments),
+    Simulate(Box<SimulateArguments>),
     /// Devices and claims: who holds what
     Get(GetArguments),
     /// From NVIDIA's drivers to this one: our values, GpuPools and DeviceClasses, and the steps node by node

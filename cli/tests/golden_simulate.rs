@@ -218,6 +218,26 @@ fn sets_make_gangs() {
     golden("fleet-sets", &with);
 }
 
+/// Pods ask as they ask NVIDIA's device plugin, or by the name that every class has; a class that is given takes a name over.
+#[test]
+fn extended_resources_become_claims() {
+    let with =
+        ["-f", "../../cli/tests/simulate/extended.yaml", "--policy", "tessera,kube-scheduler", "--runs", "1"];
+    golden("fleet-extended", &[&["--nodes", "2xdgx-h100"], &with[..]].concat());
+}
+
+/// Under the name of NVIDIA's driver its classes are there, and what its manifests ask for.
+#[test]
+fn manifests_of_nvidias_driver() {
+    let with = ["-f", "../../cli/tests/simulate/nvidia.yaml", "--policy", "tessera,first-fit"];
+    let nodes = ["--nodes", "1xdgx-h100"];
+    golden(
+        "fleet-nvidia",
+        &[&nodes[..], &with, &["--driver", "gpu.nvidia.com", "--wish", "gpu,1g.10gb"]].concat(),
+    );
+    golden("fleet-not-nvidia", &[&nodes[..], &with].concat());
+}
+
 /// What holds devices in a cluster keeps them; what waits gets what is left, or what is added.
 #[test]
 fn a_cluster_goes_on_from_where_it_is() {
@@ -286,7 +306,6 @@ fn manifests_that_cannot_be_simulated() {
     let selector = ", selectors: [{ cel: { expression: device.driver } }]";
     let limits =
         "spec: { containers: [{ name: c, image: i, resources: { limits: { nvidia.com/gpu: 1 } } }] }";
-    let class = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: { name: c }\nspec: { extendedResourceName: nvidia.com/gpu }\n---\n";
     let shared = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: { name: s }\nspec: { devices: { requests: [{ name: r, exactly: { deviceClassName: gpu.tessera.dev } }] } }\n---\n";
     let of_shared = claims("resourceClaimName: s");
     let gang = "gpu.tessera.dev/group: g, gpu.tessera.dev/group-size: \"2\"";
@@ -301,7 +320,19 @@ fn manifests_that_cannot_be_simulated() {
             template("gpu.tessera.dev", selector) + &pod(&of_template),
             ["Pod default/p cannot", "its claim gpu: must evaluate to bool"],
         ),
-        (class.to_owned() + &pod(limits), ["asks for nvidia.com/gpu in its limits", "ResourceClaim"]),
+        (
+            pod(&limits.replace("gpu:", "mig-9g.90gb:")),
+            [
+                "asks for nvidia.com/mig-9g.90gb in its limits",
+                "nvidia.com/mig-7g.80gb, nvidia.com/gpu, nvidia.com/gpu.shared",
+            ],
+        ),
+        (
+            pod(limits)
+                .replace("v1", "serving.kserve.io/v1beta1")
+                .replace("kind: Pod", "kind: InferenceService"),
+            ["InferenceService p cannot be simulated", "line 1"],
+        ),
         (
             shared.to_owned() + &pod(&of_shared) + "---\n" + &pod(&of_shared).replace("name: p", "name: q"),
             ["Pod default/q cannot", "several pods share the ResourceClaim s"],

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use tessera_kube_util::arguments::driver_name;
 use tessera_simulate::fleet::{NodeGroup, Wish};
 
 use super::{Format, SourceArguments, help};
@@ -33,6 +34,10 @@ pub struct SimulateArguments {
         help_heading = "A fleet and a workload"
     )]
     pub mig_layouts: Option<PathBuf>,
+    /// Name of the DRA driver: with gpu.nvidia.com the DeviceClasses are NVIDIA's, so that manifests written for it can be simulated.
+    /// Without it gpu.tessera.dev, or of a cluster that which publishes devices
+    #[arg(long, value_name = "NAME", value_parser = driver_name, help_heading = "A fleet and a workload")]
+    pub driver: Option<String>,
     /// Say how many more of these would fit, one at a time: 4xgpu, 1g.10gb, 15%
     #[arg(
         long = "wish",
@@ -48,7 +53,7 @@ pub struct SimulateArguments {
     #[arg(long = "price", value_name = "MODEL=NUMBER", value_parser = price, help_heading = "A fleet and a workload")]
     pub prices: Vec<(String, f64)>,
     /// A trace in the form of openb (Alibaba's cluster-trace-gpu-v2023): its files with nodes and with pods
-    #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "pools", "wishes", "at", "prices", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
+    #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "pools", "wishes", "at", "prices", "driver", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
     pub openb: Vec<PathBuf>,
     /// Runs with other random numbers: of a trace in another order, of a fleet where a policy breaks ties by chance
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{PciBusId, Quantity};
 use tessera_cluster::Object;
@@ -46,7 +46,7 @@ pub use tessera_inventory::layout::LayoutFile;
 pub use wish::{Wish, WishError};
 pub use workload::{
     JobSet, LeaderWorkerSet, LineError, List, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape,
-    Workload, time,
+    Workload, is_of_cards, time,
 };
 
 use part::Parts;
@@ -56,6 +56,8 @@ use part::Parts;
 pub struct Fleet {
     /// The DRA driver.
     driver: String,
+    /// Whether its DeviceClasses are those of a cluster.
+    is_of_cluster: bool,
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, usize>,
     /// The node of each pool of devices.
@@ -123,6 +125,7 @@ impl Default for Fleet {
     fn default() -> Self {
         Self {
             driver: DRIVER.to_owned(),
+            is_of_cluster: false,
             nodes: Vec::new(),
             by_name: HashMap::new(),
             of_pool: HashMap::new(),
@@ -133,6 +136,12 @@ impl Default for Fleet {
 }
 
 impl Fleet {
+    /// No nodes yet, under this driver name.
+    #[must_use]
+    pub fn of_driver(driver: &str) -> Self {
+        Self { driver: driver.to_owned(), ..Self::default() }
+    }
+
     /// A fleet of these groups, all cards offered whole, in partitions on demand and in shares. Nodes are numbered through for each
     /// machine.
     ///
@@ -264,6 +273,18 @@ impl Fleet {
         self.by_name.get(name).copied()
     }
 
+    /// The DeviceClasses that are there without being given: those of the chart, and where the fleet is of no cluster, which has its own,
+    /// those of the extended resources that NVIDIA's device plugin has.
+    fn classes(&self) -> Vec<DeviceClass> {
+        let mut classes = objects::classes(&self.driver);
+        if !self.is_of_cluster {
+            let profiles: BTreeSet<&str> =
+                self.nodes.iter().flat_map(|node| node.kind.parts.profiles()).collect();
+            classes.extend(objects::extended_classes(&self.driver, profiles.into_iter()));
+        }
+        classes
+    }
+
     /// Classes, nodes and slices, as they would be in the API server; all cards with this allocation.
     pub fn objects(&self, allocation: Allocation) -> impl Iterator<Item = Object> + '_ {
         let of_node = move |node: &'_ FleetNode| {
@@ -272,6 +293,7 @@ impl Fleet {
         };
         objects::classes(&self.driver)
             .into_iter()
+            .map(Object::from)
             .chain(self.nodes.iter().flat_map(of_node))
             .chain(self.others.iter().cloned())
     }

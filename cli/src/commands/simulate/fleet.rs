@@ -82,6 +82,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     let variants = fleets.into_iter().map(variant).collect::<Result<Vec<Variant>, CommandError>>()?;
     if let Some(first) = variants.first() {
         warn(&first.workload.left_out);
+        warn(&first.workload.notes);
         if first.workload.pods.is_empty() && arguments.wishes.is_empty() && first.workload.held() == 0 {
             let asked = "nothing waits for devices: give pods with --workload or -f, or ask for a --wish";
             return Err(CommandError::Asked(asked.to_owned()));

@@ -8,7 +8,7 @@ use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tessera_simulate::fleet::{JobSet, LeaderWorkerSet, Manifest};
+use tessera_simulate::fleet::{JobSet, LeaderWorkerSet, Manifest, is_of_cards};
 
 use super::Found;
 use crate::files::{FileError, Loaded, Manifests};
@@ -23,20 +23,26 @@ pub fn is_one(version: &str, kind: &str, object: &Value) -> bool {
         ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet")
         | ("batch/v1", "Job" | "CronJob")
         | ("scheduling.k8s.io/v1", "PriorityClass") => true,
+        (_, "JobSet") => version.starts_with("jobset.x-k8s.io/"),
+        (_, "LeaderWorkerSet") => version.starts_with("leaderworkerset.x-k8s.io/"),
         // Of what makes pods in other ways, all that asks for devices.
         ("resource.k8s.io/v1", _) => false,
-        _ => names_claims(object),
+        _ => asks_for_devices(object),
     }
 }
 
-/// Whether there are claims of a pod anywhere in it.
-fn names_claims(value: &Value) -> bool {
+/// Whether there are claims of a pod anywhere in it, or limits by the names of NVIDIA's device plugin or of DeviceClasses.
+fn asks_for_devices(value: &Value) -> bool {
+    let is_one = |key: &str, value: &Value| match value {
+        Value::Array(claims) => key == "resourceClaims" && !claims.is_empty(),
+        Value::Object(limits) => key == "limits" && limits.keys().any(|name| is_of_cards(name)),
+        _ => false,
+    };
     match value {
-        Value::Object(fields) => fields.iter().any(|(key, value)| {
-            (key == "resourceClaims" && value.as_array().is_some_and(|claims| !claims.is_empty()))
-                || names_claims(value)
-        }),
-        Value::Array(items) => items.iter().any(names_claims),
+        Value::Object(fields) => {
+            fields.iter().any(|(key, value)| is_one(key, value) || asks_for_devices(value))
+        }
+        Value::Array(items) => items.iter().any(asks_for_devices),
         _ => false,
     }
 }
@@ -110,7 +116,10 @@ impl Found<'_, '_> {
             (place, made)
         })?;
         // Of others' kinds only templates are known in full.
-        unknown.retain(|warning| !OF_OTHERS.contains(&kind) || warning.contains("emplate."));
+        let is_of_template = |warning: &str| {
+            [".template.", ".leaderTemplate.", ".workerTemplate."].iter().any(|part| warning.contains(part))
+        };
+        unknown.retain(|warning| !OF_OTHERS.contains(&kind) || is_of_template(warning));
         warnings.append(&mut unknown);
         Ok(())
     }

@@ -21,12 +21,17 @@ use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Pools,
 
 impl Fleet {
     /// The nodes of a cluster on which cards are published, as they are, or as these pools would offer them. Slices of other drivers and
-    /// DeviceTaintRules count, too.
+    /// DeviceTaintRules count, too. Without a `driver`, it is that whose plugins report of most nodes.
     ///
     /// # Errors
     /// There are none, or too many; or what pools would make of one is not known.
-    pub fn of_cluster(objects: &Objects, pools: Option<&Pools>) -> Result<Self, FleetError> {
-        let mut fleet = Self { driver: driver_of(objects), ..Self::default() };
+    pub fn of_cluster(
+        objects: &Objects,
+        driver: Option<&str>,
+        pools: Option<&Pools>,
+    ) -> Result<Self, FleetError> {
+        let driver = driver.map_or_else(|| driver_of(objects), str::to_owned);
+        let mut fleet = Self { driver, is_of_cluster: true, ..Self::default() };
         let mut of_nodes: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
         for slice in objects.slices.values() {
             match slice.spec.node_name.as_deref().filter(|_| slice.spec.driver == fleet.driver) {
@@ -61,7 +66,8 @@ impl Fleet {
         }
         match missing.first() {
             Some(name) if fleet.nodes.is_empty() => return Err(FleetError::NoNode((*name).to_owned())),
-            _ if fleet.nodes.is_empty() => return Err(FleetError::NoSlices(fleet.driver)),
+            // Those of another vendor's driver have other names.
+            _ if fleet.cards() == 0 => return Err(FleetError::NoSlices(fleet.driver)),
             _ => {}
         }
         let left_out =
@@ -315,7 +321,7 @@ mod tests {
                     if slices(&now).iter().all(|slice| slice.spec.devices.is_none()) {
                         continue;
                     }
-                    let found = Fleet::of_cluster(&objects_of(&now), Some(&pools(then))).unwrap();
+                    let found = Fleet::of_cluster(&objects_of(&now), None, Some(&pools(then))).unwrap();
                     let wanted = Fleet::with_pools(&group, &pools(then)).unwrap();
                     assert_eq!(slices(&found), slices(&wanted), "{machine},{settings:?}");
                     compared += 1;
@@ -330,7 +336,7 @@ mod tests {
     fn partitions_that_are_there_stay() {
         let group = ["1xdgx-a100,cards=1".parse().unwrap()];
         let laid_out = Fleet::with_pools(&group, &pools(&[json!({ "layout": "sevenths" })])).unwrap();
-        let found = Fleet::of_cluster(&objects_of(&laid_out), Some(&pools(&[json!({})]))).unwrap();
+        let found = Fleet::of_cluster(&objects_of(&laid_out), None, Some(&pools(&[json!({})]))).unwrap();
         assert_eq!(slices(&found), slices(&laid_out));
     }
 
@@ -353,7 +359,7 @@ mod tests {
             device.taints = Some(vec![no_schedule("gpu.tessera.dev/unhealthy", "xid-79")]);
         }
         let sharing = pools(&[json!({ "sharing": { "mps": {} } })]);
-        let found = Fleet::of_cluster(&objects, Some(&sharing)).unwrap();
+        let found = Fleet::of_cluster(&objects, None, Some(&sharing)).unwrap();
         let text = |device: &Device, name: &str| device.attributes.as_ref()?.get(name)?.string.clone();
         let slices = slices(&found);
         let devices: Vec<&Device> =
@@ -382,7 +388,7 @@ mod tests {
         for device in objects.slices.values_mut().flat_map(|slice| slice.spec.devices.iter_mut().flatten()) {
             device.taints = Some(vec![no_schedule("gpu.tessera.dev/not-offered", "")]);
         }
-        let found = Fleet::of_cluster(&objects, Some(&pools(&[json!({})]))).unwrap();
+        let found = Fleet::of_cluster(&objects, None, Some(&pools(&[json!({})]))).unwrap();
         assert_eq!(slices(&found), slices(&Fleet::with_pools(&group, &pools(&[json!({})])).unwrap()));
     }
 
@@ -398,7 +404,7 @@ mod tests {
         let said = |change: &dyn Fn(&mut ResourceSlice)| {
             let mut objects = objects.clone();
             objects.slices.values_mut().for_each(change);
-            Fleet::of_cluster(&objects, Some(&Pools::simulated())).unwrap_err().to_string()
+            Fleet::of_cluster(&objects, None, Some(&Pools::simulated())).unwrap_err().to_string()
         };
         let without_report = said(&|slice| slice.metadata.annotations = None);
         assert!(

@@ -7,9 +7,9 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourcePool, ResourceSlice, R
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tessera_api::config::NVIDIA_DRIVER_NAME;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceType, NodeReport, node_report};
-use tessera_cluster::Object;
 use tessera_inventory::gpu_pools::Resolution;
 use tessera_inventory::pool::{CardOffer, CardOffers, Contents, Held};
 use tessera_inventory::{Pool, PoolOptions, Topology, Warning};
@@ -27,19 +27,50 @@ pub fn read<T: DeserializeOwned>(value: Value) -> T {
 }
 
 /// The classes that the chart installs.
-pub fn classes(driver: &str) -> Vec<Object> {
-    let class = |kind: DeviceType| {
-        let kind = kind.as_str();
-        let name =
-            if kind == DeviceType::Gpu.as_str() { driver.to_owned() } else { format!("{kind}.{driver}") };
-        let expression = format!(
-            "device.driver == \"{driver}\" && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"{kind}\""
-        );
-        let selectors = json!([{ "cel": { "expression": expression } }]);
-        read::<DeviceClass>(json!({ "metadata": { "name": name }, "spec": { "selectors": selectors } }))
-            .into()
-    };
+pub fn classes(driver: &str) -> Vec<DeviceClass> {
+    let class = |kind: DeviceType| class(&class_name(driver, kind), None, &of_type(driver, kind));
     [DeviceType::Gpu, DeviceType::Mig, DeviceType::Mps, DeviceType::TimeSlice].map(class).into()
+}
+
+/// The classes of extended resources that the chart installs if it is told to, with a name for each of these MIG profiles.
+pub fn extended_classes<'p>(driver: &str, profiles: impl Iterator<Item = &'p str>) -> Vec<DeviceClass> {
+    let named = |name: &str, resource: &str, expression: &str| {
+        class(&format!("{name}.{driver}"), Some(resource), expression)
+    };
+    let of_profile = |profile: &str| {
+        let name = format!("mig-{}", profile.replace('+', "."));
+        let of_type = of_type(driver, DeviceType::Mig);
+        let profile = format!("device.attributes[\"{driver}\"].?profile.orValue(\"\") == \"{profile}\"");
+        named(&name, &format!("nvidia.com/{name}"), &format!("{of_type} && {profile}"))
+    };
+    let mut classes = vec![
+        named("nvidia.com-gpu", "nvidia.com/gpu", &of_type(driver, DeviceType::Gpu)),
+        named("nvidia.com-gpu.shared", "nvidia.com/gpu.shared", &of_type(driver, DeviceType::TimeSlice)),
+    ];
+    classes.extend(profiles.map(of_profile));
+    classes
+}
+
+/// The name of the class of all devices of a kind, as the chart has it.
+pub fn class_name(driver: &str, kind: DeviceType) -> String {
+    match kind {
+        DeviceType::Gpu => driver.to_owned(),
+        // That of NVIDIA's own driver.
+        DeviceType::Mig if driver == NVIDIA_DRIVER_NAME => "mig.nvidia.com".to_owned(),
+        _ => format!("{kind}.{driver}"),
+    }
+}
+
+fn of_type(driver: &str, kind: DeviceType) -> String {
+    format!(
+        "device.driver == \"{driver}\" && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"{kind}\""
+    )
+}
+
+fn class(name: &str, resource: Option<&str>, expression: &str) -> DeviceClass {
+    let selectors = json!([{ "cel": { "expression": expression } }]);
+    let spec = json!({ "selectors": selectors, "extendedResourceName": resource });
+    read(json!({ "metadata": { "name": name }, "spec": spec }))
 }
 
 /// A node without a name.

@@ -58,6 +58,11 @@ impl Parts {
         Self { devices: devices.filter_map(part).collect() }
     }
 
+    /// The MIG profiles of its partitions.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.devices.values().map(|part| part.profile.as_str()).filter(|profile| !profile.is_empty())
+    }
+
     /// Bytes of memory of the card of which shares have least; `None` where no card is shared.
     pub fn least_shared_memory(&self) -> Option<u64> {
         let shared = self.devices.values().filter(|part| matches!(part.name, DeviceName::Mps(_)));

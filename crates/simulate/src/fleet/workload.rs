@@ -18,7 +18,7 @@ pub(super) use ask::Ask;
 pub use list::{LineError, List, ListReader, time};
 pub(super) use manifest::ends;
 pub use manifest::{JobSet, LeaderWorkerSet, Manifest};
-pub use manifests::ManifestError;
+pub use manifests::{ManifestError, is_of_cards};
 pub(super) use shape::EPOCH;
 pub use shape::Shape;
 
@@ -36,6 +36,8 @@ pub struct Workload {
     pub classes: Vec<DeviceClass>,
     /// What is not simulated, and why.
     pub left_out: Vec<String>,
+    /// What is simulated in another way than it is written.
+    pub notes: Vec<String>,
     /// Pods and claims that are there from the beginning.
     pub(super) standing: Vec<Object>,
     /// What these claims hold.
@@ -78,7 +80,7 @@ pub struct Pods {
 impl Workload {
     /// Adds the pods of another.
     pub fn add(&mut self, other: Self) {
-        let Self { shapes, pods, classes, left_out, standing, held } = other;
+        let Self { shapes, pods, classes, left_out, notes, standing, held } = other;
         let (of_shape, gangs) = (self.shapes.len(), self.gangs());
         self.shapes.extend(shapes);
         self.pods.extend(pods.into_iter().map(|pod| Pods {
@@ -89,6 +91,7 @@ impl Workload {
         self.pods.sort_by_key(|pod| pod.at);
         self.classes.extend(classes);
         self.left_out.extend(left_out);
+        self.notes.extend(notes);
         self.standing.extend(standing);
         self.held.extend(held);
     }

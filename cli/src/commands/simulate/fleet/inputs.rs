@@ -117,10 +117,11 @@ impl Inputs {
     /// # Errors
     /// There is no such fleet.
     pub fn fleets(&self, arguments: &SimulateArguments) -> Result<Vec<NamedFleet>, CommandError> {
+        let driver = arguments.driver.as_deref();
         let base = |of_file: Option<&Pools>, adds: bool| {
             let mut fleet = match self.is_cluster {
-                true => Fleet::of_cluster(&self.objects, of_file)?,
-                false => Fleet::default(),
+                true => Fleet::of_cluster(&self.objects, driver, of_file)?,
+                false => driver.map(Fleet::of_driver).unwrap_or_default(),
             };
             let simulated = Pools::simulated();
             let pools = of_file.unwrap_or(&simulated);

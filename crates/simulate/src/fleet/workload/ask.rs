@@ -1,11 +1,11 @@
 //! What a pod of a list, or of a wish, asks for.
 
 use serde_json::json;
-use tessera_api::ProfileSpelling;
+use tessera_api::{DeviceType, ProfileSpelling};
 
 use super::Shape;
 use crate::fleet::Fleet;
-use crate::fleet::objects::read;
+use crate::fleet::objects::{class_name, read};
 
 /// Namespace of the pods.
 const SIMULATED: &str = "simulated";
@@ -61,20 +61,20 @@ impl Ask {
         let mut selector = None;
         match self {
             Ask::Cards(count) => {
-                exactly["deviceClassName"] = json!(driver);
+                exactly["deviceClassName"] = json!(class_name(driver, DeviceType::Gpu));
                 exactly["count"] = json!(count);
                 selector = gpu_memory.map(|bytes| {
                     format!("device.capacity[\"{driver}\"].memory.compareTo(quantity(\"{bytes}\")) >= 0")
                 });
             }
             Ask::Profile(profile) => {
-                exactly["deviceClassName"] = json!(format!("mig.{driver}"));
+                exactly["deviceClassName"] = json!(class_name(driver, DeviceType::Mig));
                 selector = Some(format!("device.attributes[\"{driver}\"].profile == \"{profile}\""));
             }
             Ask::Share(percent) => {
                 let of_card = || fleet.share_memory(*percent).map(|bytes| bytes / MEMORY_STEP * MEMORY_STEP);
                 let memory = gpu_memory.or_else(of_card).unwrap_or(0).max(MEMORY_STEP);
-                exactly["deviceClassName"] = json!(format!("mps.{driver}"));
+                exactly["deviceClassName"] = json!(class_name(driver, DeviceType::Mps));
                 exactly["capacity"] = json!({ "requests": {
                     "compute": percent.to_string(), "memory": memory.to_string() } });
             }

@@ -1,11 +1,14 @@
 //! Pods of manifests.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodResourceClaim, PodSpec, ResourceRequirements};
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use tessera_allocator::claim::Claim;
+use tessera_api::DeviceType;
+use tessera_api::config::NVIDIA_DRIVER_NAME;
 use tessera_api::steering::GATE;
 use tessera_cel::{Features, Selector};
 use tessera_cluster::gang::{self, GangId, Membership};
@@ -16,7 +19,7 @@ use super::manifest::{MadeBy, Obstacle, Replicas};
 use super::present::Present;
 use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
 use crate::fleet::Fleet;
-use crate::fleet::objects::classes;
+use crate::fleet::objects::class_name;
 use crate::fleet::wish::share_ids;
 
 /// Priorities of classes that every cluster has.
@@ -50,6 +53,8 @@ struct Reader<'o> {
     named_claims: HashSet<Key>,
     /// Gangs with their numbers, sizes, and pods so far.
     gangs: HashMap<GangId, (u32, u32, u32)>,
+    /// Extended resources for which claims were made.
+    extended: BTreeSet<String>,
     /// Places of shapes, by what is in them.
     shapes: HashMap<String, usize>,
 }
@@ -67,17 +72,16 @@ impl Workload {
         priorities: &BTreeMap<String, i32>,
         fleet: &Fleet,
     ) -> Result<Self, ManifestError> {
+        let classes = classes(fleet, objects);
         let mut cluster = Cluster::default();
-        for class in
-            classes(fleet.driver()).into_iter().chain(objects.classes.values().cloned().map(Into::into))
-        {
+        for class in classes.values() {
             // A class has nothing that could be wrong.
-            let _ = cluster.apply(class);
+            let _ = cluster.apply(class.clone());
         }
         let mut known = Objects {
             claims: objects.claims.clone(),
             templates: objects.templates.clone(),
-            classes: objects.classes.clone(),
+            classes: classes.clone(),
             nodes: objects.nodes.clone(),
             pod_groups: objects.pod_groups.clone(),
             ..Objects::default()
@@ -92,9 +96,10 @@ impl Workload {
             priorities,
             cluster,
             asker: Asker::new(share_ids()),
-            workload: Self { classes: objects.classes.values().cloned().collect(), ..Self::default() },
+            workload: Self { classes: classes.into_values().collect(), ..Self::default() },
             named_claims: HashSet::new(),
             gangs: HashMap::new(),
+            extended: BTreeSet::new(),
             shapes: HashMap::new(),
         };
         for manifest in manifests {
@@ -108,8 +113,29 @@ impl Workload {
                 Err(error) => return Err(error),
             }
         }
+        if !reader.extended.is_empty() {
+            let resources = reader.extended.iter().cloned().collect::<Vec<_>>().join(", ");
+            reader.workload.notes.push(format!(
+                "pods that ask for {resources} in their limits are simulated with the claims that kube-scheduler makes for them, by \
+                 tessera too; managed cards serve pods that name a ResourceClaimTemplate"
+            ));
+        }
         Ok(reader.workload)
     }
+}
+
+/// The classes of the fleet, and those that were given, in place of others of the same name or for the same extended resource.
+fn classes(fleet: &Fleet, objects: &Objects) -> BTreeMap<Key, DeviceClass> {
+    let resource = |class: &DeviceClass| class.spec.as_ref()?.extended_resource_name.clone();
+    let given: BTreeSet<String> = objects.classes.values().filter_map(resource).collect();
+    let mut classes: BTreeMap<Key, DeviceClass> = fleet
+        .classes()
+        .into_iter()
+        .filter(|class| resource(class).is_none_or(|resource| !given.contains(&resource)))
+        .map(|class| (key(&class.metadata), class))
+        .collect();
+    classes.extend(objects.classes.clone());
+    classes
 }
 
 impl Reader<'_> {
@@ -147,6 +173,7 @@ impl Reader<'_> {
             return Err(obstacle.to_string());
         }
         let of_pod = key(&pod.metadata);
+        self.are_served(&pod, &subject.claims)?;
         if subject.claims.is_empty() {
             let words = "it asks for no devices, and only those who do are simulated";
             self.workload.left_out.push(format!("{} {}: {words}", manifest.kind, display(&of_pod)));
@@ -155,7 +182,10 @@ impl Reader<'_> {
         let spec = pod.spec.clone().unwrap_or_default();
         let claims = self.claims(manifest, &spec, &subject.claims)?;
         let priority = self.priority(&spec)?;
-        let shape = Shape { namespace: of_pod.0.clone(), pod: reduced(spec, &claims), claims };
+        let served = subject.claims.iter().flat_map(|wanted| &wanted.extended_resources);
+        self.extended.extend(served.clone().cloned());
+        let pod_of_claims = reduced(spec, &claims, &served.collect());
+        let shape = Shape { namespace: of_pod.0.clone(), pod: pod_of_claims, claims };
         let shape = self.shape(shape);
         let duration = manifest.duration;
         for replica in 0..manifest.replicas.as_ref().map_or(1, |replicas| replicas.count) {
@@ -203,15 +233,17 @@ impl Reader<'_> {
         spec: &PodSpec,
         wanted: &[Wanted],
     ) -> Result<Vec<(String, ResourceClaimSpec)>, String> {
-        if let Some(extended) = wanted.iter().find(|wanted| !wanted.extended_resources.is_empty()) {
-            return Err(format!(
-                "it asks for {} in its limits, and managed devices serve no extended resource: let it name a ResourceClaim",
-                extended.extended_resources.join(", ")
-            ));
+        let references = spec.resource_claims.iter().flatten().map(|reference| reference.name.clone());
+        let mut of_extended = "extended-resources".to_owned();
+        while references.clone().any(|name| name == of_extended) {
+            of_extended.push('x');
         }
-        let references = spec.resource_claims.iter().flatten();
+        let (extended, others): (Vec<&Wanted>, Vec<&Wanted>) =
+            wanted.iter().partition(|wanted| !wanted.extended_resources.is_empty());
+        let named =
+            references.zip(others).chain(extended.into_iter().map(|wanted| (of_extended.clone(), wanted)));
         let mut claims = Vec::new();
-        for (reference, Wanted { claim, made_from, .. }) in references.zip(wanted) {
+        for (name, Wanted { claim, made_from, .. }) in named {
             let of_claim = key(&claim.metadata);
             if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
                 return Err(format!("its ResourceClaim {} has its devices already", of_claim.1));
@@ -222,19 +254,40 @@ impl Reader<'_> {
                     of_claim.1
                 ));
             }
-            let asked =
-                Claim::try_from(claim).map_err(|error| format!("its claim {}: {error}", reference.name))?;
+            let asked = Claim::try_from(claim).map_err(|error| format!("its claim {name}: {error}"))?;
             // A class that there is not is missing on every node.
             let planned = self.cluster.plan(&Node::default(), &[asked], &mut self.asker);
-            planned.map_err(|error| format!("its claim {}: {error}", reference.name))?;
+            planned.map_err(|error| format!("its claim {name}: {error}{}", hint(&error.to_string())))?;
             let spec = claim.spec.clone().unwrap_or_default();
             for expression in expressions(&spec) {
                 let compiled = Selector::compile_new(expression, Features::default());
-                compiled.map_err(|error| format!("its claim {}: {error}", reference.name))?;
+                compiled.map_err(|error| format!("its claim {name}: {error}"))?;
             }
-            claims.push((reference.name.clone(), spec));
+            claims.push((name, spec));
         }
         Ok(claims)
+    }
+
+    /// Refuses what asks for cards by names that no class stands for.
+    fn are_served(&self, pod: &Pod, claims: &[Wanted]) -> Result<(), String> {
+        let is_served = |name: &str| {
+            claims.iter().any(|wanted| wanted.extended_resources.iter().any(|served| served == name))
+        };
+        let spec = pod.spec.iter();
+        let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+        let limits =
+            containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref()).flatten();
+        let is_none = |amount: &str| amount.chars().all(|digit| digit == '0');
+        let mut asked = limits.filter(|(name, amount)| is_of_cards(name) && !is_none(&amount.0));
+        let Some((name, _)) = asked.find(|(name, _)| !is_served(name)) else { return Ok(()) };
+        let of_class = |class: &DeviceClass| class.spec.as_ref()?.extended_resource_name.clone();
+        let known: Vec<String> = self.objects.classes.values().filter_map(of_class).collect();
+        let known = if known.is_empty() {
+            "no class has an extendedResourceName".to_owned()
+        } else {
+            format!("there are {}", known.join(", "))
+        };
+        Err(format!("it asks for {name} in its limits, and no DeviceClass stands for that; {known}"))
     }
 
     fn priority(&self, spec: &PodSpec) -> Result<i32, String> {
@@ -314,6 +367,22 @@ impl Reader<'_> {
     }
 }
 
+/// What helps where a class of NVIDIA's driver is missing.
+fn hint(error: &str) -> &'static str {
+    let nvidia = [DeviceType::Gpu, DeviceType::Mig].map(|kind| class_name(NVIDIA_DRIVER_NAME, kind));
+    if nvidia.iter().any(|class| error.contains(&format!("device class {class}:"))) {
+        "; it is there with --driver gpu.nvidia.com"
+    } else {
+        ""
+    }
+}
+
+/// Whether this is the name of an extended resource for cards: of NVIDIA's device plugin, or that which every class has.
+#[must_use]
+pub fn is_of_cards(resource: &str) -> bool {
+    ["nvidia.com/", "deviceclass.resource.kubernetes.io/"].iter().any(|prefix| resource.starts_with(prefix))
+}
+
 /// What a manifest says of the gangs that are made of it.
 fn make_known(manifest: &Manifest, objects: &mut Objects) {
     let made_by = key(&manifest.pod.metadata);
@@ -336,12 +405,20 @@ fn expressions(spec: &ResourceClaimSpec) -> impl Iterator<Item = &str> {
     selectors.filter_map(|selector| Some(selector.cel.as_ref()?.expression.as_str()))
 }
 
-/// What of a pod decides where it may run, its claims named after themselves.
-fn reduced(spec: PodSpec, claims: &[(String, ResourceClaimSpec)]) -> Pod {
+/// What of a pod decides where it may run, its claims named after themselves. They serve some extended resources.
+fn reduced(spec: PodSpec, claims: &[(String, ResourceClaimSpec)], served: &BTreeSet<&String>) -> Pod {
+    let others = |amounts: Option<BTreeMap<String, Quantity>>| {
+        amounts.map(|amounts| amounts.into_iter().filter(|(name, _)| !served.contains(name)).collect())
+    };
+    let resources = |resources: ResourceRequirements| ResourceRequirements {
+        claims: None,
+        limits: others(resources.limits),
+        requests: others(resources.requests),
+    };
     let container = |container: Container| Container {
         name: container.name,
         ports: container.ports,
-        resources: container.resources.map(|resources| ResourceRequirements { claims: None, ..resources }),
+        resources: container.resources.map(resources),
         restart_policy: container.restart_policy,
         ..Container::default()
     };
