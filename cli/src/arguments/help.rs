@@ -114,7 +114,9 @@ pub const QUEUE_HELP: &str = r#"Examples:
   kubectl gpu queue -n research -o json
 
 A gang has one row. A higher priority goes first, then who was complete first; whether the others may pass is said by the pool
-(placement.queue). The controller answers, as for `kubectl gpu top`.
+(placement.queue). Pods without a place come last: kube-scheduler allocates what they ask for, in an order of its own, and the reason
+is what it says of them. POOLS are those on whose nodes there is what is asked for, free or not. The controller answers, as for
+`kubectl gpu top`.
 
 Exit codes: 0 done, 2 an error."#;
 

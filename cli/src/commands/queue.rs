@@ -12,7 +12,7 @@ use crate::output::{self, CommandError, Verdict};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Its place among all that wait, from 1.
+    /// Its place among all that wait, from 1; 0 where it is unknown, and for pods whose devices kube-scheduler allocates.
     pub place: u32,
     /// `namespace/name` of the pod or the gang.
     pub name: String,
@@ -22,6 +22,8 @@ pub struct Row {
     pub priority: i32,
     /// For how many seconds the first of its pods has existed.
     pub waits_seconds: u64,
+    /// The GpuPools on whose nodes there is what it asks for, free or not.
+    pub pools: Vec<String>,
     /// What it waits for.
     pub why: String,
 }
@@ -47,14 +49,14 @@ pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
     Ok(Verdict::Yes)
 }
 
-/// Pods and gangs, the first in the queue first. A gang has the reason of the first of its pods that has one.
+/// Pods and gangs, the first in the queue first, and then those that are in no queue of ours. A gang has the reason of the first of its pods that has one.
 fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
     let mut waiting: Vec<_> = view
         .waiting
         .iter()
         .filter(|pod| namespace.is_none_or(|namespace| pod.namespace == namespace))
         .collect();
-    waiting.sort_by_key(|pod| (pod.place, &pod.namespace, &pod.name));
+    waiting.sort_by_key(|pod| (pod.place == 0, pod.place, &pod.namespace, &pod.name));
     let mut rows: Vec<Row> = Vec::new();
     for pod in waiting {
         let name = format!("{}/{}", pod.namespace, pod.gang.as_ref().unwrap_or(&pod.name));
@@ -66,6 +68,9 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
                 if row.why.is_empty() {
                     row.why.clone_from(&pod.why);
                 }
+                if row.pools.is_empty() {
+                    row.pools.clone_from(&pod.pools);
+                }
             }
             None => rows.push(Row {
                 place: pod.place,
@@ -73,6 +78,7 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
                 pods: 1,
                 priority: pod.priority,
                 waits_seconds,
+                pools: pod.pools.clone(),
                 why: pod.why.clone(),
             }),
         }
@@ -81,7 +87,7 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let header = ["PLACE", "NAME", "PODS", "PRIORITY", "WAITS", "FOR"];
+    let header = ["PLACE", "NAME", "PODS", "PRIORITY", "POOLS", "WAITS", "FOR"];
     let cells = rows.iter().map(|row| {
         let place = if row.place == 0 { "-".to_owned() } else { row.place.to_string() };
         let why = if row.why.is_empty() { "not looked at yet".to_owned() } else { row.why.clone() };
@@ -90,6 +96,7 @@ fn table(rows: &[Row]) -> String {
             row.name.clone(),
             row.pods.to_string(),
             row.priority.to_string(),
+            if row.pools.is_empty() { "-".to_owned() } else { row.pools.join(",") },
             time(row.waits_seconds),
             why,
         ]
@@ -120,8 +127,8 @@ mod tests {
             since: 1_000,
             why: format!("{name} waits"),
             gang: gang.map(str::to_owned),
-            priority: 0,
             place,
+            ..WaitingPod::default()
         }
     }
 
@@ -130,6 +137,7 @@ mod tests {
         let view = FleetView {
             at: 1_900,
             waiting: vec![
+                waiting("native", None, 0),
                 waiting("late", None, 2),
                 waiting("train-0", Some("train"), 1),
                 waiting("train-1", Some("train"), 1),
@@ -139,7 +147,9 @@ mod tests {
         let rows = rows(&view, None);
         let found: Vec<(&str, usize, &str)> =
             rows.iter().map(|row| (row.name.as_str(), row.pods, row.why.as_str())).collect();
-        assert_eq!(found, [("team/train", 2, "train-0 waits"), ("team/late", 1, "late waits")]);
+        let ours = [("team/train", 2, "train-0 waits"), ("team/late", 1, "late waits")];
+        assert_eq!(found[..2], ours);
+        assert_eq!(found[2..], [("team/native", 1, "native waits")], "it has no place in this queue");
         assert!(table(&rows).contains("15m"));
         assert!(super::rows(&view, Some("other")).is_empty());
     }

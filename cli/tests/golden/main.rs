@@ -34,6 +34,13 @@ fn top() {
     golden("top-no-fleet", &["top", "-f", "slices.yaml"], "");
 }
 
+#[test]
+fn queue() {
+    golden("queue", &["queue", "-f", "fleet.json"], "");
+    golden("queue-json", &["queue", "-n", "search", "-f", "fleet.json", "-o", "json"], "");
+    golden("queue-nobody", &["queue", "-n", "nobody", "-f", "fleet.json"], "");
+}
+
 const ADVISE: [&str; 5] = ["advise", "--fleet", "../advise-fleet.json", "-f", "../advise.yaml"];
 
 #[test]

@@ -125,10 +125,10 @@ fn waiting(view: &FleetView) -> Markup {
         @if !view.leads { p.note { "This replica does not lead: it knows which pods wait, not why." } }
         @if pods.is_empty() { p { "No pod waits." } } @else {
             div.wide { table {
-                thead { tr { th scope="col" { "Pod" } th scope="col" { "Since" } th scope="col" { "Why" } } }
+                thead { tr { th scope="col" { "Pod" } th scope="col" { "Since" } th scope="col" { "Pools" } th scope="col" { "Why" } } }
                 tbody { @for pod in pods.iter().take(MOST_ROWS) { tr {
                     th scope="row" { (pod.namespace) "/" (pod.name) }
-                    td { (age(view.at, pod.since)) } td { (pod.why) }
+                    td { (age(view.at, pod.since)) } td { (pod.pools.join(", ")) } td { (pod.why) }
                 } } }
             } }
             (more(pods.len()))

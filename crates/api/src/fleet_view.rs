@@ -25,7 +25,8 @@ pub struct FleetView {
     pub currency: Option<String>,
     /// Nodes with cards, by name.
     pub nodes: Vec<NodeView>,
-    /// Pods that the controller holds back, or that wait for managed cards.
+    /// Pods that the controller holds back, or that wait for managed cards, and those for which kube-scheduler finds no node with
+    /// devices of ours.
     pub waiting: Vec<WaitingPod>,
 }
 
@@ -125,6 +126,10 @@ pub struct WaitingPod {
     pub gang: Option<String>,
     /// Its priority, or the highest of its gang.
     pub priority: i32,
-    /// Its place among all that wait, from 1; pods of a gang have the same. 0 where it is unknown.
+    /// Its place among all that wait, from 1; pods of a gang have the same. 0 where it is unknown, and for pods whose devices
+    /// kube-scheduler allocates.
     pub place: u32,
+    /// The GpuPools on whose nodes there is what it asks for, free or not, as of some seconds ago.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<String>,
 }

@@ -22,6 +22,7 @@ mod schedulers;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod unplaced;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,7 @@ use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 use arrivals::Arrivals;
 use preempt::Preempting;
 use round::Round;
+use unplaced::Unplaced;
 
 use crate::Time;
 use crate::fleet::Fleet;
@@ -134,6 +136,10 @@ pub struct Decider {
     waiting: BTreeMap<Key, Waiting>,
     /// Of those, the ones to look at next whatever else happens.
     queue: BTreeSet<Key>,
+    /// Pods that kube-scheduler found no node for.
+    unplaced: Unplaced,
+    /// The pools on whose nodes there is what waiting pods ask for, by what that is in short, as of the last [`Self::pools`].
+    pools_by_shape: BTreeMap<String, BTreeSet<String>>,
     /// Pods without our gate that another controller, or this one before it was restarted, sent to a node.
     adopted: BTreeSet<Key>,
     /// This term of leadership; `None` while another replica leads.
@@ -208,6 +214,8 @@ impl Decider {
             topology_keys: TOPOLOGY_KEYS.map(str::to_owned).into(),
             schedulers: vec![pod::DEFAULT_SCHEDULER.to_owned()],
             waiting: BTreeMap::new(),
+            unplaced: Unplaced::default(),
+            pools_by_shape: BTreeMap::new(),
             queue: BTreeSet::new(),
             adopted: BTreeSet::new(),
             term: None,
@@ -353,9 +361,14 @@ impl Decider {
 
     /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &str)> {
-        let is_gated = |key| self.cluster.objects().pods.get(key).is_some_and(|pod| pod::is_gated(pod));
-        let ours = self.waiting.iter().filter(move |(key, waiting)| waiting.is_managed || is_gated(*key));
+        let ours = self.waiting.iter().filter(|(key, _)| self.is_waiting(key));
         ours.map(|(key, waiting)| (key, waiting.why.as_str()))
+    }
+
+    /// Whether the pod has our gate, or asks for managed cards and has none.
+    fn is_waiting(&self, key: &Key) -> bool {
+        let is_gated = || self.cluster.objects().pods.get(key).is_some_and(|pod| pod::is_gated(pod));
+        self.waiting.get(key).is_some_and(|waiting| waiting.is_managed || is_gated())
     }
 
     /// Number of pods on their way to the node that was proposed for them.

@@ -74,21 +74,26 @@ impl Demand {
 
     /// What it asks for, in short: `4 x gpu.tessera.dev`.
     pub fn text(&self) -> String {
-        let mut parts = Vec::new();
-        for request in self.claims.iter().flat_map(|claim| &claim.requests) {
-            let (ask, more) = match &request.ask {
-                Ask::Exactly(ask) => (ask, ""),
-                Ask::FirstAvailable(alternatives) => match alternatives.first() {
-                    Some(first) => (first, " or less preferred"),
-                    None => continue,
-                },
-                Ask::Unknown => continue,
-            };
-            let count = if ask.is_all() { "all".to_owned() } else { ask.count.max(1).to_string() };
-            parts.push(format!("{count} x {}{more}", ask.class));
-        }
-        parts.join(" + ")
+        text(&self.claims)
     }
+}
+
+/// What claims ask for, in short: `4 x gpu.tessera.dev`.
+pub(crate) fn text(claims: &[Claim]) -> String {
+    let mut parts = Vec::new();
+    for request in claims.iter().flat_map(|claim| &claim.requests) {
+        let (ask, more) = match &request.ask {
+            Ask::Exactly(ask) => (ask, ""),
+            Ask::FirstAvailable(alternatives) => match alternatives.first() {
+                Some(first) => (first, " or less preferred"),
+                None => continue,
+            },
+            Ask::Unknown => continue,
+        };
+        let count = if ask.is_all() { "all".to_owned() } else { ask.count.max(1).to_string() };
+        parts.push(format!("{count} x {}{more}", ask.class));
+    }
+    parts.join(" + ")
 }
 
 /// Everything that node checks read of the pod itself.

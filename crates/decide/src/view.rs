@@ -29,7 +29,8 @@ pub struct FleetSnapshot {
     pub(crate) at: u64,
     pub(crate) leads: bool,
     pub(crate) nodes: Vec<NodeView>,
-    pub(crate) waiting: Vec<(Order, WaitingPod)>,
+    /// Each with its place; `None` for those in whose order the controller has no part.
+    pub(crate) waiting: Vec<(Option<Order>, WaitingPod)>,
 }
 
 impl FleetSnapshot {
@@ -44,8 +45,9 @@ impl FleetSnapshot {
     pub fn into_view(self) -> FleetView {
         let FleetSnapshot { at, leads, mut nodes, mut waiting } = self;
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut orders: Vec<&mut (Order, WaitingPod)> = waiting.iter_mut().collect();
-        orders.sort_by(|one, other| one.0.cmp(&other.0));
+        let ordered = waiting.iter_mut().filter_map(|(order, pod)| Some((order.as_ref()?, pod)));
+        let mut orders: Vec<(&Order, &mut WaitingPod)> = ordered.collect();
+        orders.sort_by(|one, other| one.0.cmp(other.0));
         let mut place = 0;
         let mut before: Option<&Order> = None;
         for (order, pod) in orders {
@@ -155,13 +157,20 @@ fn limit_holders(card: &mut CardView) {
 }
 
 /// A pod that waits.
-pub(crate) fn waiting_pod(key: &Key, pod: Option<&Pod>, gang: Option<&GangId>, why: &str) -> WaitingPod {
+pub(crate) fn waiting_pod(
+    key: &Key,
+    pod: Option<&Pod>,
+    gang: Option<&GangId>,
+    why: String,
+    pools: Vec<String>,
+) -> WaitingPod {
     let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
     WaitingPod {
         namespace: key.0.clone(),
         name: key.1.clone(),
         since: created.and_then(|created| u64::try_from(created.0.as_second()).ok()).unwrap_or_default(),
-        why: why.to_owned(),
+        why,
+        pools,
         gang: gang.map(|gang| gang.name.clone()),
         ..WaitingPod::default()
     }

@@ -56,6 +56,12 @@ pub(super) fn reference_of(claim: &ResourceClaim) -> ClaimReference {
     }
 }
 
+/// Name of the pod that it was made for.
+pub(super) fn owning_pod(claim: &ResourceClaim) -> Option<&str> {
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == "Pod").map(|owner| owner.name.as_str())
+}
+
 /// The one node of an allocation.
 pub(super) fn node_of(claim: &ResourceClaim) -> Option<String> {
     let selector = claim.status.as_ref()?.allocation.as_ref()?.node_selector.as_ref()?;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tessera_cluster::gang::GangId;
 
-use super::Decider;
+use super::{Decider, unplaced};
 use crate::Time;
-use crate::queue::Order;
+use crate::queue::{self, Order};
 use crate::view::{self, FleetSnapshot, ViewPass};
 
 impl Decider {
@@ -36,8 +36,23 @@ impl Decider {
                 Some(gang) => of_gangs.entry(gang).or_insert_with(|| self.order_of(gang)).clone(),
                 None => Order::of(pod.into_iter()),
             };
-            waiting.push((order, view::waiting_pod(key, pod, gang, why)));
+            let text = self.waiting.get(key).and_then(|waiting| waiting.shape_text.as_deref());
+            let waits = view::waiting_pod(key, pod, gang, why.to_owned(), self.pools_of_shape(text));
+            waiting.push((Some(order), waits));
+        }
+        for (key, text) in self.unplaced() {
+            let Some(pod) = self.cluster.objects().pods.get(key) else { continue };
+            // Which of them kube-scheduler tries first, nobody else knows.
+            let pools = self.pools_of_shape(Some(text));
+            let mut waits = view::waiting_pod(key, Some(pod), None, unplaced::reason(pod), pools);
+            waits.priority = queue::priority(pod);
+            waiting.push((None, waits));
         }
         FleetSnapshot { at: now.as_secs(), leads: self.term.is_some(), nodes: pass.nodes, waiting }
+    }
+
+    fn pools_of_shape(&self, text: Option<&str>) -> Vec<String> {
+        let pools = text.and_then(|text| self.pools_by_shape.get(text));
+        pools.into_iter().flatten().cloned().collect()
     }
 }

@@ -11,6 +11,7 @@ use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::usage::take_the_same;
 use tessera_cluster::{Key, Kind, Object, key, outcome};
 
+use super::claim::owning_pod;
 use super::managed_pods::UNTIL_BOUND;
 use super::pod::{has_ended, is_gated, is_open, is_unschedulable, node_name, phase};
 use super::{Decider, ObservationError};
@@ -66,6 +67,7 @@ impl Decider {
                 self.see_promise(&key);
                 self.see_failure(&key);
                 self.see_claim(now, &key);
+                self.see_claim_of_unplaced(&key);
             }
             Kind::ResourceSlice => {
                 self.mark_slice(&key.1);
@@ -77,13 +79,17 @@ impl Decider {
                 self.fleet.mark(&key.1)
             }
             Kind::Node | Kind::Pod => {}
-            Kind::ResourceClaimTemplate => self.queue.extend(self.waiting.keys().cloned()),
+            Kind::ResourceClaimTemplate => {
+                self.queue.extend(self.waiting.keys().cloned());
+                self.see_template_of_unplaced(&key.0);
+            }
             Kind::Job | Kind::JobSet | Kind::LeaderWorkerSet | Kind::PodGroup => self.see_workload(&key.0),
             // Whoever looks for somebody to evict does so again and again.
             Kind::DisruptionBudget => {}
             Kind::DeviceClass | Kind::DeviceTaintRule => {
                 self.rankings.clear();
                 self.fleet.mark_all();
+                self.see_class_of_unplaced();
             }
             Kind::PersistentVolume | Kind::PersistentVolumeClaim => self.fleet.mark_all(),
         }
@@ -144,6 +150,7 @@ impl Decider {
                 self.mark_claim(key);
                 self.see_departures(key);
                 self.clearing.remove(key);
+                self.see_claim_of_unplaced(key);
                 self.cluster.delete(kind, key);
                 self.see_promise(key);
                 self.see_failure(key);
@@ -164,6 +171,7 @@ impl Decider {
                 self.queue.remove(key);
                 self.adopted.remove(key);
                 self.gangs.set(key, None);
+                self.forget_unplaced(key);
                 if let Some(pod) = self.cluster.objects().pods.get(key).cloned() {
                     self.see_end(&pod);
                 }
@@ -172,6 +180,7 @@ impl Decider {
             Kind::DeviceClass | Kind::DeviceTaintRule => {
                 self.rankings.clear();
                 self.fleet.mark_all();
+                self.see_class_of_unplaced();
             }
             Kind::ResourceClaimTemplate
             | Kind::PersistentVolume
@@ -243,10 +252,8 @@ impl Decider {
 
     /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.
     pub(super) fn see_claim(&mut self, now: Time, claim: &Key) {
-        let owner = self.cluster.objects().claims.get(claim).and_then(|claim| {
-            let owners = claim.metadata.owner_references.iter().flatten();
-            owners.into_iter().find(|owner| owner.kind == "Pod").map(|owner| owner.name.clone())
-        });
+        let owner = self.cluster.objects().claims.get(claim);
+        let owner = owner.and_then(|claim| owning_pod(claim)).map(str::to_owned);
         match owner {
             Some(pod) => self.see_claim_of(now, &(claim.0.clone(), pod)),
             None => {
@@ -322,6 +329,7 @@ impl Decider {
         let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
         self.gangs.set(key, gang.map(|member| member.gang));
         self.see_arrival(key, pod);
+self.see_unplaced(key, pod);
         if let Some(noted) =
             pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION))
         {

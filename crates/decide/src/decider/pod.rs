@@ -36,11 +36,20 @@ pub(super) fn is_refused(pod: &Pod) -> bool {
     matches!(reason(pod), Some("Unschedulable" | "SchedulerError"))
 }
 
-/// Why kube-scheduler says that the pod has no node.
+/// Why kube-scheduler says that the pod has no node, in one word.
 fn reason(pod: &Pod) -> Option<&str> {
+    not_scheduled(pod)?.reason.as_deref()
+}
+
+/// The same in words.
+pub(super) fn message(pod: &Pod) -> Option<&str> {
+    not_scheduled(pod)?.message.as_deref()
+}
+
+fn not_scheduled(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let is_it = |condition: &&PodCondition| condition.type_ == "PodScheduled" && condition.status == "False";
-    conditions.into_iter().find(is_it)?.reason.as_deref()
+    conditions.into_iter().find(is_it)
 }
 
 /// The scheduler that the pod is for.

@@ -13,24 +13,22 @@ use crate::summary::{self, PoolSummary, Shape};
 /// Shapes of unmet demand that a pool's status has.
 const MOST_SHAPES: usize = 16;
 
+/// Shapes of unmet demand of which it is found out which pools could meet it: each may look at all nodes.
+const MOST_ASKED: usize = 256;
+
 impl Decider {
     /// What is to be said of each GpuPool that a node reports.
     pub fn pools(&mut self) -> BTreeMap<String, PoolSummary> {
         let mut pools = summary::of_fleet(&mut self.fleet, &self.cluster, &self.driver);
-        let mut shapes: BTreeMap<String, (u32, Key)> = BTreeMap::new();
-        for (key, waiting) in &self.waiting {
-            if let Some(text) = &waiting.shape_text
-                && self.steers.get(key).is_none()
-            {
-                shapes.entry(text.clone()).or_insert_with(|| (0, key.clone())).0 += 1;
-            }
-        }
-        for (text, (pods, example)) in shapes {
+        self.pools_by_shape.clear();
+        for (text, pods, example) in self.unmet() {
             let Some(pod) = self.cluster.objects().pods.get(&example).cloned() else { continue };
             let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
-            for pool in self.pools_asked(&demand) {
-                pools.entry(pool).or_default().unmet.push(Shape { text: text.clone(), pods });
+            let asked = self.pools_asked(&demand);
+            for pool in &asked {
+                pools.entry(pool.clone()).or_default().unmet.push(Shape { text: text.clone(), pods });
             }
+            self.pools_by_shape.insert(text, asked);
         }
         for (resource, class) in self.unprovided() {
             for pool in self.pools_with(|decider, node| decider.has_device_of(&class, node)) {
@@ -42,6 +40,26 @@ impl Decider {
             summary.unmet.truncate(MOST_SHAPES);
         }
         pools
+    }
+
+    /// What pods ask for and do not get, in short, with how many they are and one of them: the most pods first.
+    fn unmet(&mut self) -> Vec<(String, u32, Key)> {
+        self.look_at_unplaced();
+        let mut shapes: BTreeMap<&str, (u32, &Key)> = BTreeMap::new();
+        let ours =
+            self.waiting.iter().filter_map(|(key, waiting)| Some((key, waiting.shape_text.as_deref()?)));
+        let ours = ours.filter(|(key, _)| self.steers.get(key).is_none());
+        // One that was looked at because there are managed cards, too, and asks for others.
+        let others = self
+            .unplaced()
+            .filter(|(key, _)| self.waiting.get(*key).is_none_or(|waiting| waiting.shape_text.is_none()));
+        for (key, text) in ours.chain(others) {
+            shapes.entry(text).or_insert((0, key)).0 += 1;
+        }
+        let mut shapes: Vec<_> = shapes.into_iter().collect();
+        shapes.sort_by_key(|(_, (pods, _))| std::cmp::Reverse(*pods));
+        shapes.truncate(MOST_ASKED);
+        shapes.into_iter().map(|(text, (pods, key))| (text.to_owned(), pods, key.clone())).collect()
     }
 
     /// Extended resources of classes, each with its class, where all cards are managed so that kube-scheduler finds none.

@@ -19,4 +19,5 @@ mod pools;
 mod room;
 mod simulation;
 mod taint_rules;
+mod unplaced;
 mod worth;
