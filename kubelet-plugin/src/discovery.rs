@@ -20,6 +20,7 @@ mod mig;
 mod own_partitions;
 mod problem;
 mod readers;
+mod resets;
 mod snapshot;
 mod sysfs;
 mod without_mig;
@@ -131,6 +132,7 @@ pub async fn run(
         () = cancelled.cancelled() => return,
         earlier = earlier => earlier.unwrap_or_default(),
     };
+    discovery.lock().unwrap_or_else(PoisonError::into_inner).seen_earlier(earlier.cards.clone());
     let history = options.history.clone();
     let shared = Arc::new(Shared {
         health: Mutex::new(HealthBook::of_earlier(earlier, options.policy.clone())),
@@ -247,6 +249,13 @@ fn look(
     for (card, instances) in discovery.instances_of_xids() {
         locked(&shared.health).place(*card, instances);
     }
+    let with_xids: Vec<_> = locked(&shared.health).cards().collect();
+    for card in with_xids {
+        if let Some(seen) = discovery.last_seen(card) {
+            locked(&shared.health).saw(card, seen);
+        }
+    }
+    shared.save();
     let looks = discovery.looks().clone();
     Look { machine: discovery.machine(), watch, looks, settled: discovery.is_settled() }
 }

@@ -23,6 +23,11 @@ pub struct HealthReadings {
     pub fabric: Reading<FabricHealth>,
     /// What the driver recommends (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), from driver 570 on.
     pub recovery: Reading<Recovery>,
+    /// Energy since the driver was loaded, mJ (`nvmlDeviceGetTotalEnergyConsumption`), from Volta on. It begins anew when the
+    /// driver sets up the card, as after a reset.
+    pub energy_millijoules: Reading<u64>,
+    /// Whether the driver keeps the card set up while no program has it open (`nvmlDeviceGetPersistenceMode`).
+    pub persistence_mode: Reading<bool>,
 }
 
 /// State of the row remapper of a card's memory.

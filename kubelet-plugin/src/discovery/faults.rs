@@ -8,14 +8,24 @@ use tessera_inventory::machine::{Card, FabricState};
 use tessera_nvml::{HealthReadings, NvmlError, Reading};
 
 use super::problem::Problems;
+use super::resets::Counted;
 
-/// Takes what the driver says of the card's health into `card`. What can't be read stays as it was.
-pub(super) fn read(card: &mut Card, answer: Result<HealthReadings, NvmlError>, problems: &mut Problems) {
+/// Takes what the driver says of the card's health into `card`. What can't be read stays as it was. Returns what the driver
+/// counts.
+pub(super) fn read(
+    card: &mut Card,
+    answer: Result<HealthReadings, NvmlError>,
+    problems: &mut Problems,
+) -> Counted {
     let pci = card.pci;
     let readings = match answer {
         Ok(readings) => readings,
-        Err(error) if error.is_unsupported() => return,
-        Err(error) => return problems.add(Some(pci), "health", error),
+        Err(error) => {
+            if !error.is_unsupported() {
+                problems.add(Some(pci), "health", error);
+            }
+            return Counted::default();
+        }
     };
     let HealthReadings {
         uncorrected_errors,
@@ -24,6 +34,8 @@ pub(super) fn read(card: &mut Card, answer: Result<HealthReadings, NvmlError>, p
         clocks_events,
         fabric,
         recovery,
+        energy_millijoules,
+        persistence_mode,
     } = readings;
     let registration_failed = card.fabric.as_ref().is_some_and(|fabric| fabric.state == FabricState::Failed);
     let mut found = Found { pci, faults: &mut card.faults, problems };
@@ -51,6 +63,7 @@ pub(super) fn read(card: &mut Card, answer: Result<HealthReadings, NvmlError>, p
     if let Ok(recovery) = recovery {
         card.recovery = recovery;
     }
+    Counted::new(energy_millijoules.ok().flatten(), persistence_mode.ok().flatten().unwrap_or_default())
 }
 
 /// A class that a reading may show, and when it does.
@@ -109,6 +122,8 @@ mod tests {
             clocks_events: Ok(Some(ClocksEvents(4))),
             fabric: Ok(Some(FabricHealth(0))),
             recovery: Ok(Some(Recovery::None)),
+            energy_millijoules: Ok(Some(7)),
+            persistence_mode: Ok(Some(true)),
         }
     }
 
@@ -133,6 +148,7 @@ mod tests {
             clocks_events: Ok(Some(ClocksEvents(0x40 | 0x80))),
             fabric: Ok(Some(FabricHealth(1))),
             recovery: Ok(Some(Recovery::Reboot)),
+            ..healthy()
         };
         read(&mut card, Ok(all), &mut problems);
         let every = [

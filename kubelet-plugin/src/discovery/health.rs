@@ -8,6 +8,8 @@ use tessera_api::facts::{GpuInstance, Placement};
 use tessera_api::health::{HealthEffect, HealthFault, HealthPolicy};
 use tessera_nvml::Event;
 
+use super::resets::LastSeen;
+
 /// The most XIDs that are kept of a card: a card that has had more needs no others.
 const MOST: usize = 16;
 
@@ -31,12 +33,23 @@ pub(super) struct XidError {
 /// The XIDs of each card.
 pub(super) type Xids = BTreeMap<PciBusId, Vec<XidError>>;
 
+/// What is kept on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remembered {
+    /// What counts.
+    pub(super) xids: Xids,
+    /// How those cards were last seen: a reset shows by that.
+    pub(super) cards: BTreeMap<PciBusId, LastSeen>,
+}
+
 /// The driver's events that count against cards. Grows with the number of cards, not of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HealthBook {
     policy: HealthPolicy,
     xids: Xids,
-    /// Whether `xids` differs from what is on the disk.
+    /// How the cards with XIDs were last seen.
+    seen: BTreeMap<PciBusId, LastSeen>,
+    /// Whether either differs from what is on the disk.
     is_unsaved: bool,
     told: BTreeSet<(Option<PciBusId>, u64)>,
 }
@@ -50,7 +63,8 @@ impl XidError {
 
 impl HealthBook {
     /// Starts with XIDs from before this process. What `policy` says nothing of does not count.
-    pub(super) fn of_earlier(mut xids: Xids, policy: HealthPolicy) -> Self {
+    pub(super) fn of_earlier(earlier: Remembered, policy: HealthPolicy) -> Self {
+        let Remembered { mut xids, cards: seen } = earlier;
         for (card, errors) in &mut xids {
             errors.retain(|error| policy.effect_of_xid(error.xid) != HealthEffect::Off);
             for XidError { xid, .. } in errors {
@@ -58,12 +72,13 @@ impl HealthBook {
             }
         }
         let told = xids.iter().flat_map(|(card, errors)| errors.iter().map(|error| (Some(*card), error.xid)));
-        Self { told: told.collect(), xids, policy, is_unsaved: false }
+        Self { told: told.collect(), xids, seen, policy, is_unsaved: false }
     }
 
     /// What to save, if anything changed.
-    pub(super) fn unsaved(&mut self) -> Option<Xids> {
-        std::mem::take(&mut self.is_unsaved).then(|| self.xids.clone())
+    pub(super) fn unsaved(&mut self) -> Option<Remembered> {
+        let remembered = || Remembered { xids: self.xids.clone(), cards: self.seen.clone() };
+        std::mem::take(&mut self.is_unsaved).then(remembered)
     }
 
     /// Notes that saving failed.
@@ -122,7 +137,21 @@ impl HealthBook {
     /// Notes that the card was reset or replaced.
     pub(super) fn forget(&mut self, card: PciBusId) {
         self.is_unsaved |= self.xids.remove(&card).is_some();
+        self.seen.remove(&card);
         self.told.retain(|(told, _)| *told != Some(card));
+    }
+
+    /// Cards with XIDs.
+    pub(super) fn cards(&self) -> impl Iterator<Item = PciBusId> + '_ {
+        self.xids.iter().filter(|(_, errors)| !errors.is_empty()).map(|(card, _)| *card)
+    }
+
+    /// Notes how a card with XIDs was last seen.
+    pub(super) fn saw(&mut self, card: PciBusId, now: &LastSeen) {
+        if self.seen.get(&card).is_none_or(|before| now.is_news_to(before)) {
+            self.seen.insert(card, now.clone());
+            self.is_unsaved = true;
+        }
     }
 
     /// Whether the card had an XID in a GPU instance whose memory slices are not known yet.
@@ -178,22 +207,30 @@ mod tests {
         assert!(book.note(&xid(48)));
         assert_eq!(of(&book), [HealthFault::xid(79, None), HealthFault::xid(48, None)]);
         let errors = vec![XidError::of_card(79), XidError::of_card(48)];
-        assert_eq!(book.unsaved(), Some([(card, errors)].into()));
+        assert_eq!(
+            book.unsaved(),
+            Some(Remembered { xids: [(card, errors)].into(), ..Remembered::default() })
+        );
+        let seen = LastSeen { lost: true, ..LastSeen::default() };
+        book.saw(card, &seen);
+        book.saw(card, &seen);
+        assert_eq!(book.unsaved().map(|remembered| remembered.cards), Some([(card, seen)].into()));
         assert_eq!(book.unsaved(), None);
         book.forget(card);
         assert_eq!(of(&book), []);
-        assert_eq!(book.unsaved(), Some(BTreeMap::new()));
+        assert_eq!(book.unsaved(), Some(Remembered::default()));
     }
 
     #[test]
     fn what_was_said_before_the_start_counts_as_the_policy_says_now() {
         let errors = vec![XidError::of_card(79), XidError::of_card(31)];
-        let mut book = HealthBook::of_earlier([(card(), errors)].into(), HealthPolicy::default());
+        let earlier = |errors| Remembered { xids: [(card(), errors)].into(), ..Remembered::default() };
+        let mut book = HealthBook::of_earlier(earlier(errors), HealthPolicy::default());
         assert_eq!(of(&book), [HealthFault::xid(79, None)]);
         assert!(!book.note(&xid(79)) && book.unsaved().is_none(), "the same again is no news");
         let off = HealthPolicy::default().with(HealthClass::Xid, HealthEffect::Off);
         let errors = vec![XidError::of_card(79)];
-        assert_eq!(of(&HealthBook::of_earlier([(card(), errors)].into(), off)), []);
+        assert_eq!(of(&HealthBook::of_earlier(earlier(errors), off)), []);
     }
 
     #[test]

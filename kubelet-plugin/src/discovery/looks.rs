@@ -14,6 +14,8 @@ pub struct Looks {
     pub cards: BTreeMap<PciBusId, Instant>,
     /// Cards with a hanging driver call.
     pub hanging: BTreeSet<PciBusId>,
+    /// Cards for which the driver recommends a recovery that is not known here, with its number.
+    pub unknown_recoveries: BTreeMap<PciBusId, u64>,
 }
 
 impl Looks {

@@ -6,11 +6,12 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tessera_api::PciBusId;
 use tessera_api::facts::GpuInstance;
+use tessera_api::health::Recovery;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, FabricState, Health, Pair, Pairs};
 use tessera_nvml::{Event, EventWatch, Nvml};
@@ -24,9 +25,10 @@ use super::looks::Looks;
 use super::own_partitions::OwnPartitions;
 use super::problem::{Problem, Problems, Told};
 use super::readers::{Question, Readers, Subject};
+use super::resets::{Counted, LastSeen, Resets};
 use super::sysfs::Sysfs;
 use super::without_mig::Undivided;
-use answer::{Answer, read_card, was_reset};
+use answer::{Answer, read_card};
 
 /// Default time limit of driver calls for one card. Waking up an idle card takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -48,8 +50,9 @@ pub struct Discovery {
     links_up: LinksUp,
     /// Cards with an XID in a GPU instance, with their instances, in the last look.
     instances_of_xids: Vec<(PciBusId, Vec<GpuInstance>)>,
-    /// Cards that the driver last reported as lost.
-    lost: BTreeSet<PciBusId>,
+    resets: Resets,
+    /// The library of the last look.
+    library: Option<Weak<dyn Nvml>>,
     returned: Vec<PciBusId>,
     looks: Looks,
     problems: Vec<Problem>,
@@ -64,6 +67,7 @@ struct Reading {
     pairs: Pairs,
     gone: Vec<PciBusId>,
     instances: Vec<(PciBusId, Vec<GpuInstance>)>,
+    counted: BTreeMap<PciBusId, Counted>,
     /// Cards with a hanging call.
     hanging: BTreeSet<PciBusId>,
     problems: Problems,
@@ -88,7 +92,8 @@ impl Discovery {
             undivided: Undivided::default(),
             links_up: LinksUp::default(),
             instances_of_xids: Vec::new(),
-            lost: BTreeSet::new(),
+            resets: Resets::default(),
+            library: None,
             returned: Vec::new(),
             looks: Looks::default(),
             problems: Vec::new(),
@@ -101,6 +106,16 @@ impl Discovery {
     pub fn remembering_in(mut self, file: PathBuf) -> Self {
         self.undivided = Undivided::kept_in(file);
         self
+    }
+
+    /// Takes how an earlier process saw the cards last.
+    pub(super) fn seen_earlier(&mut self, cards: BTreeMap<PciBusId, LastSeen>) {
+        self.resets = Resets::of_earlier(cards);
+    }
+
+    /// How a card was last seen.
+    pub(super) fn last_seen(&self, card: PciBusId) -> Option<&LastSeen> {
+        self.resets.last_seen(card)
     }
 
     /// Sets the time limit of driver calls for each card (10 s by default). `returned` is notified when a call that
@@ -133,6 +148,7 @@ impl Discovery {
         let present = self.read_addresses(nvml, &mut problems);
         let sources = Sources { nvml: nvml.clone(), sysfs: self.sysfs.clone(), own: own.cloned() };
         let hanging = self.read_cards(&sources, &present, health, &mut problems);
+        self.library = Some(Arc::downgrade(nvml));
         self.told_apart = own.is_some()
             || self.cards.values().flat_map(|card| &card.mig).all(|mig| mig.instances.is_empty());
         for subject in self.readers.hanging() {
@@ -158,18 +174,23 @@ impl Discovery {
             .cards
             .extend(self.cards.keys().filter(|card| !hanging.contains(card)).map(|card| (*card, began)));
         self.looks.hanging = hanging;
+        let unknown = |card: &Card| match card.recovery {
+            Some(Recovery::Unknown(number)) => Some((card.pci, number)),
+            _ => None,
+        };
+        self.looks.unknown_recoveries = self.cards.values().filter_map(unknown).collect();
         self.finish(problems);
     }
 
-    /// Notes that the driver went away: every card is lost until it is back.
+    /// Notes that the driver went away: every card is lost until it is back. That is no reset: only the library may be opened
+    /// anew.
     pub(super) fn driver_gone(&mut self) {
         for card in self.cards.values_mut() {
             card.health = Health::Lost;
         }
-        self.lost = self.cards.keys().copied().collect();
         self.returned.clear();
         let now = Instant::now();
-        self.looks.cards = self.lost.iter().map(|card| (*card, now)).collect();
+        self.looks.cards = self.cards.keys().map(|card| (*card, now)).collect();
         self.looks.hanging.clear();
         self.finish(Problems::default());
     }
@@ -202,8 +223,7 @@ impl Discovery {
         &self.problems
     }
 
-    /// Cards that were reset or replaced before the last look, as far as it shows: they were lost and answered in it, or
-    /// their driver no longer recommends a recovery.
+    /// Cards that were reset or replaced before the last look, as far as it shows.
     pub(super) fn returned(&self) -> &[PciBusId] {
         &self.returned
     }
@@ -225,7 +245,10 @@ impl Discovery {
                 matches!(fabric.state, FabricState::NotStarted | FabricState::InProgress)
             })
         };
-        self.is_seen() && self.problems.is_empty() && !self.cards.values().any(registering)
+        self.is_seen()
+            && self.problems.is_empty()
+            && !self.cards.values().any(registering)
+            && !self.resets.wants_another_look()
     }
 
     fn is_seen(&self) -> bool {
@@ -293,7 +316,9 @@ impl Discovery {
         if self.undivided.misses_something(&reading.cards, &reading.pairs) {
             reading = self.reading(sources, present, health);
         }
-        let Reading { mut cards, mut pairs, gone, instances, hanging, problems: found } = reading;
+        let Reading { mut cards, mut pairs, gone, instances, counted, hanging, problems: found } = reading;
+        let same_library =
+            self.library.as_ref().is_some_and(|last| last.ptr_eq(&Arc::downgrade(&sources.nvml)));
         problems.append(found);
         let mut health = health.clone();
         for (pci, instances) in &instances {
@@ -312,8 +337,14 @@ impl Discovery {
             card.health = if hanging.contains(&pci) {
                 Health::NotAnswering
             } else {
-                if self.lost.remove(&pci) || self.cards.get(&pci).is_some_and(|known| was_reset(known, &card))
-                {
+                let now = LastSeen {
+                    uuid: card.uuid.clone(),
+                    driver_version: self.driver_version.clone(),
+                    recovery: card.recovery,
+                    lost: false,
+                    counted: counted.get(&pci).copied().unwrap_or_default(),
+                };
+                if self.resets.learn(pci, now, same_library) {
                     self.returned.push(pci);
                     health.forget(pci);
                 }
@@ -325,7 +356,7 @@ impl Discovery {
         for (pci, card) in &mut self.cards {
             if !live.contains(pci) {
                 card.health = Health::Lost;
-                self.lost.insert(*pci);
+                self.resets.lose(*pci);
             }
         }
         for pci in gone {
@@ -345,6 +376,7 @@ impl Discovery {
                 continue;
             };
             reading.problems.append(answer.problems);
+            reading.counted.insert(*pci, answer.counted);
             reading.instances.extend(answer.instances.map(|instances| (*pci, instances)));
             match answer.card {
                 _ if answer.gone => reading.gone.push(*pci),

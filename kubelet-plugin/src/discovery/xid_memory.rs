@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 
-use super::health::{XidError, Xids};
+use super::health::{Remembered, XidError, Xids};
+use super::resets::LastSeen;
 use tessera_journal::{BootId, FileSystem, LocalFileSystem, replace_unsynced};
 
 /// Version of the file's format. The first had one number for each card.
@@ -25,10 +26,13 @@ pub struct XidMemory {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Remembered {
+struct Content {
     version: u32,
     boot_id: BootId,
     xids: Xids,
+    /// How the cards were last seen, which older plugins of the same version neither write nor read.
+    #[serde(default)]
+    cards: BTreeMap<PciBusId, LastSeen>,
 }
 
 /// The file of version 1.
@@ -54,41 +58,44 @@ impl XidMemory {
     }
 
     /// The XIDs of this boot. Empty if there is no file, or if it can't be used, which is logged. Blocks.
-    pub(super) fn read(&self) -> Xids {
+    pub(super) fn read(&self) -> Remembered {
         match self.try_read() {
             Ok(remembered) => remembered,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Xids::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Remembered::default(),
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error,
                     "which cards had an XID before this start can't be read: they may get new work");
-                Xids::new()
+                Remembered::default()
             }
         }
     }
 
-    fn try_read(&self) -> io::Result<Xids> {
+    fn try_read(&self) -> io::Result<Remembered> {
         let content = self.file_system.read(&self.path)?;
-        let (boot_id, xids) = match serde_json::from_slice::<Versioned>(&content)?.version {
+        let (boot_id, remembered) = match serde_json::from_slice::<Versioned>(&content)?.version {
             1 => {
                 let RememberedFirst { boot_id, xids } = serde_json::from_slice(&content)?;
-                (boot_id, xids.into_iter().map(|(card, xid)| (card, vec![XidError::of_card(xid)])).collect())
+                let xids = xids.into_iter().map(|(card, xid)| (card, vec![XidError::of_card(xid)])).collect();
+                (boot_id, Remembered { xids, ..Remembered::default() })
             }
             VERSION => {
-                let Remembered { boot_id, xids, .. } = serde_json::from_slice(&content)?;
-                (boot_id, xids)
+                let Content { boot_id, xids, cards, .. } = serde_json::from_slice(&content)?;
+                (boot_id, Remembered { xids, cards })
             }
             version => return Err(io::Error::other(format!("it has version {version}"))),
         };
         let is_of_this_boot = boot_id == self.boot_id()?;
-        Ok(if is_of_this_boot { xids } else { Xids::new() })
+        Ok(if is_of_this_boot { remembered } else { Remembered::default() })
     }
 
     /// Replaces what is remembered. Blocks.
     ///
     /// # Errors
     /// The operating system's error: the directory does not exist yet, the disk is full or read-only.
-    pub(super) fn write(&self, xids: Xids) -> io::Result<()> {
-        let content = serde_json::to_vec(&Remembered { version: VERSION, boot_id: self.boot_id()?, xids })?;
+    pub(super) fn write(&self, remembered: Remembered) -> io::Result<()> {
+        let Remembered { xids, cards } = remembered;
+        let content =
+            serde_json::to_vec(&Content { version: VERSION, boot_id: self.boot_id()?, xids, cards })?;
         // No sync: after a power loss the machine boots, and then all cards have been reset.
         replace_unsynced(&*self.file_system, &self.path, &content)
     }
@@ -108,6 +115,8 @@ impl std::fmt::Debug for XidMemory {
 mod tests {
     use std::fs;
 
+    use tessera_api::health::Recovery;
+
     use super::*;
 
     fn boot(directory: &Path, id: &str) -> XidMemory {
@@ -121,16 +130,28 @@ mod tests {
     fn xids_last_until_the_next_boot() {
         let directory = tempfile::tempdir().unwrap();
         let memory = boot(directory.path(), "boot-1\n");
-        assert!(memory.read().is_empty());
-        let xids = Xids::from([("0000:3b:00.0".parse().unwrap(), vec![XidError::of_card(79)])]);
-        memory.write(xids.clone()).unwrap();
-        assert_eq!(boot(directory.path(), "boot-1\n").read(), xids);
-        assert!(boot(directory.path(), "boot-2\n").read().is_empty());
-        memory.write(Xids::new()).unwrap();
-        assert!(memory.read().is_empty());
+        assert_eq!(memory.read(), Remembered::default());
+        let card = "0000:3b:00.0".parse().unwrap();
+        let seen = LastSeen { recovery: Some(Recovery::Unknown(23)), ..LastSeen::default() };
+        let remembered =
+            Remembered { xids: [(card, vec![XidError::of_card(79)])].into(), cards: [(card, seen)].into() };
+        memory.write(remembered.clone()).unwrap();
+        assert_eq!(boot(directory.path(), "boot-1\n").read(), remembered);
+        assert_eq!(boot(directory.path(), "boot-2\n").read(), Remembered::default());
+        memory.write(Remembered::default()).unwrap();
+        assert_eq!(memory.read(), Remembered::default());
         let names: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "nothing else is left: {names:?}");
+    }
+
+    #[test]
+    fn a_file_without_how_the_cards_were_seen_is_understood() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = boot(directory.path(), "boot-1\n");
+        let content = r#"{"version":2,"bootId":"boot-1","xids":{"0000:3b:00.0":[{"xid":48}]}}"#;
+        fs::write(&memory.path, content).unwrap();
+        assert_eq!((memory.read().xids.len(), memory.read().cards.len()), (1, 0));
     }
 
     #[test]
@@ -138,7 +159,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let memory = boot(directory.path(), "boot-1\n");
         fs::write(&memory.path, r#"{"version":1,"bootId":"boot-1","xids":{"0000:3b:00.0":79}}"#).unwrap();
-        assert_eq!(memory.read()[&"0000:3b:00.0".parse().unwrap()], [XidError::of_card(79)]);
+        assert_eq!(memory.read().xids[&"0000:3b:00.0".parse().unwrap()], [XidError::of_card(79)]);
     }
 
     #[test]
@@ -148,9 +169,9 @@ mod tests {
         let newer = r#"{"version":3,"bootId":"boot-1","xids":{}}"#;
         for content in ["", "{", "[]", "null", newer, r#"{"version":1,"bootId":"boot-1","xids":{"x":1}}"#] {
             fs::write(&memory.path, content).unwrap();
-            assert!(memory.read().is_empty(), "{content}");
+            assert_eq!(memory.read(), Remembered::default(), "{content}");
         }
         fs::remove_dir_all(directory.path().join("proc")).unwrap();
-        assert!(memory.write(Xids::new()).is_err());
+        assert!(memory.write(Remembered::default()).is_err());
     }
 }

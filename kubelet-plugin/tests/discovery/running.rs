@@ -62,6 +62,19 @@ impl Running {
         self.hardware.send_replace(Some(library));
     }
 
+    /// Lets an XID happen until it is heard of: listening to events starts a little after the cards were read.
+    async fn hear_of_xid(&self, card: usize, xid: u64) {
+        let name = format!("xid-{xid}");
+        let is_heard = || names(self.machines.borrow().as_ref().unwrap(), card).contains(&name);
+        let heard = tokio::time::timeout(PATIENCE, async {
+            while !is_heard() {
+                self.emulated.let_happen(&format!("xid --card {card} {xid}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        heard.await.expect("the XID was not heard of");
+    }
+
     async fn until(&mut self, is: impl Fn(&Machine) -> bool) -> Arc<Machine> {
         let found = self.machines.wait_for(|machine| machine.as_deref().is_some_and(&is));
         let found =
@@ -257,6 +270,39 @@ async fn the_xid_of_a_program_marks_nothing() {
     assert!(!running.machines.has_changed().unwrap());
 }
 
+/// As on hardware before driver 570: only what the card counts shows a reset.
+#[tokio::test]
+async fn a_reset_is_seen_beside_a_driver_that_recommends_nothing_and_opening_it_anew_is_none() {
+    let mut running = Running::start("a30-x2", Duration::from_millis(100));
+    running.emulated.let_happen("fault --call NVML_FI_DEV_GET_GPU_RECOVERY_ACTION --error NOT_SUPPORTED");
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 2).await;
+    running.hear_of_xid(1, 48).await;
+    // What was counted must be more than what is soon after the reset.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    running.hardware.send_replace(None);
+    running.until(|machine| lost(machine) == 2).await;
+    running.install_driver();
+    let again = running.until(|machine| lost(machine) == 0).await;
+    assert_eq!(names(&again, 1), ["xid-48"], "nobody reset the card");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(names(running.machines.borrow().as_ref().unwrap(), 1), ["xid-48"]);
+    running.emulated.let_happen("reset --card 1");
+    running.until(|machine| names(machine, 1).is_empty()).await;
+}
+
+/// The pair of `docs/trying.md`.
+#[tokio::test]
+async fn restore_ends_what_an_xid_began() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 8).await;
+    running.hear_of_xid(2, 79).await;
+    running.until(|machine| names(machine, 2) == ["xid-79", "recovery-action"]).await;
+    running.emulated.let_happen("restore");
+    running.until(|machine| names(machine, 2).is_empty()).await;
+}
+
 /// NVIDIA's catalog has such a card restarted; a driver that calls its XID none has dealt with it, and says so again later.
 #[tokio::test]
 async fn what_the_driver_calls_none_needs_no_recovery() {
@@ -267,14 +313,7 @@ async fn what_the_driver_calls_none_needs_no_recovery() {
         let found = machine.cards[2].faults.iter().find(|fault| fault.name() == name);
         found.map(|fault| fault.recovery)
     };
-    let heard = tokio::time::timeout(PATIENCE, async {
-        // Listening to events starts a little after the cards were read.
-        while recovery(running.machines.borrow().as_ref().unwrap(), "xid-46").is_none() {
-            running.emulated.let_happen("xid --card 2 46");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    heard.await.expect("the XID was not heard of");
+    running.hear_of_xid(2, 46).await;
     assert_eq!(recovery(running.machines.borrow().as_ref().unwrap(), "xid-46"), Some(Recovery::None));
     running.emulated.let_happen("health --card 2 --recovery-action 4");
     running.emulated.let_happen("xid --card 2 154");

@@ -14,5 +14,7 @@ pub(super) fn read(functions: &Functions, card: Handle) -> HealthReadings {
         clocks_events: NvmlError::reading(functions.clocks_events(card)),
         fabric: NvmlError::reading(functions.fabric_health(card)).map(Option::flatten),
         recovery,
+        energy_millijoules: NvmlError::reading(functions.energy(card)),
+        persistence_mode: NvmlError::reading(functions.persistence_mode(card)),
     }
 }

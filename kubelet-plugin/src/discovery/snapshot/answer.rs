@@ -2,13 +2,13 @@
 
 use tessera_api::PciBusId;
 use tessera_api::facts::GpuInstance;
-use tessera_api::health::Recovery;
 use tessera_inventory::machine::Card;
 use tessera_nvml::NvmlError;
 
 use crate::discovery::facts::{self, Sources};
 use crate::discovery::faults;
 use crate::discovery::problem::Problems;
+use crate::discovery::resets::Counted;
 
 /// One card's answer.
 pub(super) struct Answer {
@@ -16,6 +16,7 @@ pub(super) struct Answer {
     /// Its GPU instances, where they were asked for.
     pub(super) instances: Option<Vec<GpuInstance>>,
     pub(super) gone: bool,
+    pub(super) counted: Counted,
     pub(super) problems: Problems,
 }
 
@@ -36,18 +37,12 @@ pub(super) fn read_card(
             (false, known)
         }
     };
-    if let Some(card) = &mut card {
-        faults::read(card, sources.nvml.health(pci), &mut problems);
-    }
+    let counted = card
+        .as_mut()
+        .map(|card| faults::read(card, sources.nvml.health(pci), &mut problems))
+        .unwrap_or_default();
     let instances = with_instances.then(|| sources.nvml.gpu_instances(pci).ok()).flatten();
-    Answer { card, instances, gone, problems }
-}
-
-/// Whether a card was reset or replaced since it was `known`: its driver recommended a reset, and does so no longer.
-pub(super) fn was_reset(known: &Card, now: &Card) -> bool {
-    let needed_reset =
-        matches!(known.recovery, Some(Recovery::Reset | Recovery::DrainAndReset | Recovery::Reboot));
-    known.uuid != now.uuid || (needed_reset && now.recovery == Some(Recovery::None))
+    Answer { card, instances, gone, counted, problems }
 }
 
 /// Whether the card fell off the bus while it was read: then everything from there on is an error.

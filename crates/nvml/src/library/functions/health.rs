@@ -33,6 +33,12 @@ impl Functions {
             .map(|state| state == sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)
     }
 
+    pub(in crate::library) fn persistence_mode(&self, card: Handle) -> Result<bool, NvmlError> {
+        function!(self, nvmlDeviceGetPersistenceMode)
+            .read(card, 0)
+            .map(|state| state == sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)
+    }
+
     /// `nvmlGpuRecoveryAction_t`.
     pub(in crate::library) fn recovery_action(&self, card: Handle) -> Result<u64, NvmlError> {
         self.field(card, field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
