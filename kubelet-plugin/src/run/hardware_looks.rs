@@ -19,6 +19,7 @@ use crate::discovery::Looks;
 #[derive(Clone, Debug)]
 pub struct LookMetrics {
     not_answering: Gauge,
+    unknown_recoveries: Gauge,
     /// Unix time of the last look in which every call of the driver returned.
     pub(super) last_complete: Gauge<f64, AtomicU64>,
 }
@@ -40,6 +41,11 @@ impl LookMetrics {
                 "cards_not_answering",
                 "Cards about which a call of the driver does not return",
             ),
+            unknown_recoveries: add(
+                registry,
+                "cards_with_unknown_recovery",
+                "Cards for which the driver recommends a recovery by a number that this version does not know",
+            ),
             last_complete,
         }
     }
@@ -48,8 +54,9 @@ impl LookMetrics {
 /// Follows `looks` until discovery ends.
 pub async fn follow(mut looks: watch::Receiver<Looks>, metrics: LookMetrics) {
     while looks.changed().await.is_ok() {
-        let Looks { complete, hanging, .. } = looks.borrow_and_update().clone();
+        let Looks { complete, hanging, unknown_recoveries, .. } = looks.borrow_and_update().clone();
         metrics.not_answering.set(hanging.len().try_into().unwrap_or(i64::MAX));
+        metrics.unknown_recoveries.set(unknown_recoveries.len().try_into().unwrap_or(i64::MAX));
         let time = complete.and_then(|at: Instant| SystemTime::now().checked_sub(at.elapsed()));
         if let Some(since) = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()) {
             metrics.last_complete.set(since.as_secs_f64());

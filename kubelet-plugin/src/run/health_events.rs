@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use tessera_api::health::{HealthEffect, HealthFault, HealthPolicy, Recovery};
+use tessera_api::health::{HealthClass, HealthEffect, HealthFault, HealthPolicy, Recovery};
 use tessera_api::{DeviceName, PciBusId};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Card;
@@ -33,7 +33,7 @@ pub struct HealthEvents {
     pub preparer: watch::Receiver<Option<Preparer>>,
 }
 
-/// The faults of each card that were told, without their recovery: a driver that recommends another one later tells nothing new.
+/// The faults of each card that were told.
 type Told = BTreeMap<PciBusId, BTreeSet<HealthFault>>;
 
 impl HealthEvents {
@@ -67,11 +67,13 @@ impl HealthEvents {
                 if claims.is_none() {
                     claims = Some(self::claims(&self.preparer).await);
                 }
-                let note = format!("{name} {fault}. {}", consequence(effect));
-                self.of_node.send(severity(effect), "Discover", UNHEALTHY, note.trim_end()).await;
+                let note = sentences(&format!("{name} {fault}"), effect, fault, Some(card));
+                self.of_node.send(severity(effect), "Discover", UNHEALTHY, &note).await;
                 self.tell_users(card, fault, effect, claims.as_deref().unwrap_or_default());
             }
-            let gone: Vec<String> = before.difference(&now).map(HealthFault::name).collect();
+            let present: BTreeSet<String> = now.iter().map(HealthFault::name).collect();
+            let gone: BTreeSet<String> = before.iter().map(HealthFault::name).collect();
+            let gone: Vec<String> = gone.difference(&present).cloned().collect();
             if !gone.is_empty() {
                 let rest = if now.is_empty() { "it is healthy" } else { "other faults remain" };
                 let note = format!("{name} has no {} any more: {rest}", gone.join(", "));
@@ -94,12 +96,12 @@ impl HealthEvents {
                 fault.concerns(slices)
             });
             let Some(device) = concerned else { continue };
-            let note = format!("the card of {} {fault}. {}", device.device, consequence(effect));
+            let note = sentences(&format!("the card of {} {fault}", device.device), effect, fault, None);
             let content = Content {
                 severity: severity(effect),
                 action: "Discover",
                 reason: UNHEALTHY,
-                note: note.trim_end(),
+                note: &note,
                 occurrence: None,
             };
             for object in users(claim) {
@@ -134,8 +136,15 @@ pub(super) fn users(claim: &ClaimRecord) -> Vec<ObjectReference> {
     std::iter::once(own).chain(pods).collect()
 }
 
+/// What makes a fault another one to tell: a driver that recommends another recovery later tells nothing new, but for the fault
+/// that is the recommendation itself, and for one that it calls none no longer.
 fn identity(fault: &HealthFault) -> HealthFault {
-    HealthFault { recovery: Recovery::None, ..fault.clone() }
+    let recovery = match (fault.class, fault.recovery) {
+        (HealthClass::RecoveryAction, recovery) => recovery,
+        (_, Recovery::None) => Recovery::None,
+        (class, _) => class.recovery(),
+    };
+    HealthFault { recovery, ..fault.clone() }
 }
 
 const fn severity(effect: HealthEffect) -> Severity {
@@ -145,12 +154,87 @@ const fn severity(effect: HealthEffect) -> Severity {
     }
 }
 
-const fn consequence(effect: HealthEffect) -> &'static str {
-    match effect {
-        HealthEffect::Off | HealthEffect::Informational => "",
-        HealthEffect::NoSchedule => "It gets no new claims until then",
-        HealthEffect::NoExecute => {
-            "It gets no new claims until then, and pods that use it and don't tolerate that are evicted"
+/// The fault, what follows from it, and, for who can do something about `card`, how.
+fn sentences(fault_of: &str, effect: HealthEffect, fault: &HealthFault, card: Option<&Card>) -> String {
+    let mut note = fault_of.to_owned();
+    if let Some(consequence) = consequence(effect) {
+        let until = if fault.recovery == Recovery::None { "as long as that lasts" } else { "until then" };
+        note.push_str(&format!(". It gets no new claims {until}{consequence}"));
+    }
+    if let Some(way) = card.and_then(|card| way(fault, card)) {
+        note.push_str(&format!(". {way}"));
+    }
+    note
+}
+
+/// How to do what helps, on this node.
+fn way(fault: &HealthFault, card: &Card) -> Option<String> {
+    if !matches!(fault.recovery, Recovery::Reset | Recovery::DrainAndReset | Recovery::BusReset) {
+        return None;
+    }
+    let pci = card.pci;
+    let unseen = match (fault.class, card.recovery) {
+        (HealthClass::Xid, None) => {
+            "; this driver recommends no recoveries: remove xids.json before the plugin comes back"
         }
+        _ => "",
+    };
+    Some(format!(
+        "No card is reset that a program has open, and the plugin has: take its pod from the node, \
+         `nvidia-smi --gpu-reset -i {pci}`, and let it come back (docs/health.md, Resetting a card{unseen})"
+    ))
+}
+
+const fn consequence(effect: HealthEffect) -> Option<&'static str> {
+    match effect {
+        HealthEffect::Off | HealthEffect::Informational => None,
+        HealthEffect::NoSchedule => Some(""),
+        HealthEffect::NoExecute => Some(", and pods that use it and don't tolerate that are evicted"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(fault: HealthFault, effect: HealthEffect, recommended: Option<Recovery>) -> String {
+        let mut card = Card::new("0000:3b:00.0".parse().unwrap());
+        card.recovery = recommended;
+        let fault = fault.with_recommendation(recommended);
+        sentences(&format!("gpu-3b-00 {fault}"), effect, &fault, Some(&card))
+    }
+
+    #[test]
+    fn an_event_says_what_really_helps() {
+        let xid = |xid, effect, recommended| told(HealthFault::xid(xid, None), effect, recommended);
+        let informational = HealthEffect::Informational;
+        assert_eq!(xid(94, informational, Some(Recovery::None)), "gpu-3b-00 had an error (xid-94)");
+        assert_eq!(xid(48, informational, Some(Recovery::None)), "gpu-3b-00 had an error (xid-48)");
+        assert_eq!(
+            xid(79, HealthEffect::NoSchedule, Some(Recovery::Reboot)),
+            "gpu-3b-00 had an error (xid-79): reboot the node. It gets no new claims until then"
+        );
+        let reset = xid(48, HealthEffect::NoSchedule, Some(Recovery::Reset));
+        assert!(
+            reset.contains(": reset the card. It gets no new claims until then. No card is reset"),
+            "{reset}"
+        );
+        assert!(reset.contains("`nvidia-smi --gpu-reset -i 0000:3b:00.0`") && !reset.contains("xids.json"));
+        let silent = xid(48, HealthEffect::NoExecute, None);
+        assert!(silent.contains("are evicted. No card") && silent.contains("remove xids.json"), "{silent}");
+        let own = xid(94, HealthEffect::NoSchedule, Some(Recovery::None));
+        assert!(own.ends_with("It gets no new claims as long as that lasts"), "{own}");
+        assert!(reset.len() < 1024 && silent.len() < 1024, "the longest note of an Event");
+    }
+
+    #[test]
+    fn another_recommendation_is_told() {
+        let recommends = |recovery| {
+            identity(&HealthFault::new(HealthClass::RecoveryAction).with_recommendation(Some(recovery)))
+        };
+        assert_ne!(recommends(Recovery::Reset), recommends(Recovery::Unknown(23)));
+        let xid = |recovery| identity(&HealthFault::xid(48, None).with_recommendation(Some(recovery)));
+        assert_eq!(xid(Recovery::Reset), xid(Recovery::Reboot));
+        assert_ne!(xid(Recovery::None), xid(Recovery::Reset), "now it keeps claims away");
     }
 }

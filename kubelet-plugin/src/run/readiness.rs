@@ -99,6 +99,11 @@ fn cards_read(looks: &Looks) -> Condition {
         let cards: Vec<String> = looks.hanging.iter().map(ToString::to_string).collect();
         note.push_str(&format!("; a call of the driver hangs about {}", cards.join(", ")));
     }
+    for (card, number) in &looks.unknown_recoveries {
+        note.push_str(&format!(
+            "; the driver recommends recovery action {number} for {card}, which is not known here"
+        ));
+    }
     let missing = match looks.any() {
         None => Some("no card has answered yet".to_owned()),
         Some(at) if at.elapsed() > NO_ANSWER => Some(format!("the last answer of any card came {}", ago(at))),
@@ -165,6 +170,12 @@ mod tests {
         let one = cards_read(&looks);
         assert_eq!(one.missing, None);
         assert_eq!(one.note, "last complete look 600 s ago; a call of the driver hangs about 0000:01:00.0");
+        looks.unknown_recoveries.insert(card(2), 23);
+        let told = cards_read(&looks).note;
+        assert!(
+            told.ends_with("recommends recovery action 23 for 0000:02:00.0, which is not known here"),
+            "{told}"
+        );
         looks.cards.insert(card(2), ago(121));
         assert_eq!(cards_read(&looks).missing.unwrap(), "the last answer of any card came 121 s ago");
     }
