@@ -36,6 +36,11 @@ pub enum ForwardError {
         "no controller leads (nobody holds a Lease {LEASE}, and no pod of a controller holds another): is the chart installed with controller.enabled?"
     )]
     NoLeader,
+    /// The leader's pod is gone.
+    #[error(
+        "pod {0} led last and is gone, and no other leads: the controller is being replaced, or runs nowhere any more (kubectl get pods -A -l app.kubernetes.io/component=controller)"
+    )]
+    Gone(String),
     /// The leader's pod has no fleet page.
     #[error(
         "pod {0} leads and has no port named {PORT}: it is of a version without the fleet page, or runs outside a pod"
@@ -85,8 +90,9 @@ impl FleetPort {
             Ok(pod) => pod,
             Err(error) => return refused("the controller's Pod", error),
         };
-        let port = pod.as_ref().and_then(|pod| {
-            let containers = pod.spec.as_ref()?.containers.iter();
+        let Some(pod) = pod else { return Ok(Err(ForwardError::Gone(holder))) };
+        let port = pod.spec.as_ref().and_then(|spec| {
+            let containers = spec.containers.iter();
             let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
             u16::try_from(ports.find(|port| port.name.as_deref() == Some(PORT))?.container_port).ok()
         });

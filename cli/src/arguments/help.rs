@@ -216,7 +216,9 @@ pub const FLEET_HELP: &str = r#"Examples:
   kubectl gpu fleet
 
   # On another port of this machine
-  kubectl gpu fleet --port 9000"#;
+  kubectl gpu fleet --port 9000
+
+It goes on while controllers come and go: the page is that of whoever leads."#;
 
 /// Of `kubectl gpu ungate`.
 pub const UNGATE_HELP: &str = r#"Examples:

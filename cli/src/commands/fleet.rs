@@ -3,12 +3,56 @@
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
+use kube::Client;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
 
-use crate::api_server::{FleetPort, block_on, connect};
+use crate::api_server::{FleetPort, ForwardError, block_on, connect};
 use crate::arguments::FleetArguments;
-use crate::output::{self, CommandError, Verdict};
+use crate::output::{self, CommandError, Verdict, printable};
+
+/// How often it is asked who leads; at once where the page cannot be reached.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Pause between two tries to reach the page.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a browser waits for a page that cannot be reached: a replica that is gone is followed by another within 15 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A controller with a fleet page.
+trait Page: Send + Sync + 'static {
+    /// Name of its pod.
+    fn pod(&self) -> &str;
+
+    /// A connection to the page.
+    fn connect(&self) -> impl Future<Output = Result<Box<dyn Connection>, ForwardError>> + Send;
+}
+
+/// Bytes both ways.
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
+
+impl Page for FleetPort {
+    fn pod(&self) -> &str {
+        &self.pod
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Connection>, ForwardError> {
+        Ok(Box::new(FleetPort::connect(self).await?))
+    }
+}
+
+/// The page of the controller that leads, whoever that is.
+struct Followed<P> {
+    leader: watch::Sender<Arc<P>>,
+    /// It is to be asked now who leads.
+    ask: Notify,
+}
 
 /// Runs the command until it is ended.
 ///
@@ -17,28 +61,203 @@ use crate::output::{self, CommandError, Verdict};
 pub fn run(arguments: &FleetArguments) -> Result<Verdict, CommandError> {
     block_on(async {
         let (client, _) = connect(&arguments.connection, None).await?;
-        let fleet = Arc::new(FleetPort::find(client).await??);
+        let first = find(client.clone()).await?;
         // Told at once if it cannot be forwarded, and not at the browser's first request.
-        drop(fleet.connect().await?);
+        drop(first.connect().await?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.port)).await.map_err(|error| {
             CommandError::Asked(format!("port {}: {error}; choose another with --port", arguments.port))
         })?;
-        let address = listener.local_addr()?;
-        output::print(&format!(
-            "fleet page of {}: http://localhost:{}/ (Ctrl-C ends)\n",
-            fleet.pod,
-            address.port()
-        ))?;
+        let port = listener.local_addr()?.port();
+        output::print(&format!("fleet page of {}: http://localhost:{port}/ (Ctrl-C ends)\n", first.pod()))?;
+        let followed = Arc::new(Followed { leader: watch::Sender::new(Arc::new(first)), ask: Notify::new() });
+        let following = followed.clone();
+        tokio::spawn(async move { following.follow(|| find(client.clone())).await });
         loop {
-            let (mut socket, _) = listener.accept().await?;
-            let fleet = fleet.clone();
-            tokio::spawn(async move {
-                match fleet.connect().await {
-                    // Either side may end it whenever it likes.
-                    Ok(mut page) => drop(tokio::io::copy_bidirectional(&mut socket, &mut page).await),
-                    Err(error) => drop(writeln!(std::io::stderr(), "error: {error}")),
-                }
-            });
+            let (socket, _) = listener.accept().await?;
+            let followed = followed.clone();
+            tokio::spawn(async move { followed.serve(socket).await });
         }
     })
+}
+
+async fn find(client: Client) -> Result<FleetPort, CommandError> {
+    Ok(FleetPort::find(client).await??)
+}
+
+impl<P: Page> Followed<P> {
+    /// Asks again and again who leads.
+    async fn follow<F: Future<Output = Result<P, CommandError>>>(&self, find: impl Fn() -> F) {
+        let mut told = String::new();
+        loop {
+            match find().await {
+                Ok(found) => {
+                    told.clear();
+                    if found.pod() != self.leader.borrow().pod() {
+                        tell(&format!("{} leads now, and its page is shown", found.pod()));
+                        self.leader.send_replace(Arc::new(found));
+                    }
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != told {
+                        tell(&text);
+                        told = text;
+                    }
+                }
+            }
+            // Not more often than that, however many connections ask.
+            tokio::time::sleep(TRY_EVERY).await;
+            let _ = tokio::time::timeout(LOOK_EVERY, self.ask.notified()).await;
+        }
+    }
+
+    /// Serves a connection: until either side ends it, or another replica leads.
+    async fn serve(&self, mut socket: TcpStream) {
+        let mut leader = self.leader.subscribe();
+        let begun = Instant::now();
+        loop {
+            let page = leader.borrow_and_update().clone();
+            match page.connect().await {
+                Ok(mut page) => {
+                    tokio::select! {
+                        // Either side may end it whenever it likes.
+                        _ = tokio::io::copy_bidirectional(&mut socket, &mut page) => {}
+                        _ = leader.changed() => {}
+                    }
+                    return;
+                }
+                Err(error) if matches!(error, ForwardError::Right(_)) || begun.elapsed() > PATIENCE => {
+                    tell(&error.to_string());
+                    refuse(socket, &error).await;
+                    return;
+                }
+                Err(_) => {
+                    self.ask.notify_one();
+                    let _ = tokio::time::timeout(TRY_EVERY, leader.changed()).await;
+                }
+            }
+        }
+    }
+}
+
+/// Tells a browser why there is no page.
+async fn refuse(mut socket: TcpStream, error: &ForwardError) {
+    let text = format!("{error}\n");
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n{text}",
+        text.len()
+    );
+    // It may have gone.
+    let _ = socket.write_all(answer.as_bytes()).await;
+    let _ = socket.shutdown().await;
+}
+
+fn tell(text: &str) {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    // If standard error is closed, there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// A replica that answers each request with its name, or is gone.
+    #[derive(Clone, Copy)]
+    struct Replica {
+        name: &'static str,
+        port: Option<u16>,
+    }
+
+    impl Page for Replica {
+        fn pod(&self) -> &str {
+            self.name
+        }
+
+        async fn connect(&self) -> Result<Box<dyn Connection>, ForwardError> {
+            match self.port {
+                Some(port) => Ok(Box::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap())),
+                None => Err(ForwardError::Gone(self.name.to_owned())),
+            }
+        }
+    }
+
+    async fn replica(name: &'static str) -> Replica {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = Some(listener.local_addr().unwrap().port());
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut request = [0; 64];
+                    while socket.read(&mut request).await.is_ok_and(|read| read > 0) {
+                        let _ = socket.write_all(name.as_bytes()).await;
+                    }
+                });
+            }
+        });
+        Replica { name, port }
+    }
+
+    /// A browser's connection.
+    async fn browser(followed: &Arc<Followed<Replica>>) -> TcpStream {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let browser = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        let followed = followed.clone();
+        tokio::spawn(async move { followed.serve(socket).await });
+        browser
+    }
+
+    async fn ask(browser: &mut TcpStream) -> String {
+        browser.write_all(b"GET /").await.unwrap();
+        let mut answer = vec![0; 4096];
+        let read = browser.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..read]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn the_page_is_that_of_whoever_leads() {
+        let first = replica("one").await;
+        let leads = Arc::new(std::sync::Mutex::new(first));
+        let followed = Arc::new(Followed { leader: watch::Sender::new(Arc::new(first)), ask: Notify::new() });
+        let (following, now) = (followed.clone(), leads.clone());
+        tokio::spawn(async move { following.follow(|| std::future::ready(Ok(*now.lock().unwrap()))).await });
+        let mut kept = browser(&followed).await;
+        assert_eq!(ask(&mut kept).await, "one");
+        let second = replica("two").await;
+        *leads.lock().unwrap() = second;
+        // What was open to the other is closed, so that the browser asks again.
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_secs(20), kept.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok() && rest.is_empty(), "{rest:?}");
+        assert_eq!(ask(&mut browser(&followed).await).await, "two");
+    }
+
+    #[tokio::test]
+    async fn a_browser_waits_while_the_leader_is_replaced() {
+        let gone = Replica { name: "old", port: None };
+        let followed = Arc::new(Followed { leader: watch::Sender::new(Arc::new(gone)), ask: Notify::new() });
+        let mut early = browser(&followed).await;
+        early.write_all(b"GET /").await.unwrap();
+        // Whoever looks is asked to look now.
+        tokio::time::timeout(Duration::from_secs(5), followed.ask.notified()).await.unwrap();
+        followed.leader.send_replace(Arc::new(replica("new").await));
+        let mut answer = [0; 3];
+        early.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"new");
+    }
+
+    #[tokio::test]
+    async fn why_there_is_no_page_is_told_in_words() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut browser = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        refuse(socket, &ForwardError::Gone("old".to_owned())).await;
+        let mut answer = String::new();
+        browser.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod old"), "{answer}");
+    }
 }

@@ -329,7 +329,7 @@ impl Decider {
         let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
         self.gangs.set(key, gang.map(|member| member.gang));
         self.see_arrival(key, pod);
-self.see_unplaced(key, pod);
+        self.see_unplaced(key, pod);
         if let Some(noted) =
             pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION))
         {
