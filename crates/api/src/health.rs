@@ -23,6 +23,8 @@ pub enum HealthClass {
     NotAnswering,
     /// The files of the driver that is loaded are not on the node.
     DriverFiles,
+    /// A partition of an ended claim stays: the driver says that it is in use, and does not name the program.
+    PartitionNotReleased,
     /// The driver reported an error (XID).
     Xid,
     /// The driver recommends a recovery (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), whatever the cause.
@@ -82,6 +84,8 @@ pub enum Recovery {
     Unknown(u64),
     /// What NVIDIA's catalog of XIDs says, neither a reset nor a restart. The driver never recommends that; it is this table's.
     Catalog,
+    /// A restart of the programs that have the card open and that its driver does not name. This table's.
+    RestartMonitors,
     /// Another card. The driver never recommends that; it is this table's.
     Replace,
 }
@@ -101,10 +105,11 @@ pub struct HealthFault {
 
 impl HealthClass {
     /// All classes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Lost,
         Self::NotAnswering,
         Self::DriverFiles,
+        Self::PartitionNotReleased,
         Self::Xid,
         Self::RecoveryAction,
         Self::RowRemapFailed,
@@ -124,6 +129,7 @@ impl HealthClass {
             Self::Lost => "lost",
             Self::NotAnswering => "not-answering",
             Self::DriverFiles => "driver-files",
+            Self::PartitionNotReleased => "partition-not-released",
             Self::Xid => "xid",
             Self::RecoveryAction => "recovery-action",
             Self::RowRemapFailed => "row-remap-failed",
@@ -145,6 +151,7 @@ impl HealthClass {
             Self::DriverFiles => {
                 "can give pods no CUDA: the files of the driver that is loaded are not on the node"
             }
+            Self::PartitionNotReleased => "can't be freed of what an ended claim has left",
             Self::Xid => "had an error",
             Self::RecoveryAction => "needs a recovery, as its driver says",
             Self::RowRemapFailed => "has no spare rows of memory left for faulty ones",
@@ -165,6 +172,7 @@ impl HealthClass {
     pub const fn recovery(self) -> Recovery {
         match self {
             Self::Lost | Self::DriverFiles => Recovery::Reboot,
+            Self::PartitionNotReleased => Recovery::RestartMonitors,
             Self::NotAnswering
             | Self::Xid
             | Self::RecoveryAction
@@ -235,6 +243,10 @@ impl Recovery {
             Self::BusReset => "reset the card's PCIe bus",
             Self::SystemReboot => "reboot the system",
             Self::Catalog => "do what NVIDIA's catalog of XIDs says",
+            Self::RestartMonitors => {
+                "restart the node's monitors that have it open, mostly DCGM (dcgm-exporter, nv-hostengine); the driver names no \
+                 program"
+            }
             Self::Replace => "replace the card",
             Self::Unknown(number) => {
                 return Some(Cow::Owned(format!(
@@ -259,6 +271,12 @@ impl HealthFault {
         Self { class: HealthClass::Xid, xid: Some(xid), slices, recovery }
     }
 
+    /// A partition of an ended claim in these memory slices, which the driver does not destroy.
+    #[must_use]
+    pub const fn partition_not_released(slices: Placement) -> Self {
+        Self { slices: Some(slices), ..Self::new(HealthClass::PartitionNotReleased) }
+    }
+
     /// The same with the recovery that the driver recommends for the card, `None` where it has no such thing. It counts
     /// except where the table knows that nothing has to be done, or that no reset helps. A fault of which the driver
     /// knows more than the table needs nothing where the driver recommends nothing.
@@ -267,7 +285,8 @@ impl HealthFault {
         let own = self.xid.map_or(self.class.recovery(), |xid| Self::xid(xid, None).recovery);
         let recovery = match (own, recommended) {
             (_, Some(Recovery::None)) if self.class.is_judged_by_driver() => Recovery::None,
-            (Recovery::None | Recovery::Replace, _) | (_, None | Some(Recovery::None)) => own,
+            (Recovery::None | Recovery::Replace | Recovery::RestartMonitors, _)
+            | (_, None | Some(Recovery::None)) => own,
             (_, Some(recovery)) => recovery,
         };
         Self { recovery, ..self }
@@ -386,6 +405,11 @@ mod tests {
         assert_eq!(HealthFault::xid(94, None).to_string(), "had an error (xid-94)");
         let unknown = HealthFault::xid(9999, None).to_string();
         assert!(unknown.contains("catalog of 20") && unknown.ends_with(": reset the card"), "{unknown}");
+        assert_eq!(
+            HealthFault::partition_not_released(Placement { start: 0, size: 1 }).to_string(),
+            "can't be freed of what an ended claim has left (partition-not-released) in the partition at memory slices 0 to 0: \
+             restart the node's monitors that have it open, mostly DCGM (dcgm-exporter, nv-hostengine); the driver names no program"
+        );
         assert_eq!(
             HealthFault::new(HealthClass::Thermal).to_string(),
             "is too hot: the hardware slows it down (thermal)"

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
+use std::{fmt, fs};
 
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
@@ -11,24 +11,44 @@ const MOST: usize = 8;
 /// Longest program name, as Linux truncates it (`TASK_COMM_LEN`), without the final NUL.
 const LONGEST_NAME: usize = 15;
 
-/// The processes that use a card, or one of its GPU instances, for an error: `process 4711 (python3)`. `proc` is
-/// procfs as this process sees it, for the names of programs. Blocks for calls of the driver.
+/// The processes that use a card or a GPU instance, as far as the driver names them. Displayed for an error: `process 4711
+/// (python3)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clients(Vec<String>);
+
+/// The processes that use a card, or one of its GPU instances. `proc` is procfs as this process sees it, for the names of
+/// programs. Blocks for calls of the driver.
 #[must_use]
-pub fn clients(nvml: &dyn Nvml, proc: &Path, card: PciBusId, gpu_instance: Option<u32>) -> String {
+pub fn clients(nvml: &dyn Nvml, proc: &Path, card: PciBusId, gpu_instance: Option<u32>) -> Clients {
     let processes = nvml.processes(card).ok().flatten().unwrap_or_default();
     let wanted = processes
         .iter()
         .filter(|process| gpu_instance.is_none_or(|id| process.gpu_instance.is_none_or(|its| its == id)));
     let pids: BTreeSet<u32> = wanted.map(|process| process.pid).filter(|pid| *pid != 0).collect();
-    if pids.is_empty() {
-        return "programs that the driver does not name; a monitor, as DCGM or nvidia-smi, is such a one"
-            .into();
-    }
     let mut names: Vec<String> = pids.iter().take(MOST).map(|pid| describe(proc, *pid)).collect();
     if pids.len() > MOST {
         names.push(format!("{} more", pids.len() - MOST));
     }
-    names.join(", ")
+    Clients(names)
+}
+
+impl Clients {
+    /// Whether the driver names none.
+    #[must_use]
+    pub const fn are_unnamed(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.are_unnamed() {
+            return formatter.write_str(
+                "programs that the driver does not name; a monitor, as DCGM or nvidia-smi, is such a one",
+            );
+        }
+        formatter.write_str(&self.0.join(", "))
+    }
 }
 
 fn describe(proc: &Path, pid: u32) -> String {

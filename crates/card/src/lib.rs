@@ -15,7 +15,7 @@ mod locks;
 mod mig_mode;
 mod partition;
 
-pub use clients::clients;
+pub use clients::{Clients, clients};
 pub use instances::{describe, is_of_change};
 pub use lock_watch::LockState;
 pub use locks::{CardLock, CardLocks, FileLock, LockError, Locks};

@@ -63,6 +63,10 @@ pub struct PartitionChange {
     /// The instances, once they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<PartitionInstances>,
+    /// No claim needs it any more, and the driver does not destroy it: it is in use by a program that the driver does not
+    /// name. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_released: bool,
 }
 
 /// The instances behind a partition, by the driver's ids.
@@ -114,12 +118,14 @@ mod tests {
             "kind": "migPartition", "profile": "1g.10gb", "profileId": 15, "placement": {"start": 6, "size": 2},
             "present": [3], "made": {"gpuInstance": 5, "computeInstance": 0, "uuid": "MIG-1"},
         });
+        let mut held = partition.clone();
+        held["notReleased"] = true.into();
         let mode = json!({"kind": "migMode", "from": false, "to": true});
         let daemon = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1"});
         let own = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1", "owner": "uid-1"});
         let partitioned = json!({"kind": "mpsDaemon", "deviceUuid": "GPU-1", "staticPartitions": true});
         let slices = json!({"kind": "timeSlice", "interval": 1, "computeModeBefore": "ExclusiveProcess"});
-        for form in [partition, mode, daemon, own, partitioned, slices] {
+        for form in [partition, held, mode, daemon, own, partitioned, slices] {
             let change: HardwareChange = serde_json::from_value(form.clone()).unwrap();
             assert_eq!(Value::Object(change.to_map()), form);
         }

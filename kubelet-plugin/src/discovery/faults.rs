@@ -7,6 +7,7 @@ use tessera_api::health::{HealthClass, HealthFault, Recovery};
 use tessera_inventory::machine::{Card, FabricState};
 use tessera_nvml::{HealthReadings, NvmlError, Reading};
 
+use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
 use super::resets::Counted;
 
@@ -64,6 +65,20 @@ pub(super) fn read(
         card.recovery = recovery;
     }
     Counted::new(energy_millijoules.ok().flatten(), persistence_mode.ok().flatten().unwrap_or_default())
+}
+
+/// Takes from the journal which partitions of ended claims the driver does not destroy.
+pub(super) fn read_own(card: &mut Card, own: Option<&dyn OwnPartitions>, problems: &mut Problems) {
+    let Some(own) = own else { return };
+    match own.of_card(card.pci, card.uuid.as_deref().unwrap_or_default()) {
+        Ok(partitions) => {
+            card.faults.retain(|fault| fault.class != HealthClass::PartitionNotReleased);
+            let held = partitions.iter().filter(|partition| partition.not_released);
+            card.faults
+                .extend(held.map(|partition| HealthFault::partition_not_released(partition.placement)));
+        }
+        Err(error) => problems.add(Some(card.pci), "health", error),
+    }
 }
 
 /// A class that a reading may show, and when it does.

@@ -33,6 +33,8 @@ pub struct OwnPartition {
     pub gpu_instance: Option<u32>,
     /// Ids of GPU instances that existed before it: it is none of these.
     pub present: Vec<u32>,
+    /// Whether it is of an ended claim, and the driver does not destroy it.
+    pub not_released: bool,
 }
 
 impl OwnPartition {
@@ -59,6 +61,7 @@ impl OwnPartitions for Journal {
                     placement: partition.placement,
                     gpu_instance: partition.made.map(|made| made.gpu_instance),
                     present: partition.present,
+                    not_released: partition.not_released,
                 });
             }
         }
@@ -80,8 +83,8 @@ mod tests {
             placement: Placement { start, size: 2 },
             compute_instances: vec![],
         };
-        let mut own =
-            OwnPartition { placement: Placement { start: 4, size: 2 }, gpu_instance: None, present: vec![3] };
+        let placement = Placement { start: 4, size: 2 };
+        let mut own = OwnPartition { placement, gpu_instance: None, present: vec![3], not_released: false };
         assert!(own.is(&instance(7, 4)), "what appears at an intent's place is ours");
         assert!(!own.is(&instance(3, 4)), "what was there before is not");
         assert!(!own.is(&instance(7, 6)));

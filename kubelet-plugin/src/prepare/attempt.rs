@@ -15,7 +15,7 @@ use tessera_nvml::Nvml;
 
 use super::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
 use super::call::Call;
-use super::changes::CardPlan;
+use super::changes::{CardPlan, IfHeld};
 use super::claim::{self, Found};
 use super::metadata::has_metadata;
 use super::need::{DeviceNeed, needs};
@@ -33,6 +33,8 @@ pub(super) struct Attempt<'a> {
     pub(super) operation: Operation,
     pub(super) claim: &'a ClaimReference,
     pub(super) call: &'a Call,
+    /// What Unprepare does about partitions that the driver does not let go.
+    pub(super) if_held: IfHeld,
 }
 
 impl Attempt<'_> {
@@ -109,7 +111,8 @@ impl Attempt<'_> {
         }
         if let Some(record) = recorded {
             tracing::info!(stage = ?record.stage, boot = %record.boot_id, "undoing what an earlier attempt left");
-            worker.undo(self.operation, &self.claim.uid, Some((record, &locks))).await?;
+            let left = Some((record, &locks));
+            worker.undo(self.operation, &self.claim.uid, left, IfHeld::Wait).await?;
         }
 
         // Steps 4 and 5: needs and conflicts. Step 6: the plan.
@@ -121,7 +124,8 @@ impl Attempt<'_> {
             self.worker.intent(self.claim, self.call.pods(), self.call.metadata(), &needs, &plans);
         if let Err(error) = self.make_real(&mut record, &nvml, &locks, plans, files).await {
             record.stage = Stage::Intent;
-            if let Err(undo) = worker.undo(self.operation, &self.claim.uid, Some((&record, &locks))).await {
+            let made = Some((&record, &locks));
+            if let Err(undo) = worker.undo(self.operation, &self.claim.uid, made, IfHeld::Wait).await {
                 tracing::warn!(error = %undo,
                     "could not undo the failed attempt; the next Prepare, Unprepare or start of the plugin will");
             }

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tessera_nvml::Nvml;
+use tokio::sync::Notify;
 
 use super::PrepareObserver;
 use super::sharing::Sharing;
@@ -31,7 +32,7 @@ use tessera_journal::{BootId, Journal};
 pub(super) use make::make;
 pub(super) use plan::{CardPlan, plan};
 pub(super) use share::make_shares;
-pub(super) use unmake::{Left, unmake};
+pub(super) use unmake::{IfHeld, Left, unmake};
 
 /// Everything that work on cards needs.
 #[derive(Clone)]
@@ -42,6 +43,8 @@ pub(super) struct Tools {
     /// procfs as this process sees it, for names of programs.
     pub proc: PathBuf,
     pub sharing: Sharing,
+    /// Makes discovery look again.
+    pub look_again: Arc<Notify>,
     /// The locks of the cards, kept until the work is over.
     pub _locks: CardLocks,
 }

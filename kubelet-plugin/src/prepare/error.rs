@@ -329,6 +329,20 @@ pub enum PrepareError {
         /// The programs that use it.
         clients: String,
     },
+    /// A partition that an ended claim has left is in the way, and the driver does not destroy it.
+    #[error(
+        "device {device} can't be used before partition {partition} of the card {uuid} is gone, which an ended claim has left: \
+             the driver does not destroy it, because of a program that it does not name, mostly DCGM. Restart dcgm-exporter, \
+             nv-hostengine and other monitors of the node; or delete the pod, so that its claim is allocated anew"
+    )]
+    NotReleased {
+        /// The device that was asked for.
+        device: String,
+        /// The partition in its place.
+        partition: String,
+        /// UUID of the card.
+        uuid: String,
+    },
     /// The card needs a reset to switch its MIG mode.
     #[error(
         "device {device}: the card {uuid} needs a reset to switch MIG mode {to}: drain the node, then \

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
+use super::changes::Left;
 use super::conflict::Use;
 use super::holder::{Holder, all_holders};
 use super::{PrepareError, Preparer};
@@ -12,6 +13,10 @@ use crate::layout::{CardHold, CardHolder};
 use tessera_card::CardLocks;
 use tessera_journal::Journal;
 use tessera_kube_util::error_text::with_causes;
+
+/// What holds a card on which a partition of an ended claim stays, in the place of that claim.
+const NOT_RELEASED: &str =
+    "that has ended, whose partition the driver does not let go (a monitor, as DCGM, has it open)";
 
 /// Keeps claims from a card: none is prepared or unprepared on it until this is dropped.
 pub struct CardGuard {
@@ -34,11 +39,14 @@ impl Preparer {
     async fn hold_card(&self, card: PciBusId) -> Result<CardHold<CardGuard>, PrepareError> {
         let worker = self.worker();
         let locks = Arc::new(worker.locks.cards(&BTreeSet::from([card])).await?);
-        worker.unmake_waste(card, &locks).await?;
+        let left = worker.unmake_waste(card, &locks).await?;
         let holders = worker.disk(all_holders).await?;
         let device = DeviceName::Card(card).to_string();
         let uses_it = |holder: &&Holder| holder.conflicts_with(Use::of_whole_card(card, &device));
-        let claims = holders.iter().filter(uses_it).map(ToString::to_string).collect();
+        let mut claims: Vec<String> = holders.iter().filter(uses_it).map(ToString::to_string).collect();
+        if left == Left::Held {
+            claims.push(NOT_RELEASED.to_owned());
+        }
         Ok(CardHold { claims, guard: CardGuard { _locks: locks } })
     }
 }

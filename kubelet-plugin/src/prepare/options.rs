@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::DriverFilesState;
 use crate::card_history::CardHistory;
@@ -75,6 +75,8 @@ pub struct PrepareOptions {
     pub disabled_hooks: Vec<String>,
     /// Receives whether the node has the files of its driver.
     pub driver_files: watch::Sender<DriverFilesState>,
+    /// Makes discovery look again: a partition is, or is no longer, held by its driver.
+    pub look_again: Arc<Notify>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -109,6 +111,7 @@ impl PrepareOptions {
             other_drivers: Vec::new(),
             disabled_hooks: Vec::new(),
             driver_files: watch::Sender::default(),
+            look_again: Arc::default(),
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -43,6 +43,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 /// How often to see whether the driver's files are still there.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
+/// How often to try again to destroy partitions that the driver did not let go.
+const HELD_INTERVAL: Duration = Duration::from_secs(30);
+
 /// The file of the card locks, in the CDI directory, which every installation of Tessera on the node writes to,
 /// whatever its driver's name. Container runtimes read `.json` and `.yaml` only.
 const CARD_LOCKS: &str = ".tessera-card-locks";
@@ -136,6 +139,8 @@ impl Preparer {
         files.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut held = tokio::time::interval(HELD_INTERVAL);
+        held.set_missed_tick_behavior(MissedTickBehavior::Delay);
         hardware.mark_changed();
         let mut may_change = true;
         let mut is_start = true;
@@ -148,6 +153,12 @@ impl Preparer {
                     if !look.await.unwrap_or(false) {
                         continue;
                     }
+                }
+                _ = held.tick() => {
+                    if hardware.borrow().is_some() {
+                        report("destroy partitions that were not let go", in_time(self.worker.release_held()).await);
+                    }
+                    continue;
                 }
                 _ = sweep.tick() => {
                     report("sweep claims", in_time(self.sweep()).await);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tessera_api::PciBusId;
 
+use super::changes::IfHeld;
 use super::record::{device_names, held_cards};
 use super::worker::Worker;
 use super::{Operation, PrepareError};
@@ -59,7 +60,23 @@ impl Worker {
             tracing::info!(%card, "someone works on the card: it is looked at later");
             return Ok(());
         };
-        self.unmake_waste(card, &Arc::new(card_lock?)).await
+        self.unmake_waste(card, &Arc::new(card_lock?)).await.map(drop)
+    }
+
+    /// Tries again to destroy the partitions that the driver did not let go.
+    pub(super) async fn release_held(&self) -> Result<(), PrepareError> {
+        let held = |journal: &Journal, _: &cdi::Directory| {
+            let records = journal.hardware()?.into_iter().filter_map(|entry| entry.record.ok());
+            let held =
+                records.filter(|record| record.partition().is_some_and(|partition| partition.not_released));
+            Ok::<_, JournalError>(held.map(|record| record.card).collect::<BTreeSet<_>>())
+        };
+        for card in self.disk(held).await? {
+            if let Err(error) = self.recover_card(card).await {
+                tracing::debug!(%card, %error, "a partition is still not let go");
+            }
+        }
+        Ok(())
     }
 
     async fn recover_claim(&self, uid: &str) -> Result<(), PrepareError> {
@@ -76,7 +93,7 @@ impl Worker {
             Ok(Some(record)) => self.roll_back(&record).await,
             Ok(None) => {
                 tracing::info!(uid, "removing the CDI spec of a claim that is not prepared");
-                self.undo(Operation::Unprepare, uid, None).await
+                self.undo(Operation::Unprepare, uid, None, IfHeld::Leave).await
             }
             Err(error) if error.is_corrupt() => self.keep_or_drop(uid, &error).await,
             Err(error) => {
@@ -102,7 +119,7 @@ impl Worker {
         };
         tracing::info!(namespace = record.namespace, name = record.name, uid = record.uid,
             devices = ?device_names(record), why, "undoing a claim");
-        self.undo(Operation::Unprepare, &record.uid, Some((record, &locks))).await
+        self.undo(Operation::Unprepare, &record.uid, Some((record, &locks)), IfHeld::Leave).await
     }
 
     /// Handles a record that can't be understood. With a CDI spec the claim's containers may run, so its devices stay
@@ -114,6 +131,6 @@ impl Worker {
             return Ok(());
         }
         tracing::warn!(uid, %error, "dropping a damaged record: nothing of its claim is left on this node");
-        self.undo(Operation::Unprepare, uid, None).await
+        self.undo(Operation::Unprepare, uid, None, IfHeld::Leave).await
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant as Deadline;
 use super::allocation::{AllocatedDevice, recorded_devices};
 use super::attempt::Attempt;
 use super::call::{Call, Ending};
+use super::changes::IfHeld;
 use super::claim_events;
 use super::need::DeviceNeed;
 use super::record::{answer, device_names};
@@ -132,7 +133,8 @@ impl Worker {
                 uid: record.uid.clone(),
             };
             let call = Call::new(Deadline::now() + self.options.answer_within, Ending::default());
-            let attempt = Attempt { worker: self, operation: Operation::Prepare, claim: &claim, call: &call };
+            let (operation, if_held) = (Operation::Prepare, IfHeld::Wait);
+            let attempt = Attempt { worker: self, operation, claim: &claim, call: &call, if_held };
             let since = Instant::now();
             let made = match recorded_devices(&record) {
                 Ok(devices) => attempt.make_again(Some(&record), &devices, &missing).await.map(drop),
@@ -236,7 +238,7 @@ impl Attempt<'_> {
         }
         let mut made = worker.intent(self.claim, self.call.pods(), self.call.metadata(), &needs, &plans);
         if let Err(error) = self.make_hardware(&mut made, &nvml, &locks, plans).await {
-            if let Err(undo) = worker.unmake(&nvml, &locks, intents).await {
+            if let Err(undo) = worker.unmake(&nvml, &locks, intents, IfHeld::Wait).await {
                 tracing::warn!(error = %undo, "could not undo what the failed attempt made; it is tried again");
             }
             return Err(error);

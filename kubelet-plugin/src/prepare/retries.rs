@@ -1,6 +1,7 @@
 //! Repeats attempts at a claim, with waits between them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_kube_util::backoff::Backoff;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -8,10 +9,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::attempt::Attempt;
 use super::call::Call;
+use super::changes::IfHeld;
 use super::claim_events;
 use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
 use crate::driver::Driver;
+
+/// Which part of [`answer_within`](super::PrepareOptions::answer_within) a pod's end waits for a partition that the driver
+/// does not let go. Its devices get a taint after half of it, so that no new claim is led there when the pod has ended.
+const HELD_PART: u32 = 4;
 
 /// A wait as the observer sees it: from the first failed attempt until this is dropped.
 struct Wait {
@@ -43,7 +49,15 @@ impl Worker {
             let mut released = self.released.subscribe();
             let mut hardware = self.hardware.clone();
             hardware.mark_unchanged();
-            let attempt = Attempt { worker: self, operation, claim, call };
+            let waited = wait.as_ref().map_or(Duration::ZERO, |wait| wait.since.elapsed());
+            let patience = self.options.answer_within / HELD_PART;
+            let if_held = match waited {
+                _ if call.is_over() => IfHeld::Leave,
+                waited if waited >= patience => IfHeld::Leave,
+                waited if waited >= patience / 2 => IfHeld::Tell,
+                _ => IfHeld::Wait,
+            };
+            let attempt = Attempt { worker: self, operation, claim, call, if_held };
             let error = match attempt.run().await {
                 Err(error) if error.may_pass() && !call.is_over() => error,
                 answer => {

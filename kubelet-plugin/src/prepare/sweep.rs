@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_api::PciBusId;
 
 use super::allocation::{allocated_devices, is_of_allocation};
+use super::changes::IfHeld;
 use super::claim::{self, Found, is_leaving};
 use super::holder::{Holder, holders};
 use super::kubelet_checkpoint::is_forgotten;
@@ -193,7 +194,8 @@ impl Worker {
         if is_forgotten && !self.is_forgotten(&claim.uid).await? {
             return Ok(Some(BUSY));
         }
-        self.undo(Operation::Unprepare, &claim.uid, Some((record, &Arc::new(card_locks)))).await?;
+        let recorded = Some((record, &Arc::new(card_locks)));
+        self.undo(Operation::Unprepare, &claim.uid, recorded, IfHeld::Leave).await?;
         Ok(None)
     }
 }

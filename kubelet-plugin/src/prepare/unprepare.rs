@@ -5,6 +5,7 @@ use tessera_card::CardLocks;
 use tessera_journal::ClaimRecord;
 
 use super::attempt::{Attempt, LOCK_PATIENCE};
+use super::changes::IfHeld;
 use super::record::{device_names, held_cards};
 use super::worker::Worker;
 use super::{Operation, Phase, PrepareError};
@@ -28,7 +29,7 @@ impl Attempt<'_> {
         let devices = record.as_ref().map(|record| device_names(record).join(",")).unwrap_or_default();
         let card_locks = self.card_locks(&cards).await?;
         let recorded = record.as_ref().map(|record| (record, &card_locks));
-        self.worker.undo(self.operation, &self.claim.uid, recorded).await?;
+        self.worker.undo(self.operation, &self.claim.uid, recorded, self.if_held).await?;
         tracing::info!(devices, "unprepared");
         Ok(())
     }
@@ -39,8 +40,8 @@ impl Attempt<'_> {
         let cards = holder.hardware_by_card().into_keys().collect();
         let card_locks = self.card_locks(&cards).await?;
         // First the hardware: a second attempt would need the spec.
-        self.worker.unmake_of_spec(self.operation, &holder, &card_locks).await?;
-        self.worker.undo(self.operation, &self.claim.uid, None).await?;
+        self.worker.unmake_of_spec(self.operation, &holder, &card_locks, self.if_held).await?;
+        self.worker.undo(self.operation, &self.claim.uid, None, self.if_held).await?;
         // Daemons may now have to lower their limits to those of the remaining shares.
         self.worker.unsettled.notify_one();
         tracing::info!(cards = ?cards, "unprepared");
@@ -50,17 +51,18 @@ impl Attempt<'_> {
 
 impl Worker {
     /// Undoes everything of a claim, its record last. The caller holds the claim's lock; `recorded` is its record
-    /// with the locks of its cards.
+    /// with the locks of its cards. `if_held` is about partitions that the driver does not let go.
     pub(super) async fn undo(
         &self,
         operation: Operation,
         uid: &str,
         recorded: Option<(&ClaimRecord, &CardLocks)>,
+        if_held: IfHeld,
     ) -> Result<(), PrepareError> {
         let claim = uid.to_owned();
         self.timed(operation, Phase::Cdi, self.disk(move |_, cdi| cdi.remove(&claim))).await?;
         if let Some((record, locks)) = recorded {
-            self.unmake_claim(operation, record, locks).await?;
+            self.unmake_claim(operation, record, locks, if_held).await?;
         }
         let claim = uid.to_owned();
         self.timed(operation, Phase::Journal, self.disk(move |journal, _| journal.remove_claim(&claim)))

@@ -182,6 +182,7 @@ impl NodePart {
             other_drivers: self.options.other_drivers.clone(),
             disabled_hooks: self.options.disable_hooks.clone(),
             driver_files: self.driver_files.clone(),
+            look_again: self.look_again.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

@@ -1,11 +1,14 @@
 //! What discovery reports about a card depends on who made its GPU instances.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::resource::v1::Device;
 use tessera_api::PciBusId;
 use tessera_api::health::HealthFault;
-use tessera_inventory::Machine;
+use tessera_inventory::pool::PoolOptions;
+use tessera_inventory::{Machine, Pool};
 use tessera_journal::JournalError;
 use tessera_kubelet_plugin::discovery::{self, DiscoveryOptions, OwnPartition, OwnPartitions};
 use tessera_nvml::{GpuInstance, Library, Nvml};
@@ -65,6 +68,59 @@ async fn an_xid_of_a_partition_concerns_its_memory_slices() {
 }
 
 #[tokio::test]
+async fn a_partition_that_is_not_released_concerns_its_memory_slices_until_it_is_gone() {
+    let emulated = EmulatedMachine::new("hgx-h100-80gb");
+    let library = Library::open_below(&emulated.root()).unwrap();
+    let card = library.addresses().unwrap()[0].clone().unwrap();
+    library.set_mig_mode(card, true).unwrap();
+    let placement = make(&library, card, 6).placement;
+    let journal = Arc::new(Own::default());
+    let held = OwnPartition { placement, gpu_instance: None, present: Vec::new(), not_released: true };
+    journal.0.lock().unwrap().push(held);
+
+    let (_hardware, hardware) = watch::channel(Some(Arc::new(library) as Arc<dyn Nvml>));
+    let (_own, own) = watch::channel(Some(journal.clone() as Arc<dyn OwnPartitions>));
+    let (sender, mut machines) = watch::channel::<Option<Arc<Machine>>>(None);
+    let options = DiscoveryOptions::new(emulated.root().join("sys"));
+    let look_again = options.look_again.clone();
+    let cancelled = CancellationToken::new();
+    let _stop = cancelled.clone().drop_guard();
+    tokio::spawn(discovery::run(hardware, own, options, sender, cancelled));
+    let has = |faults: &[HealthFault]| {
+        let faults = faults.iter().cloned().collect();
+        move |machine: &Option<Arc<Machine>>| {
+            machine.as_ref().is_some_and(|machine| machine.cards[0].faults == faults)
+        }
+    };
+    let wanted = has(&[HealthFault::partition_not_released(placement)]);
+    tokio::time::timeout(PATIENCE, machines.wait_for(wanted)).await.unwrap().unwrap();
+
+    let pool = Pool::new(machines.borrow().as_ref().unwrap(), &PoolOptions::new("gpu.tessera.dev"));
+    let is_tainted = |device: &&Device| {
+        let mut taints = device.taints.iter().flatten();
+        taints.any(|taint| taint.value.as_deref() == Some("partition-not-released"))
+    };
+    let names = pool.devices().filter(is_tainted).map(|device| &*device.name);
+    let tainted: BTreeSet<&str> = names.filter(|name| name.starts_with("gpu-18-00")).collect();
+    assert_eq!(
+        tainted,
+        [
+            "gpu-18-00",
+            "gpu-18-00-mig-1g10gb-6",
+            "gpu-18-00-mig-1g10gb-me-6",
+            "gpu-18-00-mig-1g20gb-6",
+            "gpu-18-00-mig-3g40gb-4",
+            "gpu-18-00-mig-7g80gb-0",
+        ]
+        .into()
+    );
+
+    journal.0.lock().unwrap().clear();
+    look_again.notify_one();
+    tokio::time::timeout(PATIENCE, machines.wait_for(has(&[]))).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn instances_are_told_once_it_is_known_whose_they_are() {
     let emulated = EmulatedMachine::new("hgx-h100-80gb");
     let library = Library::open_below(&emulated.root()).unwrap();
@@ -87,7 +143,12 @@ async fn instances_are_told_once_it_is_known_whose_they_are() {
 
     let own = Arc::new(Own::default());
     let placement = ours.placement;
-    own.0.lock().unwrap().push(OwnPartition { placement, gpu_instance: None, present: Vec::new() });
+    own.0.lock().unwrap().push(OwnPartition {
+        placement,
+        gpu_instance: None,
+        present: Vec::new(),
+        not_released: false,
+    });
     own_sender.send_replace(Some(own.clone() as Arc<dyn OwnPartitions>));
     let found = tokio::time::timeout(PATIENCE, machines.wait_for(Option::is_some)).await.unwrap().unwrap();
     let mig = found.as_ref().unwrap().cards[0].mig.clone().unwrap();

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tessera_dra_kubelet::ClaimReference;
-use tessera_kubelet_plugin::prepare::{HardwareWork, PrepareError};
+use tessera_kubelet_plugin::discovery::OwnPartitions as _;
+use tessera_kubelet_plugin::prepare::{HardwareWork, PrepareError, Preparer};
 use tessera_nvml::Architecture;
 
 use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
@@ -233,6 +234,79 @@ async fn a_partition_whose_program_will_not_end_stays_its_claims() {
     node.cards.end(0);
     prepare(&preparer, &next).await.unwrap();
     unprepare(&preparer, &first).await.unwrap();
+    assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-b"]);
+}
+
+/// DCGM has it open: the driver answers that it is in use, and names no process.
+#[tokio::test]
+async fn a_partition_that_the_driver_does_not_let_go_holds_up_no_pods_end() {
+    let mut node = Node::new(1);
+    node.answer_within = Duration::from_secs(4);
+    let preparer = node.start().await;
+    let (first, beside, next, whole) = (claim("a"), claim("beside"), claim("next"), claim("whole"));
+    allocate(&node, &first, &["gpu-01-00-mig-1g10gb-0"]);
+    allocate(&node, &beside, &["gpu-01-00-mig-1g10gb-6"]);
+    allocate(&node, &next, &["gpu-01-00-mig-3g40gb-0"]);
+    allocate(&node, &whole, &["gpu-01-00"]);
+    prepare(&preparer, &first).await.unwrap();
+    node.cards.fail_function("nvmlComputeInstanceDestroy", 19);
+    let since = Instant::now();
+    unprepare(&preparer, &first).await.unwrap();
+    assert!(since.elapsed() >= Duration::from_secs(1), "a monitor that is about to let go is waited for");
+    assert!(!node.record_path(&first).exists() && !node.spec_path(&first).exists());
+    let held = |preparer: &Preparer| {
+        let own = preparer.journal().of_card("0000:01:00.0".parse().unwrap(), "GPU-0").unwrap();
+        own.iter().filter(|own| own.not_released).map(|own| own.placement.start).collect::<Vec<_>>()
+    };
+    assert_eq!(held(&preparer), [0]);
+    let looks = node.look_again.clone();
+    tokio::time::timeout(Duration::ZERO, looks.notified()).await.expect("its devices get a taint at once");
+
+    // What overlaps it is refused at once, with what to do; what does not goes on.
+    for claim in [&next, &whole] {
+        let error = prepare(&preparer, claim).await.unwrap_err();
+        assert!(matches!(error, PrepareError::NotReleased { .. }), "{error}");
+        assert!(error.another_device_would_help(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("partition gpu-01-00-mig-1g10gb-0") && text.contains("DCGM"), "{text}");
+    }
+    prepare(&preparer, &beside).await.unwrap();
+
+    // The plugin's next instance knows it too.
+    drop(preparer);
+    let preparer = node.start().await;
+    preparer.sweep().await.unwrap();
+    assert_eq!(held(&preparer), [0]);
+    let error = prepare(&preparer, &next).await.unwrap_err();
+    assert!(matches!(error, PrepareError::NotReleased { .. }), "{error}");
+
+    node.cards.heal();
+    preparer.sweep().await.unwrap();
+    assert_eq!(held(&preparer), [0; 0]);
+    tokio::time::timeout(Duration::ZERO, looks.notified()).await.expect("the taint goes at once");
+    assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-beside"]);
+    prepare(&preparer, &next).await.unwrap();
+    for claim in [&next, &beside] {
+        unprepare(&preparer, claim).await.unwrap();
+    }
+    assert_eq!((node.cards.mode(0), node.settled().len()), (Some(false), 0));
+}
+
+/// The claim of a pod that was deleted by force, while the driver held its partition.
+#[tokio::test]
+async fn a_claim_that_is_gone_leaves_what_the_driver_does_not_let_go() {
+    let node = Node::new(1);
+    let (preparer, first, next) = (node.start().await, claim("a"), claim("b"));
+    allocate(&node, &first, &["gpu-01-00-mig-1g10gb-0"]);
+    allocate(&node, &next, &["gpu-01-00-mig-1g10gb-0"]);
+    prepare(&preparer, &first).await.unwrap();
+    node.cards.fail_function("nvmlComputeInstanceDestroy", 19);
+    node.api.delete(&first);
+    node.checkpoint(&[&next]);
+    let error = prepare(&preparer, &next).await.unwrap_err();
+    assert!(matches!(error, PrepareError::NotReleased { .. }), "{error}");
+    node.cards.heal();
+    prepare(&preparer, &next).await.unwrap();
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-b"]);
 }
 

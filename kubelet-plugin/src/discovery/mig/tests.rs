@@ -134,6 +134,7 @@ fn instances_of_others_are_told_with_all_that_is_in_them() {
         placement: Placement { start: 6, size: 1 },
         gpu_instance: Some(9),
         present: vec![],
+        not_released: false,
     }]);
     let fake = Fake::with([instance(9, 6), instance(13, 0)]);
     let (mig, problems) = fake.read(ON, Some(&own), None);

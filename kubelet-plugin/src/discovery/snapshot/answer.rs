@@ -37,10 +37,12 @@ pub(super) fn read_card(
             (false, known)
         }
     };
-    let counted = card
-        .as_mut()
-        .map(|card| faults::read(card, sources.nvml.health(pci), &mut problems))
-        .unwrap_or_default();
+    let counted = card.as_mut().map(|card| {
+        let counted = faults::read(card, sources.nvml.health(pci), &mut problems);
+        faults::read_own(card, sources.own.as_deref(), &mut problems);
+        counted
+    });
+    let counted = counted.unwrap_or_default();
     let instances = with_instances.then(|| sources.nvml.gpu_instances(pci).ok()).flatten();
     Answer { card, instances, gone, counted, problems }
 }

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-use super::{self as changes, CardPlan, Left, Tools};
+use super::{self as changes, CardPlan, IfHeld, Left, Tools};
 use crate::cdi;
 use crate::prepare::holder::{Holder, holders, references};
 use crate::prepare::need::DeviceNeed;
@@ -36,6 +36,7 @@ impl Worker {
             observer: self.observer.clone(),
             proc: self.options.roots.proc.clone(),
             sharing: self.sharing.clone(),
+            look_again: self.options.look_again.clone(),
         }
     }
 
@@ -116,6 +117,7 @@ impl Worker {
         operation: Operation,
         record: &ClaimRecord,
         locks: &CardLocks,
+        if_held: IfHeld,
     ) -> Result<(), PrepareError> {
         if record.boot_id != *self.journal.boot_id() {
             return Ok(());
@@ -150,7 +152,7 @@ impl Worker {
         for ids in cards.values_mut() {
             ids.retain(|id| !references.contains(id));
         }
-        self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
+        self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards, if_held)).await.map(drop)
     }
 
     /// Undoes changes of cards that a claim with an unreadable record may have made and that no other claim refers
@@ -160,6 +162,7 @@ impl Worker {
         operation: Operation,
         holder: &Holder,
         locks: &CardLocks,
+        if_held: IfHeld,
     ) -> Result<(), PrepareError> {
         // Without a driver, unreferenced changes are undone when it is back.
         let Ok(nvml) = self.nvml() else { return Ok(()) };
@@ -168,23 +171,29 @@ impl Worker {
         for (card, ids) in holder.hardware_by_card() {
             cards.insert(card, ids.difference(&references).cloned().collect());
         }
-        self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards)).await
+        self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards, if_held)).await.map(drop)
     }
 
+    /// Undoes changes of cards. [`Left::Held`] if there is a partition that is not let go.
     pub(in crate::prepare) async fn unmake(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
         cards: BTreeMap<PciBusId, Vec<String>>,
-    ) -> Result<(), PrepareError> {
+        if_held: IfHeld,
+    ) -> Result<Left, PrepareError> {
         let unmakes = cards.into_iter().map(|(card, ids)| {
             let tools = self.tools(nvml, locks);
-            async move { (card, self.calls.work(card, move || changes::unmake(&tools, card, &ids)).await) }
+            async move {
+                (card, self.calls.work(card, move || changes::unmake(&tools, card, &ids, if_held)).await)
+            }
         });
         let mut failed = None;
+        let mut left = Left::Nothing;
         for (card, answer) in join_all(unmakes).await {
             match answer.map_err(PrepareError::from).and_then(|answer| answer) {
                 Ok(Left::Nothing) => {}
+                Ok(Left::Held) => left = Left::Held,
                 Ok(Left::Records) => {
                     tracing::warn!(%card, "the card does not answer: what was made on it is undone when it is back");
                 }
@@ -201,16 +210,16 @@ impl Worker {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(left), Err)
     }
 
     /// Undoes recorded changes of a card that no claim refers to. The caller holds the card's lock, and no claim is
-    /// being worked on that uses the card.
+    /// being worked on that uses the card. [`Left::Held`] if there is a partition that is not let go.
     pub(in crate::prepare) async fn unmake_waste(
         &self,
         card: PciBusId,
         locks: &CardLocks,
-    ) -> Result<(), PrepareError> {
+    ) -> Result<Left, PrepareError> {
         let recorded = move |journal: &Journal, _: &cdi::Directory| {
             journal.remove_unfinished_hardware(card)?;
             journal.hardware_of(card)
@@ -218,6 +227,7 @@ impl Worker {
         let recorded = self.disk(recorded).await?;
         let references = self.references(None).await?;
         let mut waste = Vec::new();
+        let mut is_held = false;
         for entry in recorded {
             match entry.record {
                 Ok(record) if record.known_change().is_none() => {
@@ -230,7 +240,10 @@ impl Worker {
                     self.disk(move |journal, _| journal.remove_hardware_unsynced(&entry.id)).await?;
                 }
                 Ok(_) if references.contains(&entry.id) => {}
-                Ok(_) => waste.push(entry.id),
+                Ok(record) => {
+                    is_held |= record.partition().is_some_and(|partition| partition.not_released);
+                    waste.push(entry.id);
+                }
                 Err(error) if error.is_corrupt() && !references.contains(&entry.id) => {
                     tracing::error!(id = entry.id, %error,
                         "dropping the record; if there is an instance on the card that nobody uses, destroy it by hand");
@@ -240,11 +253,14 @@ impl Worker {
             }
         }
         if waste.is_empty() {
-            return Ok(());
+            return Ok(Left::Nothing);
         }
         let nvml = self.nvml()?;
-        tracing::info!(%card, ?waste, "undoing what no claim needs");
-        self.unmake(&nvml, locks, BTreeMap::from([(card, waste)])).await
+        // What is held is tried again and again.
+        if !is_held {
+            tracing::info!(%card, ?waste, "undoing what no claim needs");
+        }
+        self.unmake(&nvml, locks, BTreeMap::from([(card, waste)]), IfHeld::Leave).await
     }
 }
 

@@ -137,7 +137,7 @@ pub(super) fn switch_mode(
             Err(PrepareError::ResetNeeded { device, uuid, to: on_or_off(to) })
         }
         Err(error) if error.is_in_use() => {
-            let clients = clients(&*tools.nvml, &tools.proc, card, None);
+            let clients = clients(&*tools.nvml, &tools.proc, card, None).to_string();
             Err(PrepareError::CardBusy { device, uuid, to: on_or_off(to), clients })
         }
         Err(source) => Err(PrepareError::Hardware { device, source }),

@@ -12,7 +12,7 @@ use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
 use super::Tools;
 use super::share::ShareMake;
-use super::unmake::unmake;
+use super::unmake::{IfHeld, Left, unmake};
 use crate::prepare::PrepareError;
 use crate::prepare::need::DeviceNeed;
 use crate::prepare::record_ids::{device_of_share, mode_id, partition_id};
@@ -65,7 +65,8 @@ pub(in crate::prepare) struct Found {
 ///
 /// # Errors
 /// [`PrepareError::ForeignInstance`], [`PrepareError::NoPartition`], [`PrepareError::MigMode`],
-/// [`PrepareError::PartitionBusy`], [`PrepareError::CardBusy`], [`PrepareError::Hardware`], [`PrepareError::Journal`]
+/// [`PrepareError::NotReleased`], [`PrepareError::PartitionBusy`], [`PrepareError::CardBusy`], [`PrepareError::Hardware`],
+/// [`PrepareError::Journal`]
 pub(in crate::prepare) fn plan(
     tools: &Tools,
     card: PciBusId,
@@ -104,7 +105,9 @@ pub(in crate::prepare) fn plan(
         .map(|record| record.id.clone())
         .collect();
     if !waste.is_empty() {
-        unmake(tools, card, &waste)?;
+        if unmake(tools, card, &waste, IfHeld::Leave)? == Left::Held {
+            return Err(planner.not_released(&waste, &held)?);
+        }
         planner.identity = tools.nvml.identify(card).map_err(|error| planner.hardware(error))?;
         records = planner.records()?;
     }
@@ -127,6 +130,24 @@ impl Planner<'_> {
             record.boot_id == *self.tools.boot() && record.card_uuid == self.identity.uuid
         };
         Ok(records.filter(is_present).collect())
+    }
+
+    /// The error that something of the `waste` of the card, in the place of one of the `needs`, stays there.
+    fn not_released(&self, waste: &[String], needs: &[&DeviceNeed]) -> Result<PrepareError, PrepareError> {
+        let records = self.records()?.into_iter().filter(|record| waste.contains(&record.id));
+        let mut partitions = records.filter_map(|record| Some((record.partition()?, record.id)));
+        let (place, partition) = partitions.next().map(|(change, id)| (Some(change.placement), id)).unzip();
+        let is_there = |need: &&&DeviceNeed| {
+            place
+                .flatten()
+                .zip(need.partition.as_ref())
+                .is_none_or(|(place, need)| need.placement.overlaps(place))
+        };
+        Ok(PrepareError::NotReleased {
+            device: needs.iter().find(is_there).map_or(self.device, |need| &need.name).to_owned(),
+            partition: partition.unwrap_or_default(),
+            uuid: self.identity.uuid.clone(),
+        })
     }
 
     fn instances(&self) -> Result<Vec<GpuInstance>, PrepareError> {

@@ -19,6 +19,20 @@ pub(in crate::prepare) enum Left {
     Nothing,
     /// The card does not answer: its records stay and are undone when it is back.
     Records,
+    /// A partition that its driver does not destroy stays, with its record, which says so.
+    Held,
+}
+
+/// What is done about a partition that the driver does not destroy because it is in use, where it names no program that
+/// uses it: a monitor, such as DCGM, which may have it open for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::prepare) enum IfHeld {
+    /// That is an error.
+    Wait,
+    /// That is an error, and its record says so, so that its devices get no new claims.
+    Tell,
+    /// Its record says so, and the claim that it was made for is done with it.
+    Leave,
 }
 
 /// Undoes the changes in records of a card, as far as they exist, and removes the records: shares first, then
@@ -26,6 +40,8 @@ pub(in crate::prepare) enum Left {
 ///
 /// What was made in another boot or on another card is gone, so only its record is removed. Touches nothing that it
 /// does not recognise as made by the record's change.
+///
+/// `if_held` says what is done about a partition of which the driver does not say who holds it.
 ///
 /// # Errors
 /// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] while programs hold it, [`PrepareError::Mps`] and
@@ -35,6 +51,7 @@ pub(in crate::prepare) fn unmake(
     tools: &Tools,
     card: PciBusId,
     ids: &[String],
+    if_held: IfHeld,
 ) -> Result<Left, PrepareError> {
     let entries = tools.journal.hardware_of(card)?.into_iter().filter(|entry| ids.contains(&entry.id));
     let mut records: Vec<HardwareRecord> = entries.filter_map(|entry| entry.record.ok()).collect();
@@ -52,27 +69,38 @@ pub(in crate::prepare) fn unmake(
         Err(error) if error.is_card_gone() => None,
         Err(source) => return Err(PrepareError::Hardware { device: records[0].id.clone(), source }),
     };
+    let mut left = Left::Nothing;
     for record in records {
         let is_of_now = record.boot_id == *tools.boot();
         match &identity {
             None if is_of_now => return Ok(Left::Records),
             Some(identity) if is_of_now && identity.uuid == record.card_uuid => {
-                let unmaker = Unmaker { tools, card, identity };
-                if unmaker.unmake(&record)? == Left::Records {
-                    return Ok(Left::Records);
+                let unmaker = Unmaker { tools, card, identity, if_held };
+                match unmaker.unmake(&record)? {
+                    Left::Nothing => {}
+                    Left::Held => {
+                        left = Left::Held;
+                        continue;
+                    }
+                    Left::Records if left == Left::Held => return Ok(left),
+                    Left::Records => return Ok(Left::Records),
                 }
             }
             _ => {}
         }
         tools.journal.remove_hardware_unsynced(&record.id)?;
+        if record.partition().is_some_and(|partition| partition.not_released) {
+            tools.look_again.notify_one();
+        }
     }
-    Ok(Left::Nothing)
+    Ok(left)
 }
 
 struct Unmaker<'a> {
     tools: &'a Tools,
     card: PciBusId,
     identity: &'a Identity,
+    if_held: IfHeld,
 }
 
 impl Unmaker<'_> {
@@ -81,8 +109,12 @@ impl Unmaker<'_> {
             Some(HardwareChange::MigPartition(change)) => {
                 let Some(instance) = self.find(record, &change)? else { return Ok(Left::Nothing) };
                 let start = Instant::now();
-                let destroyed = self.destroy(record, &instance);
-                let outcome = destroyed.as_ref().map_or_else(PrepareError::reason, |_| "success");
+                let destroyed = self.destroy(record, &change, &instance);
+                let outcome = match &destroyed {
+                    Ok(Left::Held) => "not_released",
+                    Ok(_) => "success",
+                    Err(error) => error.reason(),
+                };
                 self.tools.observer.hardware(HardwareWork::DestroyPartition, outcome, start.elapsed());
                 if matches!(destroyed, Ok(Left::Nothing)) {
                     tracing::info!(device = record.id, gpu_instance = instance.id, elapsed = ?start.elapsed(),
@@ -119,18 +151,49 @@ impl Unmaker<'_> {
         Ok(instances.into_iter().find(|instance| is_of_change(instance, change)))
     }
 
-    fn destroy(&self, record: &HardwareRecord, instance: &GpuInstance) -> Result<Left, PrepareError> {
+    fn destroy(
+        &self,
+        record: &HardwareRecord,
+        change: &PartitionChange,
+        instance: &GpuInstance,
+    ) -> Result<Left, PrepareError> {
         let nvml = &*self.tools.nvml;
         match destroy_partition(nvml, self.card, instance) {
             Ok(()) => Ok(Left::Nothing),
             Err(error) if error.is_card_gone() => Ok(Left::Records),
-            Err(error) if error.is_in_use() => Err(PrepareError::PartitionBusy {
-                device: record.id.clone(),
-                uuid: self.identity.uuid.clone(),
-                clients: clients(nvml, &self.tools.proc, self.card, Some(instance.id)),
-            }),
+            Err(error) if error.is_in_use() => {
+                let clients = clients(nvml, &self.tools.proc, self.card, Some(instance.id));
+                if clients.are_unnamed() && self.if_held != IfHeld::Wait {
+                    self.tell_held(record, change);
+                    if self.if_held == IfHeld::Leave {
+                        return Ok(Left::Held);
+                    }
+                }
+                Err(PrepareError::PartitionBusy {
+                    device: record.id.clone(),
+                    uuid: self.identity.uuid.clone(),
+                    clients: clients.to_string(),
+                })
+            }
             Err(source) => Err(PrepareError::Hardware { device: record.id.clone(), source }),
         }
+    }
+
+    /// Writes down that the driver does not let go of a partition, for discovery and for the next process.
+    fn tell_held(&self, record: &HardwareRecord, change: &PartitionChange) {
+        if change.not_released {
+            return;
+        }
+        tracing::warn!(device = record.id, card = %self.card, "the driver does not destroy a partition that no claim needs, \
+            because of a program that it does not name, mostly DCGM (dcgm-exporter, nv-hostengine): the devices in its place get \
+            no claims until it is gone; it is tried again every half minute");
+        let change = HardwareChange::MigPartition(PartitionChange { not_released: true, ..change.clone() });
+        let record = HardwareRecord { change: change.to_map(), ..record.clone() };
+        // A pod must be able to end even on a full disk. The record stays in any case, and with it the partition's place.
+        if let Err(error) = self.tools.journal.put_hardware_unsynced(&record) {
+            tracing::warn!(device = record.id, %error, "cannot write down that a partition is not let go");
+        }
+        self.tools.look_again.notify_one();
     }
 
     /// Restores the mode, unless it is meant to stay or somebody else now relies on it.

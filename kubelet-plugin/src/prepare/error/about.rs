@@ -40,6 +40,7 @@ impl PrepareError {
             | Self::Mps { device, .. }
             | Self::TimeSlice { device, .. }
             | Self::PartitionBusy { device, .. }
+            | Self::NotReleased { device, .. }
             | Self::ResetNeeded { device, .. }
             | Self::Capability { device, .. } => Some(About::Device(device)),
             Self::Config { request, .. } => Some(About::Request(request)),
@@ -126,6 +127,10 @@ mod tests {
                 "ForeignInstance",
             ),
             (PrepareError::NoPartition { device: device(), uuid: uuid(), note: "" }, "NoPartition"),
+            (
+                PrepareError::NotReleased { device: device(), partition: device(), uuid: uuid() },
+                "NotReleased",
+            ),
             (PrepareError::ResetNeeded { device: device(), uuid: uuid(), to: "on" }, "ResetNeeded"),
             (PrepareError::TimeSlice { device: device(), reason: uuid() }, "TimeSlice"),
             (PrepareError::Capability { device: device(), path: uuid(), reason: uuid() }, "Capability"),

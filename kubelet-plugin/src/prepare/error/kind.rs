@@ -31,6 +31,7 @@ impl PrepareError {
             Self::NoPartition { .. } => "no_partition",
             Self::CardBusy { .. } => "card_busy",
             Self::PartitionBusy { .. } => "partition_busy",
+            Self::NotReleased { .. } => "not_released",
             Self::ResetNeeded { .. } => "reset_needed",
             Self::Mps { .. } => "mps",
             Self::TimeSlice { .. } => "time_slice",

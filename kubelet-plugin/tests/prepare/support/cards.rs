@@ -174,6 +174,14 @@ impl Cards {
         self.lock().fault = Some(fault);
     }
 
+    /// Makes every call of a function fail.
+    pub fn fail_function(&self, function: &'static str, code: u32) {
+        let (function, pause) = (Some(function), Duration::ZERO);
+        let fault =
+            CallFault { number: None, function, error: Some(code), has_effect: false, pause, calls: 0 };
+        self.lock().fault = Some(fault);
+    }
+
     /// Calls so far that the set fault applies to.
     pub fn fault_calls(&self) -> usize {
         self.lock().fault.as_ref().map_or(0, |fault| fault.calls)

@@ -18,7 +18,7 @@ use tessera_kubelet_plugin::prepare::{
     DriverFilesState, PrepareError, PrepareObserver, PrepareOptions, Preparer,
 };
 use tessera_nvml::{ComputeMode, Nvml};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{Api, Cards, Disk, FakeMpsHost, Fault, Loss, Seat, Seen, Stable, real_uuid};
 
@@ -46,6 +46,8 @@ pub struct Node {
     pub disabled_hooks: Vec<String>,
     /// Whether the node has the files of its driver.
     pub driver_files: watch::Sender<DriverFilesState>,
+    /// Makes discovery look again.
+    pub look_again: Arc<Notify>,
     /// Shortest and longest pause between two attempts.
     pub retry_pauses: (Duration, Duration),
     /// Waits longer than this are reported to users.
@@ -112,6 +114,7 @@ impl Node {
             cdi_hook: None,
             driver_files: watch::Sender::default(),
             disabled_hooks: Vec::new(),
+            look_again: Arc::default(),
             retry_pauses: (Duration::from_millis(100), Duration::from_secs(2)),
             tell_after: Duration::from_secs(1),
             stable: Arc::default(),
@@ -182,6 +185,7 @@ impl Node {
         options.retry_pauses = self.retry_pauses;
         options.tell_after = self.tell_after;
         options.driver_files = self.driver_files.clone();
+        options.look_again = self.look_again.clone();
         options.cdi_hook.clone_from(&self.cdi_hook);
         options.disabled_hooks.clone_from(&self.disabled_hooks);
         options.hook_directory = self.path().join("hooks/gpu.tessera.dev");

@@ -72,6 +72,7 @@ impl Planner<'_> {
             placement: partition.placement,
             present: instances.iter().map(|instance| instance.id).collect(),
             made: None,
+            not_released: false,
         };
         let record = self.record(partition.id.clone(), HardwareChange::MigPartition(change.clone()));
         let (device, compute_slices) = (need.name.clone(), partition.compute_slices);
