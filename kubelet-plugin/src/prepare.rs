@@ -54,6 +54,7 @@ mod recover;
 mod reference;
 mod repair;
 mod retries;
+mod running_pods;
 mod sharing;
 mod spec;
 mod sweep;

@@ -105,6 +105,17 @@ pub enum PrepareError {
         /// UID of the holder if it is on its way out, so that the device will be free soon.
         leaving: Option<String>,
     },
+    /// Pods run on the node with a claim that the kubelet wants undone.
+    #[error(
+        "claim {claim} is not undone, though the kubelet asks for that: {pods} of this node, for which it is reserved, still has \
+             processes"
+    )]
+    PodsRun {
+        /// The claim.
+        claim: String,
+        /// The pods.
+        pods: String,
+    },
     /// The claim or its cards are locked, by another instance of the plugin or by work on another claim.
     #[error(
         "{what} is being worked on, for {longest:?} now; the plugin's log tells by whom, also that of another instance"

@@ -12,7 +12,7 @@ use super::{Operation, Phase, PrepareError};
 
 impl Attempt<'_> {
     /// One attempt to undo a claim. Needs neither API nor driver, and succeeds for an unknown claim: the kubelet asks
-    /// again until it does, and a pod can't end before.
+    /// again until it does, and a pod can't end before. Fails while pods of the claim run.
     pub(super) async fn unprepare(&self) -> Result<(), PrepareError> {
         let _claim_lock = self.claim_lock(self.call.time_left(LOCK_PATIENCE)).await?;
         let uid = self.claim.uid.clone();
@@ -25,6 +25,9 @@ impl Attempt<'_> {
             }
             recorded => recorded?,
         };
+        if record.as_ref().is_some_and(|record| self.worker.is_prepared(record)) {
+            self.refuse_running_pods().await?;
+        }
         let cards = record.as_ref().map(held_cards).unwrap_or_default();
         let devices = record.as_ref().map(|record| device_names(record).join(",")).unwrap_or_default();
         let card_locks = self.card_locks(&cards).await?;

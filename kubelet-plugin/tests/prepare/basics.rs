@@ -10,7 +10,7 @@ use tessera_inventory::machine::Card;
 use tessera_kubelet_plugin::prepare::{Operation, Phase, PrepareError};
 use tessera_nvml::Architecture;
 
-use crate::support::{Node, claim, names, prepare, result, unprepare};
+use crate::support::{Behaviour, Node, claim, names, prepare, result, unprepare};
 
 fn device(request: &str, device: &str, claim: &ClaimReference) -> PreparedDevice {
     PreparedDevice {
@@ -27,6 +27,38 @@ fn first_device(request: &str, name: &str, claim: &ClaimReference) -> PreparedDe
     let mut first = device(request, name, claim);
     first.cdi_device_ids.push(format!("gpu.tessera.dev/metadata={}_{request}", claim.uid));
     first
+}
+
+/// kubernetes/kubernetes#140212: the kubelet undoes a claim that another pod still uses.
+#[tokio::test]
+async fn a_claim_is_not_undone_under_a_pod_that_runs() {
+    let node = Node::new(1);
+    let (preparer, claim) = (node.start().await, claim("a"));
+    let uid = "0b4e5c1a-0d4f-4a6b-8c7d-9e0f1a2b3c4d";
+    let reserved = |uid: &str| json!({"resource": "pods", "name": "train", "uid": uid});
+    let devices = json!({"results": [result("gpus", "gpu-01-00-mig-1g10gb-0")]});
+    let status =
+        json!({"allocation": {"devices": devices}, "reservedFor": [reserved("ended"), reserved(uid)]});
+    node.api.put_status(&claim, status);
+    prepare(&preparer, &claim).await.unwrap();
+    let cgroups = node.path().join("driver/sys/fs/cgroup");
+    let pod = cgroups.join(format!("kubepods/pod{uid}"));
+    fs::create_dir_all(&pod).unwrap();
+    fs::write(cgroups.join("cgroup.controllers"), "").unwrap();
+    fs::write(pod.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+    let error = unprepare(&preparer, &claim).await.unwrap_err();
+    assert!(matches!(error, PrepareError::PodsRun { .. }) && error.may_pass(), "{error}");
+    assert!(error.to_string().contains("train"), "{error}");
+    assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-a"]);
+
+    // A pod's end hangs for nothing that cannot be told.
+    node.api.behave(Behaviour::Status(503, "away"));
+    unprepare(&preparer, &claim).await.unwrap();
+    node.api.behave(Behaviour::Good);
+    prepare(&preparer, &claim).await.unwrap();
+    fs::write(pod.join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+    unprepare(&preparer, &claim).await.unwrap();
+    assert!(node.settled().is_empty());
 }
 
 #[tokio::test]

@@ -54,6 +54,7 @@ impl PrepareError {
             | Self::Replaced { .. }
             | Self::NotAllocated { .. }
             | Self::Busy { .. }
+            | Self::PodsRun { .. }
             | Self::NoDriver
             | Self::NotAnswering(_)
             | Self::Unanswered { .. }
@@ -190,6 +191,7 @@ mod tests {
             PrepareError::ForeignPool { device: device(), pool: text(), expected: text() },
             PrepareError::Busy { what: "the claim", longest: Duration::ZERO },
             PrepareError::NoDriver,
+            PrepareError::PodsRun { claim: claim(), pods: text() },
             PrepareError::CardBusy { device: device(), uuid: text(), to: "on", clients: text() },
             PrepareError::PartitionBusy { device: device(), uuid: text(), clients: text() },
             PrepareError::Unanswered { operation: Operation::Prepare, longest: Duration::ZERO },

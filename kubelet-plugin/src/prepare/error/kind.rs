@@ -15,6 +15,7 @@ impl PrepareError {
             Self::ForeignPool { .. } => "foreign_pool",
             Self::Device(_) | Self::UnknownKind(_) => "unknown_device",
             Self::Held { .. } => "held",
+            Self::PodsRun { .. } => "pods_run",
             Self::NoDriver => "no_driver",
             Self::DriverFiles { .. } => "driver_files",
             Self::UnifiedMemory { .. } => "unified_memory",
@@ -57,6 +58,7 @@ impl PrepareError {
             Self::Mps { may_pass, .. } => *may_pass,
             Self::NoDriver
             | Self::Busy { .. }
+            | Self::PodsRun { .. }
             | Self::CardBusy { .. }
             | Self::PartitionBusy { .. }
             | Self::NotAnswering(_) => true,
@@ -78,6 +80,7 @@ impl PrepareError {
             Self::Held { .. } => "DeviceHeld",
             Self::NoDriver => "DriverNotReady",
             Self::Api { .. } => "APIServerNotReady",
+            Self::PodsRun { .. } => "PodsRun",
             Self::CardBusy { .. } => "CardBusy",
             Self::PartitionBusy { .. } => "PartitionBusy",
             Self::Mps { .. } => "MPSNotReady",
