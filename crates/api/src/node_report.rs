@@ -81,6 +81,9 @@ pub struct PoolReport {
     /// not applied; cut to 512 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What works, and will hardly be what is wanted: shares of some of its cards are very small, or very many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 #[cfg(test)]

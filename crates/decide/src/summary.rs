@@ -34,6 +34,8 @@ pub struct PoolSummary {
     pub unprovided: BTreeSet<String>,
     /// What nodes say is wrong with it, with how many say so.
     pub errors: BTreeMap<String, u32>,
+    /// What works there, and will hardly be what is wanted, with the nodes that say so.
+    pub advice: BTreeMap<String, u32>,
 }
 
 /// Pods that wait for the same.
@@ -74,6 +76,9 @@ pub(crate) fn of_fleet(fleet: &mut Fleet, cluster: &Cluster, driver: &str) -> BT
         for (pool, said) in &report.pools {
             if let Some(error) = &said.error {
                 *all.entry(pool.clone()).or_default().errors.entry(error.clone()).or_default() += 1;
+            }
+            if let Some(advice) = &said.advice {
+                *all.entry(pool.clone()).or_default().advice.entry(advice.clone()).or_default() += 1;
             }
         }
     }

@@ -8,10 +8,12 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tessera_api::gpu_pool::precedence;
 use tessera_api::node_report::{CardReport, LAYOUT, PoolReport};
+use tessera_api::offer::Mps;
 use tessera_api::{GpuPoolSpec, PciBusId};
 use tessera_cel::{Features, PublishedAttribute, Selector};
 
 use crate::Machine;
+use crate::machine::Card;
 use crate::pool::{CardOffer, CardOffers, whole_cards};
 
 /// Longest error in a report, in characters.
@@ -42,6 +44,12 @@ pub struct Resolution {
     /// What the node reports of pools with errors.
     pub pools: BTreeMap<String, PoolReport>,
 }
+
+/// Shares of less memory are advised against, bytes.
+const SMALL_SHARE: u64 = 1 << 30;
+
+/// More shares of one card or partition are advised against.
+const MANY_SHARES: u64 = 32;
 
 /// A pool that selects the node.
 struct Candidate<'a> {
@@ -124,6 +132,10 @@ pub fn resolve(
                         resolution.layouts.insert(card.pci, layout.clone());
                     }
                     resolution.offers.set(card.pci, candidate.offer.clone());
+                    if let Some(advice) = offer.sharing.mps.as_ref().and_then(|mps| share_advice(card, mps)) {
+                        let said = resolution.pools.entry(candidate.name.to_owned()).or_default();
+                        said.advice.get_or_insert(advice);
+                    }
                 }
                 Err(error) => resolution.error(candidate.name, &format!("cards, for {}: {error}", card.pci)),
             }
@@ -139,6 +151,32 @@ impl Resolution {
         let report = self.pools.entry(pool.to_owned()).or_default();
         report.error.get_or_insert_with(|| error.chars().take(LONGEST_ERROR).collect());
     }
+}
+
+/// What is to be said of MPS shares of a card and its partitions where each is very small, or there are very many. Each program's
+/// CUDA context takes 300 to 500 MB of its share, whatever the program does.
+fn share_advice(card: &Card, mps: &Mps) -> Option<String> {
+    let shares = u64::from(mps.default_shares.max(1));
+    let profiles = card.mig.iter().flat_map(|mig| &mig.profiles);
+    let partitions = profiles.filter(|profile| mps.partitions.contains(&profile.name));
+    let partitions = partitions.map(|profile| (&*profile.name, profile.memory_bytes));
+    let whole = card.memory_bytes.filter(|_| mps.cards).map(|bytes| ("card", bytes));
+    let (what, memory) = whole.into_iter().chain(partitions).min_by_key(|(_, bytes)| *bytes)?;
+    let each = memory / shares;
+    let is_small = each < SMALL_SHARE;
+    if !is_small && shares <= MANY_SHARES {
+        return None;
+    }
+    Some(format!(
+        "offer.sharing.mps.defaultShares: each of {shares} shares of a {what} has {} MiB, of which the CUDA context of each program \
+         takes 300 to 500 MB{}",
+        each >> 20,
+        if shares > MANY_SHARES {
+            format!("; more than {MANY_SHARES} hardly get anything done")
+        } else {
+            String::new()
+        }
+    ))
 }
 
 impl Candidate<'_> {

@@ -273,8 +273,14 @@ fn code(error: &watcher::Error) -> Option<u16> {
 fn tell(before: Option<&Resolution>, now: &Resolution) {
     let old_pools = before.map(|before| &before.pools);
     for (name, report) in &now.pools {
-        if old_pools.and_then(|old| old.get(name)) != Some(report) {
-            tracing::error!(pool = name, error = report.error, "a GpuPool cannot be used as it is");
+        if old_pools.and_then(|old| old.get(name)) == Some(report) {
+            continue;
+        }
+        if let Some(error) = &report.error {
+            tracing::error!(pool = name, error, "a GpuPool cannot be used as it is");
+        }
+        if let Some(advice) = &report.advice {
+            tracing::warn!(pool = name, advice, "a GpuPool is hardly what is wanted");
         }
     }
     for (card, report) in &now.cards {

@@ -67,6 +67,9 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
             resources.join(", ")
         );
     }
+    if let Some((advice, nodes)) = summary.advice.iter().max_by_key(|(_, nodes)| **nodes) {
+        message += &format!("; on {}: {advice}", counted(*nodes, "node"));
+    }
     (true, condition::AS_WANTED, message)
 }
 
@@ -99,6 +102,10 @@ mod tests {
         let errors = BTreeMap::from([(format!("{LAYOUT}2 cards need a reset"), 1)]);
         assert_eq!(reason(&PoolSummary { errors, ..well.clone() }), condition::LAYOUT_NOT_APPLIED);
         assert_eq!(message(&well), "decides on 2 cards of 1 node");
+        let advice = [("shares have 512 MiB".to_owned(), 2), ("shares have 600 MiB".to_owned(), 1)].into();
+        let advised = PoolSummary { advice, ..well.clone() };
+        assert_eq!(reason(&advised), condition::AS_WANTED);
+        assert_eq!(message(&advised), "decides on 2 cards of 1 node; on 2 nodes: shares have 512 MiB");
         let unprovided = PoolSummary { unprovided: ["nvidia.com/gpu".to_owned()].into(), ..well };
         assert_eq!(reason(&unprovided), condition::AS_WANTED);
         let words =

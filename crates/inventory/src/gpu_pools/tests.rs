@@ -168,3 +168,21 @@ fn what_is_offered_of_a_card_does_not_decide_who_selects_it() {
     let resolution = resolved_on(&known, "d", &machine, true);
     assert_eq!(decided(&resolution), [(None, vec![]), (Some("p"), vec![])]);
 }
+
+#[test]
+fn shares_that_are_very_small_or_very_many_are_advised_against() {
+    let advice = |mps: Value| {
+        let pool = json!({"cards": "device.attributes['gpu.tessera.dev'].architecture == 'Ampere'", "offer": {"sharing": {"mps": mps}}});
+        let resolution = resolved(&known(json!({}), &[("shares", pool)]));
+        resolution
+            .pools
+            .get("shares")
+            .map(|said| (said.error.clone(), said.advice.clone().unwrap_or_default()))
+    };
+    assert_eq!(advice(json!({"defaultShares": 32})), None, "1280 MiB each");
+    let of_many = "offer.sharing.mps.defaultShares: each of 33 shares of a card has 1241 MiB, of which the CUDA context of each program \
+                   takes 300 to 500 MB; more than 32 hardly get anything done";
+    assert_eq!(advice(json!({"defaultShares": 33})), Some((None, of_many.to_owned())));
+    let (_, of_small) = advice(json!({"defaultShares": 100})).unwrap();
+    assert!(of_small.contains("100 shares of a card has 409 MiB"), "{of_small}");
+}
