@@ -55,7 +55,7 @@ struct UpArguments {
 /// Which Kubernetes.
 #[derive(Args)]
 pub struct KubernetesArguments {
-    /// Minor version of Kubernetes: 1.36, 1.35 or 1.34. The first time its programs are built, which takes minutes.
+    /// Minor version of Kubernetes: 1.37, 1.36 or 1.35. The first time its programs are built, which takes minutes.
     #[arg(long, value_name = "VERSION", default_value = "1.36")]
     kubernetes: KubernetesVersion,
     /// Feature gates of the control plane and the kubelets, as `DRADeviceTaints=true,…`.

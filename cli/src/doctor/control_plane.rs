@@ -12,26 +12,23 @@ struct Gate {
     name: &'static str,
     /// What is missing without it.
     without: &'static str,
-    /// Minor versions before this one do not do it with the gate either; with `DRADeviceTaints`, kube-scheduler 1.34 waits
-    /// for ever for an API that is not served.
-    since: u32,
 }
 
 const GATES: [Gate; 6] = [
-    gate("DynamicResourceAllocation", "there are no ResourceClaims and no ResourceSlices", 34),
-    gate("DRAPartitionableDevices", "no MIG partition is offered", 35),
-    gate("DRAConsumableCapacity", "no shares of cards are offered", 34),
-    gate("DRADeviceTaints", "cards of managed pools are not offered, and sick cards are not tainted", 35),
-    gate("DRAAdminAccess", "no claim can look at devices that others hold", 34),
-    gate("DRAExtendedResource", "pods that ask for nvidia.com/gpu get no devices of DeviceClasses", 34),
+    gate("DynamicResourceAllocation", "there are no ResourceClaims and no ResourceSlices"),
+    gate("DRAPartitionableDevices", "no MIG partition is offered"),
+    gate("DRAConsumableCapacity", "no shares of cards are offered"),
+    gate("DRADeviceTaints", "cards of managed pools are not offered, and sick cards are not tainted"),
+    gate("DRAAdminAccess", "no claim can look at devices that others hold"),
+    gate("DRAExtendedResource", "pods that ask for nvidia.com/gpu get no devices of DeviceClasses"),
 ];
 
-const fn gate(name: &'static str, without: &'static str, since: u32) -> Gate {
-    Gate { name, without, since }
+const fn gate(name: &'static str, without: &'static str) -> Gate {
+    Gate { name, without }
 }
 
-/// The oldest version with `resource.k8s.io/v1`, and that with everything.
-const OLDEST: (u32, u32) = (1, 34);
+/// The oldest version that Tessera is tried on, and the first with everything.
+const OLDEST: (u32, u32) = (1, 35);
 const FULL: (u32, u32) = (1, 36);
 
 /// A fault of kube-scheduler with devices that take counters, as ours do.
@@ -73,7 +70,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         match parsed(version) {
             Some(known) if known < OLDEST => found.push(error(
                 "API server",
-                format!("it is {version}: the driver needs resource.k8s.io/v1, which is there since Kubernetes 1.34"),
+                format!("it is {version}: the driver needs Kubernetes 1.35"),
                 "upgrade the control plane",
             )),
             Some(known) if known < FULL => found.push(warning(
@@ -85,17 +82,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         }
         found.extend(faults(version, live.gates.as_ref()));
     }
-    let minor = live.version.as_deref().and_then(parsed).map(|(_, minor)| minor);
-    for Gate { name, without, since } in GATES {
+    for Gate { name, without } in GATES {
         if live.gates.as_ref().and_then(|gates| gates.get(name)) == Some(&false) {
-            let todo = match minor.filter(|minor| *minor < since) {
-                Some(minor) => format!(
-                    "upgrade the control plane to 1.{since} or later; leave the gate off on 1.{minor}, where it does not help"
-                ),
-                None => format!(
-                    "start kube-apiserver, kube-scheduler, kube-controller-manager and kubelets with --feature-gates={name}=true"
-                ),
-            };
+            let todo = format!(
+                "start kube-apiserver, kube-scheduler, kube-controller-manager and kubelets with --feature-gates={name}=true"
+            );
             found.push(warning("API server", format!("the feature gate {name} is off: {without}"), todo));
         }
     }
@@ -243,7 +234,7 @@ mod tests {
         assert_eq!(told(&well()), [""; 0]);
         assert_eq!(told(&Live::default()), [""; 0], "what may not be read is not wrong");
         for (live, says) in [
-            (Live { version: Some("v1.33.7+k3s1".to_owned()), ..well() }, "needs resource.k8s.io/v1"),
+            (Live { version: Some("v1.34.7+k3s1".to_owned()), ..well() }, "needs Kubernetes 1.35"),
             (Live { version: Some("v1.35.0".to_owned()), ..well() }, "need Kubernetes 1.36"),
             (
                 Live { gates: Some([("DRADeviceTaints".to_owned(), false)].into()), ..well() },
@@ -297,15 +288,5 @@ mod tests {
         let told = of_allocation("Managed");
         assert!(told.len() == 1 && told[0].starts_with("no pod of one runs"), "{told:?}");
         assert_eq!(of_allocation("Native"), [""; 0], "an earlier installation's Lease is no trouble");
-    }
-
-    #[test]
-    fn a_gate_is_not_to_be_set_where_it_does_harm() {
-        let gates = [("DRADeviceTaints".to_owned(), false)].into();
-        let told = told(&Live { version: Some("v1.34.4".to_owned()), gates: Some(gates), ..Live::default() });
-        assert!(
-            told[1].contains("; upgrade the control plane to 1.35 or later; leave the gate off"),
-            "{told:?}"
-        );
     }
 }

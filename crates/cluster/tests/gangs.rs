@@ -214,3 +214,18 @@ fn a_pod_group_with_a_gang_policy_is_a_gang() {
     assert_eq!(of(&group(json!({ "basic": {} })), pod.clone()), Ok(None));
     assert!(of(&Objects::default(), pod).is_err());
 }
+
+/// Where the feature gate WorkloadWithJob is on, the Job controller makes a group of the basic policy for each Job.
+#[test]
+fn a_pod_group_of_the_basic_policy_does_not_hide_the_gang_of_its_job() {
+    let mut objects = job(
+        json!({ "gpu.tessera.dev/gang": "enabled" }),
+        json!({ "completionMode": "Indexed", "completions": 8, "parallelism": 8 }),
+    );
+    let group: PodGroup = read(json!({ "metadata": { "name": "g", "namespace": "team", "uid": "group" },
+        "spec": { "schedulingPolicy": { "basic": {} } } }));
+    objects.pod_groups = [(key("g"), group)].into();
+    let mut pod = of_a_job(json!({}));
+    pod["spec"] = json!({ "containers": [], "schedulingGroup": { "podGroupName": "g" } });
+    assert_eq!(of(&objects, pod).unwrap().unwrap().gang.name, "train");
+}

@@ -154,7 +154,7 @@ impl Failure {
                 format!("{what}: {text}; --node-name must be the name of this node's Node object")
             }
             FailureKind::NotFound if self.attempt == Attempt::Watch => format!(
-                "{what}: the API server does not serve resource.k8s.io/v1: {text}; Kubernetes 1.34 or newer is needed"
+                "{what}: the API server does not serve resource.k8s.io/v1: {text}; Kubernetes 1.35 or newer is needed"
             ),
             FailureKind::NotFound => format!("{what}: {text}"),
             FailureKind::Throttled { .. } => format!("{what}: the API server asks to slow down: {text}"),

@@ -151,10 +151,7 @@ impl Target {
         let name = sent.name().to_owned();
         let devices: Option<BTreeSet<String>> =
             causes.iter().map(|cause| device_at_fault(sent, &cause.field)).collect();
-        // Kubernetes 1.34 looks for counter sets in the slice of the devices: none of them can draw on any.
-        let has_no_counters = causes.iter().any(|cause| is_counter_set(&cause.field));
         match devices {
-            _ if has_no_counters => self.rejected.counters = true,
             Some(devices) if !devices.is_empty() => {
                 self.rejected.devices.entry(name).or_default().extend(devices)
             }
@@ -256,11 +253,6 @@ impl Target {
         });
         self.slices = slices;
     }
-}
-
-/// Whether a field names the counter set that a device draws on, as `spec.devices[3].consumesCounters[0].counterSet`.
-fn is_counter_set(field: &str) -> bool {
-    field.contains(".consumesCounters[") && field.ends_with(".counterSet")
 }
 
 /// The features whose fields the server does not store as `sent`.
@@ -367,18 +359,6 @@ mod tests {
         target.reject(&slice, &[cause("spec.sharedCounters[0].name")], "m".to_owned());
         assert_eq!(left(&target), (1, 1));
         assert!(target.missing().is_empty(), "no feature gate is to blame");
-    }
-
-    /// As Kubernetes 1.34 says it, where DRAPartitionableDevices is on.
-    #[test]
-    fn counter_sets_that_the_server_wants_elsewhere_take_with_them_what_cannot_be_without() {
-        let mut target = target();
-        let slice = sent(&target, "2");
-        let of_device = |device| cause(&format!("spec.devices[{device}].consumesCounters[0].counterSet"));
-        target.reject(&slice, &[of_device(0), of_device(1), cause("spec.devices")], "m".to_owned());
-        assert_eq!(left(&target), (1, 1), "the card is right without them");
-        assert_eq!(target.slices()[0].contents.devices()[0].consumes_counters, None);
-        assert_eq!(target.shortcomings(), ["m"]);
     }
 
     #[test]

@@ -44,8 +44,11 @@ pub(super) fn rank_of(pod: &Pod) -> Rank {
 /// The gang of a pod that names none itself, by what made it.
 pub(super) fn gang_of(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
     let group = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_ref());
-    if let Some(group) = group {
-        return of_pod_group(objects, pod, group);
+    // A group of the basic policy is none: the Job controller makes one for each Job where its feature gate WorkloadWithJob is on.
+    if let Some(group) = group
+        && let Some(gang) = of_pod_group(objects, pod, group)?
+    {
+        return Ok(Some(gang));
     }
     if let Some(name) = label(pod, JOBSET_NAME) {
         return of_job_set(objects, pod, name);

@@ -24,24 +24,36 @@ impl std::fmt::Display for Tier {
     }
 }
 
-/// A minor version of Kubernetes that Tessera runs on. The tests run on the newest of them.
+/// A minor version of Kubernetes that Tessera runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KubernetesVersion {
+    /// 1.37.
+    V1_37,
     /// 1.36.
     #[default]
     V1_36,
     /// 1.35.
     V1_35,
-    /// 1.34, the first with `resource.k8s.io/v1`.
-    V1_34,
 }
 
 impl KubernetesVersion {
+    /// The version that clusters of tests have: `TESSERA_KUBERNETES`, as `1.36`, else 1.36.
+    ///
+    /// # Panics
+    ///
+    /// If the variable has no version that can be built: tests of another version would say nothing.
+    pub fn of_tests() -> Self {
+        match std::env::var("TESSERA_KUBERNETES") {
+            Ok(text) => text.parse().unwrap_or_else(|error| panic!("TESSERA_KUBERNETES={text}: {error}")),
+            Err(_) => Self::default(),
+        }
+    }
+
     pub(super) fn module(self) -> Module {
         match self {
+            Self::V1_37 => Module::Kubernetes137,
             Self::V1_36 => Module::Kubernetes,
             Self::V1_35 => Module::Kubernetes135,
-            Self::V1_34 => Module::Kubernetes134,
         }
     }
 }
@@ -51,10 +63,10 @@ impl std::str::FromStr for KubernetesVersion {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
+            "1.37" => Ok(Self::V1_37),
             "1.36" => Ok(Self::V1_36),
             "1.35" => Ok(Self::V1_35),
-            "1.34" => Ok(Self::V1_34),
-            _ => Err("1.36, 1.35 and 1.34 can be built".to_owned()),
+            _ => Err("1.37, 1.36 and 1.35 can be built".to_owned()),
         }
     }
 }
@@ -97,11 +109,11 @@ pub struct ClusterOptions {
 impl ClusterOptions {
     /// A control plane with this many nodes that are only API objects.
     pub fn scheduler_tier(nodes: usize) -> Self {
-        Self { tier: Tier::Scheduler, nodes, ..Self::default() }
+        Self { tier: Tier::Scheduler, kubernetes: KubernetesVersion::of_tests(), nodes, ..Self::default() }
     }
 
     /// A control plane with this many real nodes.
     pub fn node_tier(nodes: usize) -> Self {
-        Self { tier: Tier::Node, nodes, ..Self::default() }
+        Self { tier: Tier::Node, kubernetes: KubernetesVersion::of_tests(), nodes, ..Self::default() }
     }
 }

@@ -13,9 +13,9 @@ pub enum Module {
     /// The same of Kubernetes 1.35.
     #[serde(rename = "kubernetes-1.35")]
     Kubernetes135,
-    /// The same of Kubernetes 1.34.
-    #[serde(rename = "kubernetes-1.34")]
-    Kubernetes134,
+    /// The same of Kubernetes 1.37.
+    #[serde(rename = "kubernetes-1.37")]
+    Kubernetes137,
     /// etcd.
     Etcd,
     /// containerd, containerd-shim-runc-v2, ctr.
@@ -50,7 +50,7 @@ impl Module {
     pub const ALL: &[Self] = &[
         Self::Kubernetes,
         Self::Kubernetes135,
-        Self::Kubernetes134,
+        Self::Kubernetes137,
         Self::Etcd,
         Self::Containerd,
         Self::Runc,
@@ -69,7 +69,7 @@ impl Module {
         match self {
             Self::Kubernetes => "kubernetes",
             Self::Kubernetes135 => "kubernetes-1.35",
-            Self::Kubernetes134 => "kubernetes-1.34",
+            Self::Kubernetes137 => "kubernetes-1.37",
             Self::Etcd => "etcd",
             Self::Containerd => "containerd",
             Self::Runc => "runc",
@@ -87,7 +87,7 @@ impl Module {
     /// The module whose programs it has, in another version: programs are asked for by that one.
     pub(super) fn stands_for(self) -> Self {
         match self {
-            Self::Kubernetes135 | Self::Kubernetes134 => Self::Kubernetes,
+            Self::Kubernetes135 | Self::Kubernetes137 => Self::Kubernetes,
             other => other,
         }
     }
@@ -100,7 +100,7 @@ impl Module {
     /// The required module whose version is this tool's; `None` for our own.
     pub(super) fn required(self) -> Option<&'static str> {
         match self {
-            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes134 => Some("k8s.io/kubernetes"),
+            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes137 => Some("k8s.io/kubernetes"),
             Self::Etcd => Some("go.etcd.io/etcd/server/v3"),
             Self::Containerd => Some("github.com/containerd/containerd/v2"),
             Self::Runc => Some("github.com/opencontainers/runc"),
@@ -118,7 +118,7 @@ impl Module {
     /// Packages, each with the name of its program.
     pub(super) fn packages(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes134 => &[
+            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes137 => &[
                 ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
                 ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
                 ("k8s.io/kubernetes/cmd/kube-controller-manager", "kube-controller-manager"),
@@ -214,7 +214,7 @@ impl Module {
         let plain = version.trim_start_matches('v');
         match self {
             // Without a version, Kubernetes reports 0.0 and refuses itself for version skew.
-            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes134 => {
+            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes137 => {
                 let package = "k8s.io/component-base/version";
                 let mut numbers = plain.split('.');
                 let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
@@ -257,7 +257,7 @@ impl Module {
         match self {
             Self::Kubernetes
             | Self::Kubernetes135
-            | Self::Kubernetes134
+            | Self::Kubernetes137
             | Self::Etcd
             | Self::Runc
             | Self::Helm
@@ -273,7 +273,7 @@ impl Module {
     /// Duration of a full build on two idle processors.
     pub(super) fn expected(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes134 => 290,
+            Self::Kubernetes | Self::Kubernetes135 | Self::Kubernetes137 => 290,
             Self::Etcd => 25,
             Self::Containerd => 90,
             Self::Runc => 6,
