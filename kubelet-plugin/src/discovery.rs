@@ -37,7 +37,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::card_history::CardHistory;
-use crate::driver::Driver;
+use crate::driver::{self, Driver};
 use crate::prepare::DriverFilesState;
 use health::HealthBook;
 
@@ -90,7 +90,7 @@ impl DiscoveryOptions {
             look_again: Arc::default(),
             xid_memory: None,
             policy: HealthPolicy::default(),
-            away: Duration::from_secs(8),
+            away: driver::AWAY,
             history: None,
             deadline: Duration::from_secs(10),
             driver_files: watch::channel(DriverFilesState::default()).1,

@@ -31,6 +31,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often to check that the open library still answers.
 const CHECK: Duration = Duration::from_secs(15);
 
+/// How long the library may be away, because it is opened anew, before the cards count as lost.
+pub(crate) const AWAY: Duration = Duration::from_secs(8);
+
+/// Why there is no open library before the first attempt has ended.
+const OPENING: &str = "the driver library is being opened";
+
+/// How long opening may take before it counts as failed. Without persistence mode the driver wakes up one card after the other,
+/// some seconds each; one that hangs never returns.
+const OPEN_WITHIN: Duration = Duration::from_secs(60);
+
 /// How long whoever uses the library has to let go of it before it is opened anew. Those who listen to events take half a
 /// second; a call that hangs may take for ever.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
@@ -89,7 +99,7 @@ impl DriverKeeper {
     }
 
     fn with_open(driver_root: PathBuf, proc_root: PathBuf, open: Arc<Open>, metrics: DriverMetrics) -> Self {
-        let reason = watch::Sender::new(Some("the driver library is being opened".to_owned()));
+        let reason = watch::Sender::new(Some(OPENING.to_owned()));
         Self { driver_root, proc_root, open, driver: watch::Sender::new(None), reason, metrics }
     }
 
@@ -156,13 +166,33 @@ impl DriverKeeper {
             self.metrics.failed(label);
             if told.as_ref().is_none_or(|(last, at)| *last != message || at.elapsed() > REMIND) {
                 tracing::warn!(
-                    "no GPUs are published and no claim can be prepared: {message} (trying again every \
+                    "no claim can be prepared, and no GPU of this node gets new ones: {message} (trying again every \
                      {LONGEST_PAUSE:?})"
                 );
                 told = Some((message.clone(), Instant::now()));
             }
             self.reason.send_replace(Some(message));
             backoff.sleep().await;
+        }
+    }
+}
+
+/// Returns when the library has not been open for [`AWAY`], and could not be opened or takes very long.
+pub(crate) async fn is_away(mut driver: Driver, mut reason: watch::Receiver<Option<String>>) {
+    loop {
+        // Both senders live as long as the plugin: an error means that it is ending.
+        if driver.wait_for(Option::is_none).await.is_err() {
+            return std::future::pending().await;
+        }
+        let failed = async {
+            tokio::time::sleep(AWAY).await;
+            let has_failed =
+                |reason: &Option<String>| reason.as_ref().is_some_and(|reason| reason != OPENING);
+            let _ = tokio::time::timeout(OPEN_WITHIN, reason.wait_for(has_failed)).await;
+        };
+        tokio::select! {
+            () = failed => return,
+            Ok(_) = driver.wait_for(Option::is_some) => {}
         }
     }
 }

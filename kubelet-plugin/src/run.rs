@@ -213,8 +213,13 @@ async fn start(
         metrics: metrics.owners.clone(),
     };
     tasks.spawn("the look for others who own the cards", owners.run(shutdown.clone()));
-    let health_events =
-        HealthEvents { events, of_node, policy, machines: machines.clone(), preparer: preparer.clone() };
+    let health_events = HealthEvents {
+        events,
+        of_node: of_node.clone(),
+        policy,
+        machines: machines.clone(),
+        preparer: preparer.clone(),
+    };
     tasks.spawn("the Events of cards", health_events.run(shutdown.clone()));
     let readiness_published = published.clone();
     let readiness = Readiness {
@@ -222,7 +227,7 @@ async fn start(
         trouble,
         registration,
         hardware: hardware.clone(),
-        hardware_reason,
+        hardware_reason: hardware_reason.clone(),
         looks: looks.clone(),
         driver_files: driver_files.subscribe(),
         pools: reading,
@@ -261,6 +266,8 @@ async fn start(
         options: options.clone(),
         client,
         hardware,
+        hardware_reason,
+        of_node,
         machines,
         own_partitions: own_partitions_sender,
         looks,

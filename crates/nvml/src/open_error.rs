@@ -86,7 +86,7 @@ fn advice(error: &NvmlError) -> &'static str {
         }
         sys::nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH => {
             "the library and the loaded kernel module are of different driver versions, as after an upgrade: reboot the \
-             node or reload the module, then restart this program"
+             node or load the module anew"
         }
         sys::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION => {
             "run as root, or give this user access to /dev/nvidiactl and /dev/nvidia*"

@@ -33,13 +33,23 @@ pub fn slice_name(node_name: &str, driver_name: &str, suffix: &str) -> String {
     format!("{head}{tail}-{driver_name}-{suffix}")
 }
 
+/// The suffix from which [`slice_name`] made this name; `None` for a name that it did not make.
+#[must_use]
+pub fn name_suffix<'a>(node_name: &str, driver_name: &str, name: &'a str) -> Option<&'a str> {
+    let (_, suffix) = name.rsplit_once(&format!("-{driver_name}-"))?;
+    (slice_name(node_name, driver_name, suffix) == name).then_some(suffix)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn reads_node_driver_suffix() {
-        assert_eq!(slice_name("node-a", "gpu.tessera.dev", "30-gpu-0"), "node-a-gpu.tessera.dev-30-gpu-0");
+        let name = "node-a-gpu.tessera.dev-30-gpu-0";
+        assert_eq!(slice_name("node-a", "gpu.tessera.dev", "30-gpu-0"), name);
+        assert_eq!(name_suffix("node-a", "gpu.tessera.dev", name), Some("30-gpu-0"));
+        assert_eq!(name_suffix("node-b", "gpu.tessera.dev", name), None);
     }
 
     #[test]
@@ -53,6 +63,8 @@ mod tests {
         for name in &names {
             assert!(tessera_api::limits::is_dns_subdomain(name), "{name}");
             assert!(name.len() <= NAME_BYTES);
+            let suffixes = ["a", "b"].map(|end| name_suffix(&long(end), &driver, name));
+            assert_eq!(suffixes.iter().flatten().count(), 1, "{suffixes:?}");
         }
         assert!(names[0] < names[1] && names[2] < names[3]);
         assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);

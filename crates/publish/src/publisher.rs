@@ -21,7 +21,6 @@ use tessera_kube_util::events::{Events, NodeEvents};
 use tessera_kube_util::backoff::{Backoff, WatchBackoff};
 
 use crate::{
-    contents::Contents,
     desired::{Pool, PoolIdentity},
     lock::{LockError, PublishLock},
     server::Server,
@@ -60,7 +59,7 @@ pub struct Publisher {
     lock: PublishLock,
     probe_interval: Duration,
     status: watch::Sender<PublishStatus>,
-    before: watch::Sender<Option<Arc<[Contents]>>>,
+    before: watch::Sender<Option<Arc<Pool>>>,
 }
 
 impl Publisher {
@@ -93,9 +92,10 @@ impl Publisher {
         self.status.subscribe()
     }
 
-    /// The slices of this node's pool when this publisher started; `None` until they have been read.
+    /// The slices of this node's pool when this publisher started, without their annotations; `None` until they have been
+    /// read.
     #[must_use]
-    pub fn published_before(&self) -> watch::Receiver<Option<Arc<[Contents]>>> {
+    pub fn published_before(&self) -> watch::Receiver<Option<Arc<Pool>>> {
         self.before.subscribe()
     }
 
@@ -173,7 +173,7 @@ impl Publisher {
                 () = sleep_until(read_due), if before.borrow().is_none() && session.knows_server() => {
                     let Some(read) = stop.run_until_cancelled(session.published_before()).await else { return };
                     match read {
-                        Ok(contents) => { before.send_replace(Some(contents)); }
+                        Ok(pool) => { before.send_replace(Some(pool)); }
                         Err(delay) => read_due = Instant::now() + delay,
                     }
                 }

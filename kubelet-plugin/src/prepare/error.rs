@@ -126,10 +126,12 @@ pub enum PrepareError {
         /// At least how long the lock was waited for.
         longest: Duration,
     },
-    /// The driver library is not loaded.
-    #[error("no NVIDIA driver on this node: {library} could not be loaded; the plugin's log says why. Install or repair \
-             the driver, or check --driver-root", library = tessera_nvml::LIBRARY_NAME)]
-    NoDriver,
+    /// The driver library is not open.
+    #[error("the node's NVIDIA driver cannot be used: {reason}")]
+    NoDriver {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The files of the driver whose kernel module is loaded are not on the node.
     #[error(
         "the node's NVIDIA driver has version {version}, and below {root} there is no libcuda of that version{}: its \

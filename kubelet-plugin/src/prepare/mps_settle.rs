@@ -71,7 +71,7 @@ impl Worker {
             match self.settle_card(card, &Arc::new(locks?), daemons.clone()).await {
                 Ok(done) => is_settled &= done,
                 // Undone when the driver is there; until then another try is pointless.
-                Err(PrepareError::NoDriver) => {}
+                Err(PrepareError::NoDriver { .. }) => {}
                 Err(error) => {
                     tracing::warn!(%card, %error, "cannot settle the MPS daemon of a card; trying again");
                     is_settled = false;
@@ -82,7 +82,7 @@ impl Worker {
         self.repair().await?;
         match self.restore_specs().await {
             // Without a driver, specs are written when there is one.
-            Ok(()) | Err(PrepareError::NoDriver) => Ok(is_settled),
+            Ok(()) | Err(PrepareError::NoDriver { .. }) => Ok(is_settled),
             Err(error) => Err(error),
         }
     }

@@ -77,6 +77,8 @@ pub struct PrepareOptions {
     pub driver_files: watch::Sender<DriverFilesState>,
     /// Makes discovery look again: a partition is, or is no longer, held by its driver.
     pub look_again: Arc<Notify>,
+    /// Why there is no driver library.
+    pub driver_reason: watch::Receiver<Option<String>>,
     /// What journal and CDI specs are written with.
     pub file_system: Arc<dyn FileSystem>,
 }
@@ -112,6 +114,7 @@ impl PrepareOptions {
             disabled_hooks: Vec::new(),
             driver_files: watch::Sender::default(),
             look_again: Arc::default(),
+            driver_reason: watch::channel(None).1,
             file_system: Arc::new(LocalFileSystem),
         }
     }

@@ -44,7 +44,7 @@ impl Worker {
         let recovered = cards.into_iter().map(|card| async move {
             match self.recover_card(card).await {
                 Ok(()) => {}
-                Err(PrepareError::NoDriver) => {
+                Err(PrepareError::NoDriver { .. }) => {
                     tracing::info!(%card, "what no claim needs on the card is undone when the driver is there");
                 }
                 Err(error) => tracing::error!(%card, %error, "could not undo what no claim needs on the card"),

@@ -76,7 +76,7 @@ impl Worker {
             let wakes = async {
                 tokio::select! {
                     () = is_released(&mut released, error.holder()) => {}
-                    () = changes(&mut hardware), if matches!(error, PrepareError::NoDriver) => {}
+                    () = changes(&mut hardware), if matches!(error, PrepareError::NoDriver { .. }) => {}
                     () = sleep(pause) => {}
                 }
             };

@@ -63,7 +63,13 @@ impl Worker {
 
     /// The driver.
     pub(super) fn nvml(&self) -> Result<Arc<dyn Nvml>, PrepareError> {
-        self.hardware.borrow().clone().ok_or(PrepareError::NoDriver)
+        let nvml = self.hardware.borrow().clone();
+        nvml.ok_or_else(|| {
+            let reason = self.options.driver_reason.borrow().clone();
+            PrepareError::NoDriver {
+                reason: reason.unwrap_or_else(|| "its library is not open yet".to_owned()),
+            }
+        })
     }
 
     /// Runs a phase of the work and reports how long it took.

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use kube::Client;
 use tessera_inventory::Machine;
-use tessera_publish::{Contents, PoolIdentity, PublishStatus};
+use tessera_publish::{Pool, PoolIdentity, PublishStatus};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
-use tessera_kube_util::{retry::until_it_works, tasks::Tasks};
+use tessera_kube_util::{events::NodeEvents, retry::until_it_works, tasks::Tasks};
 
 use super::metrics::Metrics;
-use super::{health_report, pools::PoolMaker};
+use super::{
+    health_report,
+    pools::{DriverAway, PoolMaker},
+};
 use crate::card_history::CardHistory;
 use crate::driver::Driver;
 use crate::{
@@ -38,6 +41,10 @@ pub struct NodePart {
     pub client: Client,
     /// The driver library.
     pub hardware: Driver,
+    /// Why there is no driver library.
+    pub hardware_reason: watch::Receiver<Option<String>>,
+    /// Sends Events of the node.
+    pub of_node: NodeEvents,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Receives the journal once it is open: it knows this driver's own partitions.
@@ -55,7 +62,7 @@ pub struct NodePart {
     /// Receives pools to publish.
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
     /// What was published when this instance began; `None` until that is known.
-    pub published_before: watch::Receiver<Option<Arc<[Contents]>>>,
+    pub published_before: watch::Receiver<Option<Arc<Pool>>>,
     /// Receives the registration state that the kubelet reports.
     pub registration: watch::Sender<RegistrationState>,
     /// Receives the preparer once there is one.
@@ -100,6 +107,11 @@ impl NodePart {
             metrics: self.metrics.clone(),
             resolution: self.resolution.clone(),
             driver_files: self.driver_files.subscribe(),
+            driver_away: DriverAway {
+                hardware: self.hardware.clone(),
+                reason: self.hardware_reason.clone(),
+                of_node: self.of_node.clone(),
+            },
         };
         tasks.spawn("the pool maker", maker.run(shutdown.clone()));
         let times = health_report::keep_times(health_sender, self.looks.clone(), shutdown.clone());
@@ -154,7 +166,7 @@ impl NodePart {
         tasks.spawn("the layout keeper", async move {
             let fresh = async {
                 let before = before.wait_for(Option::is_some).await.ok()?;
-                before.as_ref().map(|before| before.is_empty())
+                before.as_ref().map(|before| before.slices.is_empty())
             };
             let Some(Some(fresh)) = shutdown.run_until_cancelled(fresh).await else { return };
             LayoutKeeper { fresh, ..keeper }.run(shutdown).await;
@@ -183,6 +195,7 @@ impl NodePart {
             disabled_hooks: self.options.disable_hooks.clone(),
             driver_files: self.driver_files.clone(),
             look_again: self.look_again.clone(),
+            driver_reason: self.hardware_reason.clone(),
             ..PrepareOptions::new(driver_name, node_name, kubelet_directory)
         };
         let open = || async {

@@ -1,5 +1,7 @@
 //! Turns the machine into the pool to publish, and into the health of its devices.
 
+mod driver_away;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -23,6 +25,7 @@ use crate::{
     layout::LayoutStatus,
     prepare::{DriverFilesState, Preparer},
 };
+pub use driver_away::DriverAway;
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{Feature, PoolIdentity, PublishStatus};
 
@@ -47,7 +50,7 @@ pub struct PoolMaker {
     /// Receives the pools.
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
     /// What was published when this instance began; `None` until that is known.
-    pub published_before: watch::Receiver<Option<Arc<[tessera_publish::Contents]>>>,
+    pub published_before: watch::Receiver<Option<Arc<tessera_publish::Pool>>>,
     /// What the API server does not keep of it.
     pub published: watch::Receiver<PublishStatus>,
     /// Receives the devices' health.
@@ -66,6 +69,8 @@ pub struct PoolMaker {
     pub driver_files: watch::Receiver<DriverFilesState>,
     /// The machine, and what the GPU pools say of it; `None` until both are known.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
+    /// Tells when the driver cannot be used.
+    pub driver_away: DriverAway,
 }
 
 impl PoolMaker {
@@ -73,9 +78,11 @@ impl PoolMaker {
     ///
     /// Publishes nothing until it is known what the last instance published: devices of cards that have disappeared
     /// since stay published while claims hold them. If nothing was published, waits for the kubelet to register this
-    /// instance.
+    /// instance. If the driver cannot be used, what was published is kept from claims until the machine can be read.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { identity, preparer, pools, health, policy, looks, registration, metrics, .. } = self;
+        let Self {
+            identity, preparer, pools, health, policy, looks, registration, metrics, driver_away, ..
+        } = self;
         let (mut layouts, mut resolutions) = (self.layouts, self.resolution);
         let mut before = self.published_before;
         let mut status_of_published = self.published;
@@ -86,6 +93,8 @@ impl PoolMaker {
         let mut published: Option<Vec<PackedContents>> = None;
         let mut first = None;
         let mut told = BTreeSet::new();
+        let mut away = Box::pin(driver_away.wait());
+        let (mut is_away, mut is_away_told) = (false, false);
         let mut known = Box::pin(tokio::time::timeout(REGISTRATION, registered(registration)));
         let mut kubelet_knows = false;
         let mut waited = Box::pin(tokio::time::sleep(LAYOUTS));
@@ -93,6 +102,7 @@ impl PoolMaker {
         let mut layouts_may_change = true;
         loop {
             let resolution = resolutions.borrow_and_update().clone();
+            let earlier = before.borrow().clone().filter(|before| is_away && !before.slices.is_empty());
             let mut recheck = false;
             if let Some(resolution) = resolution {
                 let machine = &*resolution.machine;
@@ -130,13 +140,29 @@ impl PoolMaker {
                         published = Some(pool.slices.into_iter().map(|slice| slice.contents).collect());
                     }
                 }
+            } else if let Some(earlier) = earlier {
+                let pool = driver_away::lost(&earlier, &identity.driver_name, &policy);
+                let machine = driver_away::lost_machine(&pool);
+                health.send_replace(Some(report(
+                    &identity.pool_name,
+                    &pool,
+                    &machine,
+                    &policy,
+                    &looks.borrow(),
+                )));
+                recheck = true;
+                if !std::mem::replace(&mut is_away_told, true) {
+                    pools.send_replace(Some(Arc::new(to_publish(&pool, BTreeMap::new()))));
+                    driver_away.tell(&pool).await;
+                }
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 changed = resolutions.changed() => if changed.is_err() { return },
                 Ok(before) = before.wait_for(Option::is_some), if published.is_none() => {
-                    published = before.as_ref().map(|before| before.iter().map(packed).collect());
+                    published = before.as_ref().map(|before| before.slices.iter().map(|slice| packed(&slice.contents)).collect());
                 }
+                () = &mut away, if !is_away => is_away = true,
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 changed = layouts.changed(), if layouts_may_change => layouts_may_change = changed.is_ok(),
                 status = status_of_published.wait_for(|status| keeps_taints(status) != taints_are_kept) => {

@@ -44,6 +44,55 @@ async fn a_driver_that_is_installed_later() {
     assert_eq!(node.devices().await.len(), 1);
 }
 
+/// An instance that never saw the cards keeps pods from what an earlier one published of them.
+#[tokio::test]
+async fn a_driver_that_went_while_no_plugin_ran() {
+    let node = Node::new("went", "hgx-h100-80gb").await;
+    let root = node.directory().join("driver");
+    std::os::unix::fs::symlink(node.machine.root(), &root).unwrap();
+    let arguments = with(node.arguments(), "--driver-root", root.to_str().unwrap());
+    let plugin = Plugin::start(node.directory(), &arguments);
+    node.register().await;
+    plugin.ready().await;
+    let before = node.slices().await;
+    let devices = node.devices().await;
+    assert!(devices.len() > 8 && node.tainted().await.is_empty());
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+
+    node.machine.let_happen("fault --error LIB_RM_VERSION_MISMATCH");
+    let plugin = Plugin::start(node.directory(), &arguments);
+    let registered = node.register().await;
+    let since = Instant::now();
+    plugin.ready_line("[-] hardware").await;
+    let lost: Vec<_> = devices.iter().map(|device| (device.clone(), "lost".to_owned())).collect();
+    while node.tainted().await != lost {
+        assert!(since.elapsed() < LONG, "{:?}; {}", node.tainted().await, plugin.log_text());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(since.elapsed() > Duration::from_secs(4), "an upgrade of the plugin must taint nothing");
+    node.until_event("DriverNotReady").await;
+    let annotations = |slices: Vec<k8s_openapi::api::resource::v1::ResourceSlice>| {
+        slices.into_iter().map(|slice| (slice.metadata.name, slice.metadata.annotations)).collect::<Vec<_>>()
+    };
+    assert_eq!(annotations(node.slices().await), annotations(before), "the report of the node stays");
+    assert!(!plugin.log_text().contains("no GPUs are published"), "{}", plugin.log_text());
+    let claim = node.claim(&[&devices[0]]).await;
+    let error = registered.prepare(std::slice::from_ref(&claim)).await.unwrap().remove(&claim.uid);
+    let error = error.unwrap().unwrap_err();
+    assert!(error.contains("different driver versions") && !error.contains("could not be loaded"), "{error}");
+    registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+
+    node.machine.let_happen("restore");
+    plugin.ready().await;
+    plugin.until("published anew", || plugin.get("/readyz").0 == 200).await;
+    let since = Instant::now();
+    while !node.tainted().await.is_empty() {
+        assert!(since.elapsed() < LONG, "{}", plugin.log_text());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(node.devices().await, devices);
+}
+
 #[tokio::test]
 async fn an_api_server_that_is_away_is_waited_for_without_haste() {
     let node = Node::new("api", "t4").await;

@@ -254,7 +254,7 @@ async fn trouble_with_the_hardware_is_told_and_leaves_nothing() {
     prepare(&preparer, &other).await.unwrap();
     node.hardware.send_replace(None);
     prepare(&preparer, &other).await.unwrap();
-    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::NoDriver)));
+    assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::NoDriver { .. })));
     unprepare(&preparer, &other).await.unwrap();
     assert!(node.settled().is_empty());
 }

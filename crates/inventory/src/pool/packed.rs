@@ -7,8 +7,9 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use serde_json::Error as JsonError;
+use tessera_api::health::{HealthFault, HealthPolicy};
 
-use super::{Contents, Pool, Slice};
+use super::{Contents, Pool, Slice, taints};
 use crate::warning::Warning;
 
 /// A [`Pool`] in compact form.
@@ -129,6 +130,17 @@ impl PackedContents {
             Kind::SharedCounters => serde_json::from_slice(&self.json).map(Contents::SharedCounters),
         };
         contents.expect("written by ourselves")
+    }
+
+    /// The same with the taint of `fault` at each device, beside those that it has. Equal where the fault keeps no claims away.
+    #[must_use]
+    pub fn with_fault(&self, driver_name: &str, fault: &HealthFault, policy: &HealthPolicy) -> Self {
+        let Some(taint) = taints::of_fault(driver_name, fault, policy) else { return self.clone() };
+        let Contents::Devices(mut devices) = self.unpack() else { return self.clone() };
+        for device in &mut devices {
+            taints::add(device, taint.clone());
+        }
+        Self::of_devices(&devices)
     }
 
     #[expect(

@@ -14,12 +14,8 @@ pub struct HealthTaints(Vec<(Option<HealthFault>, DeviceTaint)>);
 impl HealthTaints {
     /// Those of `card`, by `policy`.
     pub fn new(driver_name: &str, card: &Card, policy: &HealthPolicy) -> Self {
-        let of_fault = |fault: HealthFault| {
-            let effect = policy.effect(&fault).taint_effect()?;
-            let (key, value) = taint::of_fault(driver_name, &fault);
-            let taint = DeviceTaint { key, value, effect: effect.to_owned(), time_added: None };
-            Some((Some(fault), taint))
-        };
+        let of_fault =
+            |fault: HealthFault| of_fault(driver_name, &fault, policy).map(|taint| (Some(fault), taint));
         let not_offered = match &card.health {
             Health::Unhealthy { reason } => {
                 let value =
@@ -37,6 +33,13 @@ impl HealthTaints {
             self.0.iter().filter(move |(fault, _)| fault.as_ref().is_none_or(|fault| fault.concerns(slices)));
         concerned.map(|(_, taint)| taint.clone())
     }
+}
+
+/// The taint of a fault; `None` for one that keeps no claims away.
+pub fn of_fault(driver_name: &str, fault: &HealthFault, policy: &HealthPolicy) -> Option<DeviceTaint> {
+    let effect = policy.effect(fault).taint_effect()?;
+    let (key, value) = taint::of_fault(driver_name, fault);
+    Some(DeviceTaint { key, value, effect: effect.to_owned(), time_added: None })
 }
 
 /// The taint of a held device that the machine no longer offers.

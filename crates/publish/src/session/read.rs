@@ -1,10 +1,12 @@
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::Session;
 use crate::{
     contents::Contents,
+    desired::{Pool, Slice},
     failure::Failure,
     held_slice::{HeldContents, HeldSlice},
+    names,
 };
 
 impl Session {
@@ -28,23 +30,31 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the slices of this node's pool, before this instance writes any.
+    /// Reads the slices of this node's pool, before this instance writes any. Their annotations are not told.
     ///
     /// # Errors
     /// The pause before the next try.
-    pub async fn published_before(&mut self) -> Result<Arc<[Contents]>, Duration> {
+    pub async fn published_before(&mut self) -> Result<Arc<Pool>, Duration> {
         if let Err(failure) = self.read().await {
             return Err(self.failed(&failure));
         }
         self.backoff.reset();
         self.writing.worked();
         let of_pool = |slice: &&HeldSlice| slice.pool_name() == Some(&self.identity.pool_name);
-        let specs = self.store.iter().filter(of_pool).filter_map(|slice| slice.spec.as_ref());
-        let contents = specs.filter_map(|spec| match &spec.contents {
-            HeldContents::Same(contents) => Some(contents.clone()),
-            HeldContents::Other(_) => spec.other().as_ref().map(Contents::of),
-        });
-        Ok(contents.collect())
+        let slice = |slice: &HeldSlice| {
+            let spec = slice.spec.as_ref()?;
+            let contents = match &spec.contents {
+                HeldContents::Same(contents) => contents.clone(),
+                HeldContents::Other(_) => Contents::of(&spec.other()?),
+            };
+            let (node, driver) = (&self.identity.node_name, &self.identity.driver_name);
+            let name_suffix =
+                names::name_suffix(node, driver, slice.name()).unwrap_or(slice.name()).to_owned();
+            Some(Slice { name_suffix, annotations: BTreeMap::new(), contents })
+        };
+        let mut slices: Vec<Slice> = self.store.iter().filter(of_pool).filter_map(slice).collect();
+        slices.sort_by(|one, other| one.name_suffix.cmp(&other.name_suffix));
+        Ok(Arc::new(Pool { slices }))
     }
 
     fn forget(&mut self, name: &str) {

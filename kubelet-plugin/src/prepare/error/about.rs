@@ -55,7 +55,7 @@ impl PrepareError {
             | Self::NotAllocated { .. }
             | Self::Busy { .. }
             | Self::PodsRun { .. }
-            | Self::NoDriver
+            | Self::NoDriver { .. }
             | Self::NotAnswering(_)
             | Self::Unanswered { .. }
             | Self::Cdi(_)
@@ -190,8 +190,8 @@ mod tests {
             PrepareError::NotAllocated { claim: claim() },
             PrepareError::ForeignPool { device: device(), pool: text(), expected: text() },
             PrepareError::Busy { what: "the claim", longest: Duration::ZERO },
-            PrepareError::NoDriver,
             PrepareError::PodsRun { claim: claim(), pods: text() },
+            PrepareError::NoDriver { reason: String::new() },
             PrepareError::CardBusy { device: device(), uuid: text(), to: "on", clients: text() },
             PrepareError::PartitionBusy { device: device(), uuid: text(), clients: text() },
             PrepareError::Unanswered { operation: Operation::Prepare, longest: Duration::ZERO },

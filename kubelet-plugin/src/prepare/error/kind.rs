@@ -16,7 +16,7 @@ impl PrepareError {
             Self::Device(_) | Self::UnknownKind(_) => "unknown_device",
             Self::Held { .. } => "held",
             Self::PodsRun { .. } => "pods_run",
-            Self::NoDriver => "no_driver",
+            Self::NoDriver { .. } => "no_driver",
             Self::DriverFiles { .. } => "driver_files",
             Self::UnifiedMemory { .. } => "unified_memory",
             Self::Driver(_) | Self::Hardware { .. } => "hardware",
@@ -56,7 +56,7 @@ impl PrepareError {
             Self::Api { may_pass, .. } => *may_pass,
             Self::Held { leaving, .. } => leaving.is_some(),
             Self::Mps { may_pass, .. } => *may_pass,
-            Self::NoDriver
+            Self::NoDriver { .. }
             | Self::Busy { .. }
             | Self::PodsRun { .. }
             | Self::CardBusy { .. }
@@ -78,7 +78,7 @@ impl PrepareError {
     pub(in crate::prepare) const fn waiting_reason(&self) -> &'static str {
         match self {
             Self::Held { .. } => "DeviceHeld",
-            Self::NoDriver => "DriverNotReady",
+            Self::NoDriver { .. } => "DriverNotReady",
             Self::Api { .. } => "APIServerNotReady",
             Self::PodsRun { .. } => "PodsRun",
             Self::CardBusy { .. } => "CardBusy",

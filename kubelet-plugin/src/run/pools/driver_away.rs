@@ -1,0 +1,108 @@
+//! What is published where the driver cannot be used and an earlier instance has published cards. Nothing is known of them but
+//! what is published, and that stays, with the taint that cards of a running instance get when their driver goes.
+
+use std::collections::BTreeSet;
+
+use tessera_api::health::{HealthClass, HealthFault, HealthPolicy};
+use tessera_api::{DeviceName, PciBusId};
+use tessera_inventory::{
+    Machine, PackedPool,
+    machine::{Card, Health},
+    pool::PackedSlice,
+};
+use tessera_kube_util::events::{NodeEvents, Severity};
+use tokio::sync::watch;
+
+use super::packed;
+use crate::driver::{self, Driver};
+
+/// Reason of the Event, as of claims that wait for the driver.
+const NOT_READY: &str = "DriverNotReady";
+
+/// Tells when the driver cannot be used, and that it cannot.
+#[derive(Clone)]
+pub struct DriverAway {
+    /// The driver library.
+    pub hardware: Driver,
+    /// Why there is no driver library.
+    pub reason: watch::Receiver<Option<String>>,
+    /// Sends the Event of the node.
+    pub of_node: NodeEvents,
+}
+
+impl DriverAway {
+    /// Returns when the driver cannot be used.
+    pub async fn wait(&self) {
+        driver::is_away(self.hardware.clone(), self.reason.clone()).await;
+    }
+
+    /// Says of `pool` in the log and an Event of the node that it is kept from claims.
+    pub async fn tell(&self, pool: &PackedPool) {
+        let reason = self.reason.borrow().clone().unwrap_or_default();
+        let devices = pool.device_names().count();
+        let note = format!(
+            "the {devices} devices of this node that are published get no new claims until the driver answers: {reason}"
+        );
+        tracing::warn!("{note}");
+        self.of_node.send(Severity::Warning, "Discover", NOT_READY, &note).await;
+    }
+}
+
+/// What was published `before`, of cards whose driver is gone.
+pub fn lost(before: &tessera_publish::Pool, driver_name: &str, policy: &HealthPolicy) -> PackedPool {
+    let fault = HealthFault::new(HealthClass::Lost);
+    let slice = |slice: &tessera_publish::Slice| PackedSlice {
+        name_suffix: slice.name_suffix.clone(),
+        contents: packed(&slice.contents).with_fault(driver_name, &fault, policy),
+    };
+    PackedPool { slices: before.slices.iter().map(slice).collect(), ..PackedPool::default() }
+}
+
+/// The cards of `pool`, lost.
+pub fn lost_machine(pool: &PackedPool) -> Machine {
+    let card = |name: &std::sync::Arc<str>| Some(name.parse::<DeviceName>().ok()?.card());
+    let cards: BTreeSet<PciBusId> = pool.device_names().filter_map(card).collect();
+    let lost = |pci| Card { health: Health::Lost, ..Card::new(pci) };
+    Machine { cards: cards.into_iter().map(lost).collect(), ..Machine::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::resource::v1::Device;
+    use tessera_api::health::HealthEffect;
+    use tessera_publish::{Contents, Pool, Slice};
+
+    use super::*;
+
+    #[test]
+    fn all_that_was_published_gets_the_taint_of_a_lost_card() {
+        let device = |name: &str| Device { name: name.to_owned(), ..Device::default() };
+        let devices = [device("gpu-18-00"), device("gpu-18-00-mig-1g10gb-0"), device("gpu-2a-00")];
+        let slice = |name_suffix: &str, contents| Slice {
+            name_suffix: name_suffix.to_owned(),
+            annotations: std::collections::BTreeMap::new(),
+            contents,
+        };
+        let before = Pool {
+            slices: vec![
+                slice("0-counters-0000", Contents::of_shared_counters(&[])),
+                slice("2-cards-0000", Contents::of_devices(&devices)),
+            ],
+        };
+        let taints = |pool: &PackedPool| {
+            let pool = pool.unpack();
+            let taints = pool.devices().flat_map(|device| device.taints.clone().unwrap_or_default());
+            taints.map(|taint| (taint.key, taint.value.unwrap_or_default(), taint.effect)).collect::<Vec<_>>()
+        };
+        let pool = lost(&before, "d", &HealthPolicy::default());
+        assert_eq!(
+            pool.slices.iter().map(|slice| &*slice.name_suffix).collect::<Vec<_>>(),
+            ["0-counters-0000", "2-cards-0000"]
+        );
+        let taint = ("d/unhealthy".to_owned(), "lost".to_owned(), "NoSchedule".to_owned());
+        assert_eq!(taints(&pool), vec![taint; 3]);
+        assert_eq!(lost_machine(&pool).cards.len(), 2);
+        let off = HealthPolicy::default().with(HealthClass::Lost, HealthEffect::Off);
+        assert_eq!(taints(&lost(&before, "d", &off)), []);
+    }
+}
