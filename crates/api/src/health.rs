@@ -25,6 +25,8 @@ pub enum HealthClass {
     DriverFiles,
     /// A partition of an ended claim stays: the driver says that it is in use, and does not name the program.
     PartitionNotReleased,
+    /// The driver does not tell the number of its device node, without which no container can have it.
+    MinorNumber,
     /// The driver reported an error (XID).
     Xid,
     /// The driver recommends a recovery (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), whatever the cause.
@@ -105,11 +107,12 @@ pub struct HealthFault {
 
 impl HealthClass {
     /// All classes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Lost,
         Self::NotAnswering,
         Self::DriverFiles,
         Self::PartitionNotReleased,
+        Self::MinorNumber,
         Self::Xid,
         Self::RecoveryAction,
         Self::RowRemapFailed,
@@ -130,6 +133,7 @@ impl HealthClass {
             Self::NotAnswering => "not-answering",
             Self::DriverFiles => "driver-files",
             Self::PartitionNotReleased => "partition-not-released",
+            Self::MinorNumber => "minor-number",
             Self::Xid => "xid",
             Self::RecoveryAction => "recovery-action",
             Self::RowRemapFailed => "row-remap-failed",
@@ -152,6 +156,9 @@ impl HealthClass {
                 "can give pods no CUDA: the files of the driver that is loaded are not on the node"
             }
             Self::PartitionNotReleased => "can't be freed of what an ended claim has left",
+            Self::MinorNumber => {
+                "cannot be given to containers: its driver does not tell the number of its device node"
+            }
             Self::Xid => "had an error",
             Self::RecoveryAction => "needs a recovery, as its driver says",
             Self::RowRemapFailed => "has no spare rows of memory left for faulty ones",
@@ -182,7 +189,7 @@ impl HealthClass {
             | Self::Fabric
             | Self::NvlinkDown => Recovery::Reset,
             Self::RowRemapFailed => Recovery::Replace,
-            Self::Thermal | Self::PowerBrake => Recovery::None,
+            Self::MinorNumber | Self::Thermal | Self::PowerBrake => Recovery::None,
         }
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use tessera_api::PciBusId;
 use tessera_api::facts::{NvLink, NvLinkRemote};
+use tessera_api::health::HealthClass;
 use tessera_inventory::machine::{Card, Pair};
 use tessera_nvml::{self as nvml, Nvml, NvmlError};
 
+use super::faults;
 use super::mig::MigReader;
 use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
@@ -41,6 +43,14 @@ pub(super) fn card(
     let mut next = known.cloned().unwrap_or_else(|| Card::new(pci));
     next.uuid = Some(uuid);
     next.index = problems.take(own, "index", read.index.map(Some), next.index);
+    match &read.minor {
+        Ok(_) => faults::set(&mut next.faults, HealthClass::MinorNumber, false),
+        Err(error) if error.is_unsupported() || next.minor.is_none() => {
+            faults::set(&mut next.faults, HealthClass::MinorNumber, true);
+        }
+        // It was told before, and may be again.
+        Err(_) => {}
+    }
     next.minor = problems.take(own, "minor", read.minor.map(Some), next.minor);
     next.pci_device_id =
         problems.take(own, "PCI device id", read.pci_device_id.map(Some), next.pci_device_id);

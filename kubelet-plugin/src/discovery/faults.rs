@@ -104,10 +104,15 @@ impl Found<'_> {
     }
 
     fn set(&mut self, class: HealthClass, is_there: bool) {
-        self.faults.retain(|fault| fault.class != class);
-        if is_there {
-            self.faults.insert(HealthFault::new(class));
-        }
+        set(self.faults, class, is_there);
+    }
+}
+
+/// Adds the fault of that class, or takes it away.
+pub(super) fn set(faults: &mut BTreeSet<HealthFault>, class: HealthClass, is_there: bool) {
+    faults.retain(|fault| fault.class != class);
+    if is_there {
+        faults.insert(HealthFault::new(class));
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Looks {
     pub hanging: BTreeSet<PciBusId>,
     /// Cards for which the driver recommends a recovery that is not known here, with its number.
     pub unknown_recoveries: BTreeMap<PciBusId, u64>,
+    /// What the last look could not read, each thing once.
+    pub unread: Vec<String>,
 }
 
 impl Looks {

@@ -74,6 +74,18 @@ impl Told {
     }
 }
 
+/// One line for all problems with the same cause.
+pub(super) fn lines(problems: &[Problem]) -> Vec<String> {
+    let line = |(message, alike): (String, Alike)| {
+        let facts = list(&alike.facts).unwrap_or_default();
+        match list(&alike.cards) {
+            Some(cards) => format!("{facts} of {cards}: {message}"),
+            None => format!("{facts}: {message}"),
+        }
+    };
+    kinds(problems.iter()).into_iter().map(line).collect()
+}
+
 /// Problems with the same cause.
 #[derive(Debug, Default)]
 struct Alike {
@@ -148,5 +160,8 @@ mod tests {
                 ("no answer", None, "cards".to_owned()),
             ]
         );
+        let lines = super::lines(&problems);
+        assert_eq!(lines[0], "memory of 0000:02:00.0: 0000:02:00.0 says nothing");
+        assert_eq!((lines.len(), &*lines[2]), (3, "cards: no answer"));
     }
 }

@@ -23,7 +23,7 @@ use super::health::HealthBook;
 use super::links_up::LinksUp;
 use super::looks::Looks;
 use super::own_partitions::OwnPartitions;
-use super::problem::{Problem, Problems, Told};
+use super::problem::{self, Problem, Problems, Told};
 use super::readers::{Question, Readers, Subject};
 use super::resets::{Counted, LastSeen, Resets};
 use super::sysfs::Sysfs;
@@ -257,6 +257,7 @@ impl Discovery {
 
     fn finish(&mut self, problems: Problems) {
         self.problems = problems.into_vec();
+        self.looks.unread = problem::lines(&self.problems);
         self.told.tell(&self.problems);
     }
 

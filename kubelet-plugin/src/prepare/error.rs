@@ -160,9 +160,7 @@ pub enum PrepareError {
     #[error("the NVIDIA driver does not tell its version: {0}")]
     Driver(NvmlError),
     /// The driver did not answer about a card.
-    #[error(
-        "device {device}: {source}; see the node's kernel log for NVRM messages, the card may need a reset"
-    )]
+    #[error("device {device}: {source}; {}", advice(.source))]
     Hardware {
         /// The device.
         device: String,
@@ -418,6 +416,15 @@ pub enum PrepareError {
         "the work on the claim broke off ({0}): a bug in Tessera, please report it with the plugin's log"
     )]
     Panic(Arc<str>),
+}
+
+/// What helps where the driver does not answer about a card.
+fn advice(source: &NvmlError) -> &'static str {
+    if source.is_unsupported() {
+        "this driver cannot do that for this card: no claim can have it on this node"
+    } else {
+        "see the node's kernel log for NVRM messages, the card may need a reset"
+    }
 }
 
 /// The versions that are there instead.

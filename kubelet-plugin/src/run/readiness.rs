@@ -15,6 +15,9 @@ use tessera_publish::{PublishStatus, Role};
 /// others. But if none has answered in three looks, nothing about this node is known, and no claim can be prepared.
 const NO_ANSWER: Duration = Duration::from_secs(120);
 
+/// The most things that cannot be read which are told.
+const MOST_UNREAD: usize = 4;
+
 /// Inputs of readiness.
 pub struct Readiness {
     /// Whether the sockets listen.
@@ -104,6 +107,12 @@ fn cards_read(looks: &Looks) -> Condition {
             "; the driver recommends recovery action {number} for {card}, which is not known here"
         ));
     }
+    for unread in looks.unread.iter().take(MOST_UNREAD) {
+        note.push_str(&format!("; cannot read {unread}"));
+    }
+    if let Some(more) = looks.unread.len().checked_sub(MOST_UNREAD).filter(|more| *more > 0) {
+        note.push_str(&format!("; and {more} more, see the log"));
+    }
     let missing = match looks.any() {
         None => Some("no card has answered yet".to_owned()),
         Some(at) if at.elapsed() > NO_ANSWER => Some(format!("the last answer of any card came {}", ago(at))),
@@ -176,6 +185,9 @@ mod tests {
             told.ends_with("recommends recovery action 23 for 0000:02:00.0, which is not known here"),
             "{told}"
         );
+        looks.unread = (1..=6).map(|number| format!("minor of card {number}: no")).collect();
+        let note = cards_read(&looks).note;
+        assert!(note.contains("; cannot read minor of card 4: no; and 2 more, see the log"), "{note}");
         looks.cards.insert(card(2), ago(121));
         assert_eq!(cards_read(&looks).missing.unwrap(), "the last answer of any card came 121 s ago");
     }

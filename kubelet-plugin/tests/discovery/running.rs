@@ -107,6 +107,27 @@ async fn a_driver_that_goes_leaves_its_cards_behind_as_lost() {
     running.until(|machine| lost(machine) == 0).await;
 }
 
+/// Such a card could be allocated and never be prepared.
+#[tokio::test]
+async fn a_card_without_a_minor_number_has_a_fault() {
+    let emulated = EmulatedMachine::new("a30-x2");
+    emulated.let_happen("fault --call nvmlDeviceGetMinorNumber --card 1 --error NOT_SUPPORTED");
+    let mut running = Running::on(emulated, Duration::from_millis(100), PATIENCE);
+    running.install_driver();
+    let machine = running.until(|machine| machine.cards.len() == 2).await;
+    assert_eq!([0, 1].map(|card| names(&machine, card)), [vec![], vec!["minor-number".to_owned()]]);
+    let told = machine.cards[1].faults.first().unwrap().to_string();
+    assert!(told.contains("cannot be given to containers") && !told.contains("reset"), "{told}");
+    let unread = running.looks.borrow().unread.join("; ");
+    assert!(unread.contains("minor of 0000:") && unread.contains("nvmlDeviceGetMinorNumber"), "{unread}");
+    running.emulated.let_happen("restore");
+    running.until(|machine| machine.cards.iter().all(|card| card.faults.is_empty())).await;
+    // What was told once is not forgotten for an error that may pass.
+    running.emulated.let_happen("fault --call nvmlDeviceGetMinorNumber --error UNKNOWN");
+    running.looks.wait_for(|looks| !looks.unread.is_empty()).await.unwrap();
+    assert!(running.machines.borrow().as_ref().unwrap().cards.iter().all(|card| card.faults.is_empty()));
+}
+
 /// Beside another fault of one card, and only while they are missing.
 #[tokio::test]
 async fn cards_whose_drivers_files_are_missing_have_a_fault() {
