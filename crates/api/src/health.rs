@@ -41,6 +41,8 @@ pub enum HealthClass {
     RetiredPagesPending,
     /// Its registration with the NVLink fabric failed, or the fabric reports a fault of its routes or bandwidth.
     Fabric,
+    /// It is not registered with its NVLink fabric yet.
+    FabricNotReady,
     /// An NVLink that worked is down.
     NvlinkDown,
     /// The hardware halves its clocks, or more, because it is too hot.
@@ -107,7 +109,7 @@ pub struct HealthFault {
 
 impl HealthClass {
     /// All classes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Lost,
         Self::NotAnswering,
         Self::DriverFiles,
@@ -120,6 +122,7 @@ impl HealthClass {
         Self::RowRemapPending,
         Self::RetiredPagesPending,
         Self::Fabric,
+        Self::FabricNotReady,
         Self::NvlinkDown,
         Self::Thermal,
         Self::PowerBrake,
@@ -141,6 +144,7 @@ impl HealthClass {
             Self::RowRemapPending => "row-remap-pending",
             Self::RetiredPagesPending => "retired-pages-pending",
             Self::Fabric => "fabric",
+            Self::FabricNotReady => "fabric-not-ready",
             Self::NvlinkDown => "nvlink-down",
             Self::Thermal => "thermal",
             Self::PowerBrake => "power-brake",
@@ -168,6 +172,9 @@ impl HealthClass {
                 "has faulty pages of memory that are retired when the driver is loaded again"
             }
             Self::Fabric => "has a fault of its NVLink fabric",
+            Self::FabricNotReady => {
+                "starts no CUDA program before NVIDIA's fabric manager has registered it with its NVLink fabric"
+            }
             Self::NvlinkDown => "has an NVLink that is down",
             Self::Thermal => "is too hot: the hardware slows it down",
             Self::PowerBrake => "is slowed down by the power supply",
@@ -189,7 +196,7 @@ impl HealthClass {
             | Self::Fabric
             | Self::NvlinkDown => Recovery::Reset,
             Self::RowRemapFailed => Recovery::Replace,
-            Self::MinorNumber | Self::Thermal | Self::PowerBrake => Recovery::None,
+            Self::MinorNumber | Self::FabricNotReady | Self::Thermal | Self::PowerBrake => Recovery::None,
         }
     }
 }

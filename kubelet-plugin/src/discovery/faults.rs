@@ -38,7 +38,9 @@ pub(super) fn read(
         energy_millijoules,
         persistence_mode,
     } = readings;
-    let registration_failed = card.fabric.as_ref().is_some_and(|fabric| fabric.state == FabricState::Failed);
+    let registration = card.fabric.as_ref().map(|fabric| fabric.state);
+    // MIG mode keeps its NVLinks down, and its partitions need no fabric.
+    let is_divided = card.mig.as_ref().is_some_and(|mig| mig.mode);
     let mut found = Found { pci, faults: &mut card.faults, problems };
     found.take(&uncorrected_errors, &[(HealthClass::EccUncorrectable, |errors| *errors > 0)]);
     found.take(
@@ -57,9 +59,12 @@ pub(super) fn read(
         ],
     );
     found.take(&fabric, &[(HealthClass::Fabric, |fabric| fabric.is_faulty())]);
-    if registration_failed {
+    if registration == Some(FabricState::Failed) {
         found.set(HealthClass::Fabric, true);
     }
+    let is_registering =
+        matches!(registration, Some(FabricState::NotStarted | FabricState::InProgress)) && !is_divided;
+    found.set(HealthClass::FabricNotReady, is_registering);
     found.take(&recovery, &[(HealthClass::RecoveryAction, |recovery| *recovery != Recovery::None)]);
     if let Ok(recovery) = recovery {
         card.recovery = recovery;
@@ -130,6 +135,7 @@ pub(super) fn complete(card: &mut Card, xids: impl Iterator<Item = HealthFault>,
 
 #[cfg(test)]
 mod tests {
+    use tessera_inventory::machine::{ClusterUuid, Fabric, Mig};
     use tessera_nvml::{ClocksEvents, FabricHealth, RemappedRows};
 
     use super::*;
@@ -153,6 +159,23 @@ mod tests {
 
     fn names(card: &Card) -> Vec<String> {
         card.faults.iter().map(HealthFault::name).collect()
+    }
+
+    #[test]
+    fn only_a_registered_card_is_ready_for_its_fabric() {
+        let mut card = Card::new("0000:3b:00.0".parse().unwrap());
+        let mut told = |state: FabricState, is_divided: bool| {
+            card.fabric = Some(Fabric { state, cluster: ClusterUuid::default(), clique: 0 });
+            card.mig = Some(Mig { mode: is_divided, ..Mig::default() });
+            read(&mut card, Ok(healthy()), &mut Problems::default());
+            names(&card)
+        };
+        for state in [FabricState::NotStarted, FabricState::InProgress] {
+            assert_eq!(told(state, false), ["fabric-not-ready"]);
+            assert_eq!(told(state, true), [""; 0], "partitions need none");
+        }
+        assert_eq!(told(FabricState::Failed, false), ["fabric"]);
+        assert_eq!(told(FabricState::Completed, false), [""; 0]);
     }
 
     #[test]

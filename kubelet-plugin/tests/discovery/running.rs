@@ -386,6 +386,9 @@ async fn faults_of_a_card_are_its_own_and_go_with_their_cause() {
         ("--hot true", "thermal"),
         ("--power-brake true", "power-brake"),
         ("--fabric-mask 1", "fabric"),
+        ("--fabric-state not-started", "fabric-not-ready"),
+        ("--fabric-state in-progress", "fabric-not-ready"),
+        ("--fabric-state failed", "fabric"),
         ("--recovery-action 4", "recovery-action"),
     ] {
         running.emulated.let_happen(&format!("health --card 3 {order}"));

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::fault::{Fault, FaultEffect, Moment};
-pub use self::health::CardHealth;
+pub use self::health::{CardHealth, FabricState};
 pub use self::meter::Meter;
 pub use self::mig::Mig;
 pub use self::store::{Store, StoreError};

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Directory, Target};
-use crate::state::CardHealth;
+use crate::state::{CardHealth, FabricState};
 
 #[derive(Args)]
 pub(super) struct Health {
@@ -33,6 +33,9 @@ pub(super) struct Health {
     /// Health of the NVLink fabric, as bits of nvmlGpuFabricInfo_v2_t.healthMask.
     #[arg(long, value_name = "MASK")]
     fabric_mask: Option<u32>,
+    /// Registration with the NVLink fabric.
+    #[arg(long, value_enum)]
+    fabric_state: Option<FabricState>,
     /// What the driver recommends, as number of nvmlGpuRecoveryAction_t.
     #[arg(long, value_name = "NUMBER")]
     recovery_action: Option<u32>,
@@ -62,6 +65,7 @@ pub(super) fn health(arguments: &Health) -> anyhow::Result<()> {
             retired_pages_pending: arguments.retired_pages_pending.unwrap_or(before.retired_pages_pending),
             clocks_reasons,
             fabric_mask: arguments.fabric_mask.or(before.fabric_mask),
+            fabric_state: arguments.fabric_state.or(before.fabric_state),
             recovery_action: arguments.recovery_action.unwrap_or(before.recovery_action),
         };
     })

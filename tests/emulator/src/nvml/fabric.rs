@@ -8,10 +8,13 @@ use super::ffi::{Out, struct_version};
 use super::identity::uuid_bytes;
 use crate::failure::Failure;
 use crate::hardware::board::Architecture;
+use crate::state::FabricState;
 
 /// `nvmlGpuFabricState_t`
 mod fabric_state {
     pub const NOT_SUPPORTED: u8 = 0;
+    pub const NOT_STARTED: u8 = 1;
+    pub const IN_PROGRESS: u8 = 2;
     pub const COMPLETED: u8 = 3;
 }
 
@@ -21,11 +24,22 @@ fn registration(view: &CardView<'_>) -> Result<FabricInfo, Failure> {
     if view.card.board.architecture < Architecture::Hopper {
         return Err(Failure::NOT_SUPPORTED);
     }
-    let (state, cluster, clique) = match &view.card.fabric {
-        Some(fabric) => (fabric_state::COMPLETED, uuid_bytes(&fabric.cluster_uuid), fabric.clique),
-        None => (fabric_state::NOT_SUPPORTED, [0; 16], 0),
+    let Some(fabric) = &view.card.fabric else {
+        let state = fabric_state::NOT_SUPPORTED;
+        return Ok(FabricInfo { cluster: [0; 16], status: 0, clique: 0, state, padding: [0; 3] });
     };
-    Ok(FabricInfo { cluster, status: 0, clique, state, padding: [0; 3] })
+    let (state, status) = match view.state.health.fabric_state.unwrap_or(FabricState::Completed) {
+        FabricState::NotStarted => (fabric_state::NOT_STARTED, 0),
+        FabricState::InProgress => (fabric_state::IN_PROGRESS, 0),
+        FabricState::Completed => (fabric_state::COMPLETED, 0),
+        FabricState::Failed => (fabric_state::COMPLETED, Failure::UNKNOWN.0),
+    };
+    // Both mean something only once the registration is completed.
+    let (cluster, clique) = match state {
+        fabric_state::COMPLETED => (uuid_bytes(&fabric.cluster_uuid), fabric.clique),
+        _ => ([0; 16], 0),
+    };
+    Ok(FabricInfo { cluster, status, clique, state, padding: [0; 3] })
 }
 
 /// `nvmlGpuFabricInfo_t`. This struct and the next have explicit padding fields, so that callers find zeros there:

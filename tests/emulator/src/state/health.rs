@@ -18,8 +18,24 @@ pub struct CardHealth {
     pub clocks_reasons: u64,
     /// In place of the machine's `healthMask` of the NVLink fabric.
     pub fabric_mask: Option<u32>,
+    /// In place of a completed registration with the NVLink fabric.
+    pub fabric_state: Option<FabricState>,
     /// `nvmlGpuRecoveryAction_t`.
     pub recovery_action: u32,
+}
+
+/// How the registration of a card with its NVLink fabric goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum FabricState {
+    /// No fabric manager has been seen.
+    NotStarted,
+    /// Under way.
+    InProgress,
+    /// Done.
+    Completed,
+    /// Done, with an error.
+    Failed,
 }
 
 impl CardHealth {
