@@ -41,6 +41,8 @@ pub enum HealthClass {
     RetiredPagesPending,
     /// Its registration with the NVLink fabric failed, or the fabric reports a fault of its routes or bandwidth.
     Fabric,
+    /// It is in confidential computing mode, and takes no work before somebody says that it was attested.
+    ConfComputeNotReady,
     /// It is not registered with its NVLink fabric yet.
     FabricNotReady,
     /// An NVLink that worked is down.
@@ -109,7 +111,7 @@ pub struct HealthFault {
 
 impl HealthClass {
     /// All classes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Lost,
         Self::NotAnswering,
         Self::DriverFiles,
@@ -122,6 +124,7 @@ impl HealthClass {
         Self::RowRemapPending,
         Self::RetiredPagesPending,
         Self::Fabric,
+        Self::ConfComputeNotReady,
         Self::FabricNotReady,
         Self::NvlinkDown,
         Self::Thermal,
@@ -144,6 +147,7 @@ impl HealthClass {
             Self::RowRemapPending => "row-remap-pending",
             Self::RetiredPagesPending => "retired-pages-pending",
             Self::Fabric => "fabric",
+            Self::ConfComputeNotReady => "conf-compute-not-ready",
             Self::FabricNotReady => "fabric-not-ready",
             Self::NvlinkDown => "nvlink-down",
             Self::Thermal => "thermal",
@@ -172,6 +176,10 @@ impl HealthClass {
                 "has faulty pages of memory that are retired when the driver is loaded again"
             }
             Self::Fabric => "has a fault of its NVLink fabric",
+            Self::ConfComputeNotReady => {
+                "takes no work: in confidential computing it waits for `nvidia-smi conf-compute -srs 1` on the node, after its \
+                 attestation"
+            }
             Self::FabricNotReady => {
                 "starts no CUDA program before NVIDIA's fabric manager has registered it with its NVLink fabric"
             }
@@ -196,7 +204,11 @@ impl HealthClass {
             | Self::Fabric
             | Self::NvlinkDown => Recovery::Reset,
             Self::RowRemapFailed => Recovery::Replace,
-            Self::MinorNumber | Self::FabricNotReady | Self::Thermal | Self::PowerBrake => Recovery::None,
+            Self::MinorNumber
+            | Self::ConfComputeNotReady
+            | Self::FabricNotReady
+            | Self::Thermal
+            | Self::PowerBrake => Recovery::None,
         }
     }
 }

@@ -211,6 +211,14 @@ impl Nvml for Library {
         self.session.functions.cuda_version().map(CudaVersion::from_number)
     }
 
+    fn accepts_confidential_work(&self) -> Reading<bool> {
+        let functions = &self.session.functions;
+        match NvmlError::reading(functions.is_in_confidential_mode())? {
+            Some(true) => NvmlError::reading(functions.gpus_are_ready()),
+            Some(false) | None => Ok(None),
+        }
+    }
+
     fn addresses(&self) -> Result<Vec<Result<PciBusId, NvmlError>>, NvmlError> {
         let found = Mutex::new(BTreeMap::new());
         self.each_address(&|index, address| {

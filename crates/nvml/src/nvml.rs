@@ -40,6 +40,15 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlSystemGetCudaDriverVersion_v2")
     }
 
+    /// Whether the machine's cards accept the work of programs, where they are in confidential computing mode: not before
+    /// somebody has set their ready state (`nvmlSystemGetConfComputeGpusReadyState`). `None` where they are not in that mode.
+    ///
+    /// # Errors
+    /// Where the driver doesn't answer.
+    fn accepts_confidential_work(&self) -> Reading<bool> {
+        Ok(None)
+    }
+
     /// Every card of the machine in the order of NVML's indexes; an error in place of a card that can't be reached.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tessera_api::PciBusId;
 use tessera_api::facts::GpuInstance;
-use tessera_api::health::Recovery;
+use tessera_api::health::{HealthClass, Recovery};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::{Card, FabricState, Health, Pair, Pairs};
 use tessera_nvml::{Event, EventWatch, Nvml};
@@ -44,6 +44,8 @@ pub struct Discovery {
     told_apart: bool,
     driver_version: Option<String>,
     cuda_driver_version: Option<u32>,
+    /// See [`Nvml::accepts_confidential_work`].
+    accepts_confidential_work: Option<bool>,
     cards: BTreeMap<PciBusId, Card>,
     pairs: Pairs,
     undivided: Undivided,
@@ -87,6 +89,7 @@ impl Discovery {
             told_apart: true,
             driver_version: None,
             cuda_driver_version: None,
+            accepts_confidential_work: None,
             cards: BTreeMap::new(),
             pairs: Pairs::default(),
             undivided: Undivided::default(),
@@ -247,6 +250,7 @@ impl Discovery {
         };
         self.is_seen()
             && self.problems.is_empty()
+            && self.accepts_confidential_work != Some(false)
             && !self.cards.values().any(registering)
             && !self.resets.wants_another_look()
     }
@@ -263,12 +267,14 @@ impl Discovery {
 
     fn read_driver(&mut self, nvml: &Arc<dyn Nvml>, problems: &mut Problems) {
         let nvml = nvml.clone();
-        let versions = move || (nvml.driver_version(), nvml.cuda_version());
-        let Some((driver, cuda)) = self.readers.ask_one(Subject::Driver, versions) else { return };
+        let question = move || (nvml.driver_version(), nvml.cuda_version(), nvml.accepts_confidential_work());
+        let Some((driver, cuda, accepts)) = self.readers.ask_one(Subject::Driver, question) else { return };
         self.driver_version =
             problems.take(None, "driverVersion", driver.map(Some), self.driver_version.take());
         let cuda = cuda.map(|version| Some(version.number()));
         self.cuda_driver_version = problems.take(None, "cudaDriverVersion", cuda, self.cuda_driver_version);
+        self.accepts_confidential_work =
+            problems.take(None, "confCompute", accepts, self.accepts_confidential_work);
     }
 
     /// Addresses of the cards. If the driver hangs or fails at one, the cards known from before are included.
@@ -351,6 +357,11 @@ impl Discovery {
                 }
                 Health::Healthy
             };
+            faults::set(
+                &mut card.faults,
+                HealthClass::ConfComputeNotReady,
+                self.accepts_confidential_work == Some(false),
+            );
             faults::complete(&mut card, health.of(pci), nvlink_down.contains(&pci));
             self.cards.insert(pci, card);
         }

@@ -403,6 +403,25 @@ async fn faults_of_a_card_are_its_own_and_go_with_their_cause() {
     running.until(|machine| *machine == *whole).await;
 }
 
+/// No program starts on such cards: it gets CUDA's error 802.
+#[tokio::test]
+async fn cards_in_confidential_computing_wait_for_their_ready_state() {
+    let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));
+    running.install_driver();
+    running.until(|machine| machine.cards.len() == 8 && names(machine, 0).is_empty()).await;
+    running.emulated.let_happen("conf-compute --mode not-ready");
+    let all = |machine: &Machine, expected: &[&str]| (0..8).all(|card| names(machine, card) == expected);
+    let waiting = running.until(|machine| all(machine, &["conf-compute-not-ready"])).await;
+    let told = waiting.cards[0].faults.first().unwrap().to_string();
+    assert!(told.contains("nvidia-smi conf-compute -srs 1") && !told.contains("reset"), "{told}");
+    running.emulated.let_happen("conf-compute --mode ready");
+    running.until(|machine| all(machine, &[])).await;
+    running.emulated.let_happen("conf-compute --mode not-ready");
+    running.until(|machine| all(machine, &["conf-compute-not-ready"])).await;
+    running.emulated.let_happen("conf-compute --mode off");
+    running.until(|machine| all(machine, &[])).await;
+}
+
 #[tokio::test]
 async fn a_reset_that_the_driver_no_longer_recommends_takes_the_xid_away() {
     let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));

@@ -1,5 +1,6 @@
 //! The command line of `gpu-emulator`.
 
+mod conf_compute;
 mod create;
 mod happen;
 mod health;
@@ -73,6 +74,8 @@ enum Command {
     Xid(happen::Xid),
     /// Sets what a card's driver says is wrong with it: memory errors, clocks, the NVLink fabric.
     Health(health::Health),
+    /// Puts all cards into confidential computing mode, or takes them out of it.
+    ConfCompute(conf_compute::ConfCompute),
     /// Lets a card fall off the bus: XID 79, and every call on it says that it is lost.
     Lose(happen::Lose),
     /// Takes a card out of its slot. Processes that have opened the driver see it as lost, others not at all.
@@ -135,6 +138,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::PartitionTime(arguments) => happen::partition_time(&arguments),
         Command::Xid(arguments) => happen::xid(&arguments),
         Command::Health(arguments) => health::health(&arguments),
+        Command::ConfCompute(arguments) => conf_compute::conf_compute(&arguments),
         Command::Lose(arguments) => happen::lose(&arguments),
         Command::Unplug(arguments) => hotplug::unplug(&arguments),
         Command::Plug(arguments) => hotplug::plug(&arguments),

@@ -11,6 +11,7 @@ pub mod handle;
 pub mod session;
 
 mod clocks;
+mod conf_compute;
 mod ecc;
 mod events;
 mod fabric;

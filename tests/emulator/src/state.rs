@@ -40,9 +40,32 @@ pub struct State {
     pub next_event: u64,
     /// How often another driver was installed while the machine ran.
     pub driver_installations: u64,
+    /// Whether its cards are in confidential computing mode.
+    #[serde(skip_serializing_if = "ConfCompute::is_off")]
+    pub conf_compute: ConfCompute,
     /// Processes that are removed with their owner, by the owner's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contexts: BTreeMap<String, Vec<Context>>,
+}
+
+/// Confidential computing, which all cards of a machine are in or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum ConfCompute {
+    /// The cards are not in that mode.
+    #[default]
+    Off,
+    /// They are, and accept no work.
+    NotReady,
+    /// They are, and accept work.
+    Ready,
+}
+
+impl ConfCompute {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+    fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
 }
 
 /// A process on a card that is removed with its owner.

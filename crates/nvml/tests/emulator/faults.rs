@@ -32,6 +32,18 @@ fn a_broken_library() {
 }
 
 #[test]
+fn cards_in_confidential_computing_say_whether_they_take_work() {
+    let machine = EmulatedMachine::new("hgx-h100-80gb");
+    let library = open(&machine);
+    for (mode, accepts) in [("off", None), ("not-ready", Some(false)), ("ready", Some(true))] {
+        machine.let_happen(&format!("conf-compute --mode {mode}"));
+        assert_eq!(library.accepts_confidential_work(), Ok(accepts), "{mode}");
+    }
+    machine.let_happen("fault --call nvmlSystemGetConfComputeGpusReadyState --error UNKNOWN");
+    assert!(library.accepts_confidential_work().is_err());
+}
+
+#[test]
 fn a_driver_that_is_too_old() {
     let machine = EmulatedMachine::with("t4", &["--driver-version", "470.256.02"]);
     let error = Library::open_below(&machine.root()).unwrap_err();

@@ -32,6 +32,17 @@ impl Context {
         &self.snapshot.state
     }
 
+    /// Changes the machine's state.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub fn update(&self, change: impl FnOnce(&mut State)) -> Result<(), Failure> {
+        self.session.store.update(|state| {
+            change(state);
+            Ok(())
+        })
+    }
+
     /// The card with that index, if it is there and answers.
     ///
     /// # Errors

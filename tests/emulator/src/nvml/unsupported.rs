@@ -110,10 +110,8 @@ of_the_machine! {
     nvmlDeviceDiscoverGpus, nvmlDeviceModifyDrainState, nvmlDeviceQueryDrainState, nvmlDeviceRemoveGpu,
     nvmlDeviceRemoveGpu_v2, nvmlSystemEventSetCreate, nvmlSystemEventSetFree,
     nvmlSystemEventSetWait, nvmlSystemGetCPER_v1, nvmlSystemGetConfComputeCapabilities,
-    nvmlSystemGetConfComputeGpusReadyState, nvmlSystemGetConfComputeKeyRotationThresholdInfo,
-    nvmlSystemGetConfComputeSettings, nvmlSystemGetConfComputeState, nvmlSystemGetNvlinkBwMode,
-    nvmlSystemRegisterEvents, nvmlSystemSetConfComputeGpusReadyState,
-    nvmlSystemSetConfComputeKeyRotationThresholdInfo, nvmlSystemSetNvlinkBwMode,
+    nvmlSystemGetConfComputeKeyRotationThresholdInfo, nvmlSystemGetConfComputeSettings,
+    nvmlSystemGetNvlinkBwMode, nvmlSystemRegisterEvents, nvmlSystemSetConfComputeKeyRotationThresholdInfo, nvmlSystemSetNvlinkBwMode,
 }
 
 of_nothing! {

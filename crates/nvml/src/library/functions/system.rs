@@ -1,5 +1,7 @@
 use std::ffi::c_int;
 
+use nvml_wrapper_sys::bindings as sys;
+
 use super::{Functions, Handle, function};
 use crate::error::NvmlError;
 use tessera_api::PciBusId;
@@ -36,6 +38,26 @@ impl Functions {
         // SAFETY: writes one int.
         function.check(unsafe { get(&raw mut number) })?;
         u32::try_from(number).map_err(|_| function.nonsense(number))
+    }
+
+    /// Whether confidential computing is on.
+    pub(in crate::library) fn is_in_confidential_mode(&self) -> Result<bool, NvmlError> {
+        let function = function!(self, nvmlSystemGetConfComputeState);
+        let get = function.get()?;
+        let mut state = sys::nvmlConfComputeSystemState_t { environment: 0, ccFeature: 0, devToolsMode: 0 };
+        // SAFETY: writes one structure of three unsigned ints.
+        function.check(unsafe { get(&raw mut state) })?;
+        Ok(state.ccFeature == sys::NVML_CC_SYSTEM_FEATURE_ENABLED)
+    }
+
+    /// Whether cards in confidential computing mode accept the work of programs.
+    pub(in crate::library) fn gpus_are_ready(&self) -> Result<bool, NvmlError> {
+        let function = function!(self, nvmlSystemGetConfComputeGpusReadyState);
+        let get = function.get()?;
+        let mut accepts_work = 0;
+        // SAFETY: writes one unsigned int.
+        function.check(unsafe { get(&raw mut accepts_work) })?;
+        Ok(accepts_work != sys::NVML_CC_ACCEPTING_CLIENT_REQUESTS_FALSE)
     }
 
     pub(in crate::library) fn count(&self) -> Result<u32, NvmlError> {
