@@ -133,7 +133,10 @@ impl DriverKeeper {
                         error
                     }
                     End::Outdated(news) => {
-                        tracing::info!(news, "opening the driver library anew, which knows nothing of that");
+                        tracing::info!(
+                            news,
+                            "opening the driver library anew, which knows nothing of what came meanwhile"
+                        );
                         format!("{news}: the driver library is being opened anew")
                     }
                 };
@@ -205,8 +208,9 @@ enum End {
     Outdated(String),
 }
 
-/// Returns when the driver's version can't be read any more, which is so after the kernel module was unloaded or replaced, or
-/// when the kernel lists a card that was not there when the library was opened.
+/// Returns when the driver's version can't be read any more, which is so after the kernel module was unloaded or replaced;
+/// when the kernel lists a card that was not there when the library was opened; or when the library was opened beside calls that
+/// hung, which kept it from looking for cards, and they have returned.
 async fn until_it_ends(nvml: Arc<dyn Nvml>, mut listed: Option<KernelList>, proc_root: &Path) -> End {
     loop {
         tokio::time::sleep(CHECK).await;
@@ -217,6 +221,9 @@ async fn until_it_ends(nvml: Arc<dyn Nvml>, mut listed: Option<KernelList>, proc
             return End::Outdated(news);
         }
         listed = now.or(listed);
+        if nvml.is_outdated() {
+            return End::Outdated("calls that hung when it was opened have returned".to_owned());
+        }
         let nvml = Arc::clone(&nvml);
         match tokio::task::spawn_blocking(move || nvml.driver_version()).await {
             Ok(Ok(_)) => {}

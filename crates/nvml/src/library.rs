@@ -54,6 +54,8 @@ struct Session {
     functions: Functions,
     handles: Handles,
     profiles: Profiles,
+    /// It began while an earlier one was open, so that `nvmlInit_v2` did not look for cards.
+    began_beside_another: bool,
 }
 
 /// How many sessions are open in this process, by the library's file.
@@ -75,17 +77,17 @@ impl Library {
     pub fn open_anew_below(driver_root: &Path, patience: Duration) -> Result<Self, OpenError> {
         let path = find_library(driver_root)?;
         let (name, since) = (versioned_name(&path), Instant::now());
-        while sessions().contains_key(&name) {
-            if since.elapsed() > patience {
-                tracing::warn!(
-                    "calls of the driver have not returned since it was opened before: cards that came meanwhile are not seen \
-                     until they do"
-                );
-                break;
-            }
+        while sessions().contains_key(&name) && since.elapsed() <= patience {
             thread::sleep(LOOK);
         }
-        Self::open(&path)
+        let library = Self::open(&path)?;
+        if library.session.began_beside_another {
+            tracing::warn!(
+                "calls of the driver have not returned since it was opened before: cards that came meanwhile are not seen \
+                 until they do"
+            );
+        }
+        Ok(library)
     }
 
     /// Loads and starts the library at `path`.
@@ -100,8 +102,14 @@ impl Library {
         let functions =
             Functions::load(&path).map_err(|source| OpenError::NotLoadable { path: path.clone(), source })?;
         functions.init().map_err(|error| not_started(&path, error))?;
-        *sessions().entry(path.clone()).or_default() += 1;
-        let session = Session { path, functions, handles: Handles::default(), profiles: Profiles::default() };
+        let began_beside_another = {
+            let mut sessions = sessions();
+            let open = sessions.entry(path.clone()).or_default();
+            *open += 1;
+            *open > 1
+        };
+        let (handles, profiles) = (Handles::default(), Profiles::default());
+        let session = Session { path, functions, handles, profiles, began_beside_another };
         if session.functions.count().map_err(|error| not_started(&session.path, error))? == 0 {
             return Err(OpenError::NoCards { path: session.path.clone() });
         }
@@ -201,6 +209,10 @@ impl Nvml for Library {
             uuid: functions.uuid(handle)?,
             mig_mode: NvmlError::reading(functions.mig_mode(handle))?.map(|mode| mode.current),
         })
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.session.began_beside_another && sessions().get(&self.session.path) == Some(&1)
     }
 
     fn driver_version(&self) -> Result<String, NvmlError> {

@@ -23,6 +23,12 @@ pub trait Nvml: Send + Sync + 'static {
     /// [`NvmlError::Call`] when no card answers at that address, or it is lost.
     fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError>;
 
+    /// Whether it was opened while this process had it open already, and now has it open no more otherwise: cards that came
+    /// before are known once it is closed and opened anew.
+    fn is_outdated(&self) -> bool {
+        false
+    }
+
     /// The driver's version as it writes it, `580.95.05`, which is also the ending of its libraries' file names.
     /// Parse it into a [`DriverVersion`](crate::DriverVersion) to compare it.
     ///

@@ -122,6 +122,28 @@ async fn a_partition_that_went_with_its_card_is_not_made_on_the_next() {
     assert_eq!(node.specs(), [""; 0]);
 }
 
+/// NVML looks for cards when it is opened, and cannot be opened anew before a call that hangs has returned.
+#[tokio::test]
+async fn a_card_that_came_while_a_call_hung_is_seen_when_it_has_returned() {
+    let node = Node::new("late", "a30-x2").await;
+    node.machine.let_happen("unplug --card 1");
+    let plugin = node.plugin(None);
+    let _registered = node.register().await;
+    plugin.ready().await;
+    let names = || async { attribute(&node, "uuid").await.len() };
+    let before = names().await;
+    node.machine.let_happen("fault --call nvmlDeviceGetMemoryInfo --card 0 --delay-ms 3600000");
+    plugin.until("hangs", || plugin.get("/readyz").1.contains("; a call of the driver hangs about ")).await;
+    node.machine.let_happen("plug --card 1");
+    plugin.logged("cards that came meanwhile are not seen until they do").await;
+    node.machine.let_happen("restore");
+    let since = Instant::now();
+    while names().await <= before || !node.tainted().await.is_empty() {
+        assert!(since.elapsed() < LONG, "the card is not seen: {}", plugin.log_text());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 #[tokio::test]
 async fn an_added_card_and_an_updated_driver_are_seen_without_a_restart() {
     let node = Node::new("plug", "l40s-x8").await;

@@ -43,6 +43,25 @@ fn cards_in_confidential_computing_say_whether_they_take_work() {
     assert!(library.accepts_confidential_work().is_err());
 }
 
+/// As NVML counts: cards are looked for by the first `nvmlInit` only.
+#[test]
+fn a_library_opened_beside_another_is_outdated_when_that_ends() {
+    let machine = EmulatedMachine::new("a30-x2");
+    let count = |library: &Library| library.addresses().unwrap().len();
+    let anew = || Library::open_anew_below(&machine.root(), std::time::Duration::ZERO).unwrap();
+    machine.let_happen("unplug --card 1");
+    let hangs = open(&machine);
+    assert!(!hangs.is_outdated(), "it has looked for cards itself");
+    machine.let_happen("plug --card 1");
+    let beside = anew();
+    assert_eq!((count(&beside), beside.is_outdated()), (1, false), "opening it again would not help");
+    drop(hangs);
+    assert!(beside.is_outdated());
+    drop(beside);
+    let new = anew();
+    assert_eq!((count(&new), new.is_outdated()), (2, false));
+}
+
 #[test]
 fn a_driver_that_is_too_old() {
     let machine = EmulatedMachine::with("t4", &["--driver-version", "470.256.02"]);
