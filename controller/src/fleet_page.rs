@@ -4,17 +4,22 @@
 //! the API server knows and allows to see the fleet.
 
 mod authentication;
+mod chart;
 mod history;
 mod map;
 mod merge;
 mod observed;
 mod page;
 mod prices;
+mod store;
+mod stored;
+mod words;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use axum::extract::{Request, State};
@@ -25,6 +30,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::metrics::counter::Counter;
 use tessera_api::fleet_view::{FleetView, PATH};
+use tessera_cluster::Kind;
 use tessera_decide::FleetSnapshot;
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::http_server::{Limits, serve_connections};
@@ -37,6 +43,7 @@ use crate::usage::Usages;
 use history::History;
 use observed::Observed;
 use prices::Prices;
+pub use store::Store;
 
 /// Asks the decision loop for the fleet.
 pub type Asks = mpsc::Sender<oneshot::Sender<FleetSnapshot>>;
@@ -46,6 +53,16 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// How often the history gets a point.
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// The history is kept each time that it got so many points: after a replica that was killed the next one misses no more.
+const KEPT_EVERY: u32 = 2;
+
+/// How often it is tried to read what was kept, and the pause after each.
+const RESTORE_TRIES: u32 = 6;
+const RESTORE_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest wait for what the cards do, before the first point.
+const FIRST_USAGE: Duration = Duration::from_secs(30);
 
 /// Nothing from anywhere else, no style or script in the page itself, and no other page around it.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
@@ -118,21 +135,74 @@ impl FleetPage {
     fn complete(&self, snapshot: FleetSnapshot) -> FleetView {
         let mut view = snapshot.into_view();
         let none = Prices::default();
+        let prices = self.prices.as_ref().unwrap_or(&none);
         let usages = self.usages.borrow().clone();
         let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
-        merge::merge(&mut view, &usages, &observed, self.prices.as_ref().unwrap_or(&none));
+        merge::merge(&mut view, &usages, &observed, prices);
+        drop(observed);
+        view.prices_error = self.prices.as_ref().err().cloned();
+        view.pools = merge::pools(&view);
+        let has_prices = !prices.per_card_hour.is_empty();
+        view.day = self.history().view(has_prices);
         view
     }
 
-    /// Writes the history until `shutdown`.
-    pub async fn keep_history(self: Arc<Self>, shutdown: CancellationToken) {
+    /// Writes the history until `shutdown`, from when nothing is `missing` any more of what is watched. It goes on from what is in the
+    /// store, and is kept there.
+    pub async fn keep_history(
+        self: Arc<Self>,
+        mut missing: watch::Receiver<BTreeSet<Kind>>,
+        mut store: Option<Store>,
+        shutdown: CancellationToken,
+    ) {
+        let begun = async {
+            if let Some(store) = &mut store {
+                self.restore(store).await;
+            }
+            // Before that, nodes and claims seem to be gone; and cards idle before their plugins were asked.
+            let _ = missing.wait_for(BTreeSet::is_empty).await;
+            let mut usages = self.usages.clone();
+            let _ = tokio::time::timeout(FIRST_USAGE, usages.wait_for(|usages| !usages.is_empty())).await;
+        };
+        if shutdown.run_until_cancelled(begun).await.is_none() {
+            return;
+        }
         let mut minutes = tokio::time::interval(MINUTE);
+        let mut minute: u32 = 0;
         while shutdown.run_until_cancelled(minutes.tick()).await.is_some() {
-            let Some(view) = self.view().await else { return };
+            let Some(view) = self.view().await else { break };
             let none = Prices::default();
             let prices = self.prices.as_ref().unwrap_or(&none);
-            self.history.lock().unwrap_or_else(PoisonError::into_inner).add(&view, prices);
+            self.history().add(&view, prices);
+            minute = minute.wrapping_add(1);
+            if let Some(store) = store.as_mut().filter(|_| minute.is_multiple_of(KEPT_EVERY)) {
+                self.keep(store).await;
+            }
         }
+        // The Lease is held until all tasks have ended.
+        if let Some(store) = &mut store {
+            self.keep(store).await;
+        }
+    }
+
+    async fn restore(&self, store: &mut Store) {
+        for _ in 0..RESTORE_TRIES {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            if let Some(history) = store.read(now.as_secs()).await {
+                *self.history() = history;
+                return;
+            }
+            tokio::time::sleep(RESTORE_PAUSE).await;
+        }
+    }
+
+    async fn keep(&self, store: &mut Store) {
+        let text = stored::write(&self.history());
+        store.write(&text).await;
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers what each claim used at most, from round to round of the plugins' answers, until `shutdown`.
@@ -147,15 +217,7 @@ impl FleetPage {
     }
 
     fn html(&self, view: &FleetView) -> String {
-        let none = Prices::default();
-        let contents = page::Contents {
-            view,
-            history: &self.history.lock().unwrap_or_else(PoisonError::into_inner),
-            prices: self.prices.as_ref().unwrap_or(&none),
-            prices_error: self.prices.as_ref().err().map(String::as_str),
-            driver: &self.driver,
-        };
-        page::page(&contents).into_string()
+        page::page(view, &self.driver).into_string()
     }
 }
 
@@ -314,5 +376,40 @@ mod tests {
         );
         shutdown.cancel();
         keeping.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_day_begins_with_what_was_kept_and_is_kept_at_the_end() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let mut before = History::default();
+        for minutes in (1..60).rev() {
+            before.add(&history::tests::fleet(now - 60 * minutes, 1, Some(0.3)), &Prices::default());
+        }
+        let text = stored::write(&before) + "\n";
+        let data = Arc::new(Mutex::new(serde_json::json!({ "day.json": text })));
+        let client = store::tests::client(data.clone(), Arc::new(Mutex::new(200)));
+        let store = Store::new(client, "tessera-system", "day", Arc::new(|| true));
+
+        let (asks_sender, mut asks) = mpsc::channel::<oneshot::Sender<FleetSnapshot>>(1);
+        let (_usages_sender, usages) = watch::channel(round(1000, 10, 0.5));
+        let page = FleetPage::new("gpu.tessera.dev", asks_sender, usages, None);
+        let (missing_sender, missing) = watch::channel(BTreeSet::from([Kind::Node]));
+        let shutdown = CancellationToken::new();
+        let keeping = tokio::spawn(page.clone().keep_history(missing, Some(store), shutdown.clone()));
+        tokio::time::timeout(Duration::from_millis(200), asks.recv())
+            .await
+            .expect_err("not all was seen yet");
+        missing_sender.send_replace(BTreeSet::new());
+        let ask = asks.recv().await.unwrap();
+        ask.send(fleet()).unwrap();
+        while page.history().points().count() <= before.points().count() / 5 {
+            tokio::task::yield_now().await;
+        }
+        let day = page.history().view(false);
+        assert_eq!(day.namespaces[0].namespace, "team-0", "{day:?}");
+        shutdown.cancel();
+        keeping.await.unwrap();
+        let kept = data.lock().unwrap()["day.json"].as_str().unwrap().to_owned();
+        assert!(kept.contains("team-0") && !kept.ends_with('\n'), "{kept}");
     }
 }

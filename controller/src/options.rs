@@ -71,6 +71,12 @@ pub struct Options {
     #[arg(long, env = "PRICES", value_name = "FILE")]
     pub prices: Option<PathBuf>,
 
+    /// A ConfigMap of this namespace in which the leader keeps the fleet's last day, so that it outlives the replicas.
+    ///
+    /// It must exist. Without it the day is in the memory of each replica, and begins with it.
+    #[arg(long, env = "HISTORY", value_name = "NAME", value_parser = object_name)]
+    pub history: Option<String>,
+
     /// How long a card must have been in a managed pool before this controller allocates it.
     ///
     /// kube-scheduler may still write an allocation that it decided on before it saw that the card is managed.
@@ -169,6 +175,7 @@ mod tests {
             ("--namespace", ""),
             ("--lease-name", "a/b"),
             ("--pod-name", ""),
+            ("--history", "a/b"),
             ("--http-address", "8080"),
             ("--fleet-address", "localhost"),
             ("--probe-socket", "probe.sock"),

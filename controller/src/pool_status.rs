@@ -8,6 +8,7 @@ use kube::api::{ApiResource, ListParams, Patch, PatchParams};
 use kube::core::Object;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
+use tessera_api::fleet_view::cards;
 use tessera_api::gpu_pool::condition::{self, Condition};
 use tessera_api::gpu_pool::{GpuPool, GpuPoolStatus, UnmetDemand};
 use tessera_decide::{PoolSummary, PoolVerdict};
@@ -99,7 +100,7 @@ pub fn status(
     now: Timestamp,
 ) -> GpuPoolStatus {
     let conditions = before.map_or(&[][..], |before| &before.conditions);
-    let cards = |thousandths: u64| format!("{}.{:02}", thousandths / 1000, thousandths % 1000 / 10);
+    let cards = |thousandths: u64| cards(thousandths as f64 / 1000.0);
     let unmet = summary.unmet.iter().map(|shape| UnmetDemand { shape: shape.text.clone(), pods: shape.pods });
     GpuPoolStatus {
         observed_generation: generation,
@@ -136,12 +137,12 @@ mod tests {
 
     #[test]
     fn the_time_of_a_condition_is_that_of_its_last_change() {
-        let well = PoolSummary { nodes: 1, cards: 2, allocated: 1250, ..PoolSummary::default() };
+        let well = PoolSummary { nodes: 1, cards: 2, allocated: 1255, ..PoolSummary::default() };
         let first = status(Some(1), None, &well, Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_second(60).unwrap();
         let again = status(Some(1), Some(&first), &well, later);
         assert_eq!(again, first);
-        assert_eq!(again.allocated, "1.25");
+        assert_eq!(again.allocated, "1.26", "as `kubectl gpu top` has it");
         let ill = status(Some(1), Some(&first), &PoolSummary::default(), later);
         assert_eq!(ill.conditions[0].last_transition_time, "1970-01-01T00:01:00Z");
     }

@@ -41,17 +41,17 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let client = client::connect(client::configuration(options.kubeconfig.as_deref()).await?)
         .context("cannot make a Kubernetes client")?;
     let (missing_sender, missing) = watch::channel(BTreeSet::from(KINDS));
-    let observed = http::Observed { metrics: metrics.clone(), missing };
+    let observed = http::Observed { metrics: metrics.clone(), missing: missing.clone() };
     tasks.spawn("the HTTP server", listeners.serve(observed, shutdown.clone()));
 
     let (asks_sender, asks) = mpsc::channel(1);
     let (usages_sender, usages) = watch::channel(usage::Usages::default());
     let fleet = FleetPage::new(&options.driver_name, asks_sender, usages, options.prices.clone());
     let port = fleet_page::bind(options.fleet_address).await?;
-    tasks.spawn("the history of the fleet", fleet.clone().keep_history(shutdown.clone()));
     tasks.spawn("the peaks of claims", fleet.clone().keep_observed(shutdown.clone()));
     let refused = metrics.http_connections_refused.clone();
-    tasks.spawn("the fleet page", fleet_page::serve(port, fleet, client.clone(), refused, shutdown.clone()));
+    let page = fleet_page::serve(port, fleet.clone(), client.clone(), refused, shutdown.clone());
+    tasks.spawn("the fleet page", page);
     if let Some(plugins) = &options.plugins {
         let pods = (options.namespace.clone(), plugins.clone());
         tasks.spawn("the use of cards", usage::run(client.clone(), pods, usages_sender, shutdown.clone()));
@@ -63,6 +63,11 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         let leadership = leadership.clone();
         Arc::new(move || leadership.borrow().may_write(Instant::now()))
     };
+    let store = options
+        .history
+        .as_ref()
+        .map(|name| fleet_page::Store::new(client.clone(), &options.namespace, name, may_write.clone()));
+    tasks.spawn("the history of the fleet", fleet.clone().keep_history(missing, store, shutdown.clone()));
     // Given up only after everything that writes has ended.
     let give_up = CancellationToken::new();
     let lease = LeaseOptions::new(&options.namespace, &options.lease_name, &holder);

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tessera_api::fleet_view::FleetView;
+use tessera_api::fleet_view::{FleetView, cards};
 
 use crate::api_server::{FleetPort, block_on, connect};
 use crate::arguments::{Rows, TopArguments};
@@ -104,19 +104,19 @@ fn table(kind: Rows, rows: &[Row]) -> String {
         "PRODUCT" => row.product.clone().unwrap_or_default(),
         "POOL" => row.pool.clone().unwrap_or_else(|| "-".to_owned()),
         "CARDS" | "PODS" => row.count.unwrap_or_default().to_string(),
-        "ALLOCATED" => format!("{:.2}", row.allocated),
-        "BUSY" => number(row.busy, 2, ""),
-        "IDLE" => number(row.idle, 2, ""),
+        "ALLOCATED" => cards(row.allocated),
+        "BUSY" => row.busy.map_or("-".to_owned(), cards),
+        "IDLE" => row.idle.map_or("-".to_owned(), cards),
         "MEMORY" => memory(row.memory_used_mib, row.memory_mib),
-        "POWER" => number(row.power_watts, 0, " W"),
-        "TEMPERATURE" => number(row.temperature_celsius, 0, " °C"),
+        "POWER" => number(row.power_watts, " W"),
+        "TEMPERATURE" => number(row.temperature_celsius, " °C"),
         _ => row.trouble.clone().unwrap_or_default(),
     };
     output::table(header, rows.iter().map(|row| header.iter().map(|column| cell(row, column)).collect()))
 }
 
-fn number(value: Option<f64>, digits: usize, unit: &str) -> String {
-    value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+fn number(value: Option<f64>, unit: &str) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.0}{unit}"))
 }
 
 /// `12.3 of 80.0 GiB`.

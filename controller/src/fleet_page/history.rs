@@ -1,13 +1,16 @@
-//! The last day, in memory: a point a minute for the fleet, and sums an hour for each namespace.
+//! The last day: a point a minute for the fleet, and sums an hour for each namespace.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tessera_api::fleet_view::FleetView;
+use tessera_api::fleet_view::{DayView, FleetPoint, FleetView, NamespaceDay};
 
-use super::merge::activity;
+use super::merge::{activity, busy};
 use super::prices::Prices;
 
-/// Points that are kept: a day.
+/// A day, in seconds.
+pub const DAY: u64 = 24 * 3600;
+
+/// Points that are kept: a day's.
 const POINTS: usize = 24 * 60;
 
 /// Namespaces of which sums are kept in an hour; what others have is added up under [`OTHERS`].
@@ -18,19 +21,6 @@ pub const OTHERS: &str = "(others)";
 
 /// The longest time between two looks that is counted: after a longer pause nobody knows what was.
 const LONGEST: u64 = 300;
-
-/// The fleet at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Point {
-    /// Unix time, in seconds.
-    pub at: u64,
-    /// Cards.
-    pub cards: u32,
-    /// Of them, allocated.
-    pub allocated: f64,
-    /// Of them, busy: the sum of what their multiprocessors did.
-    pub busy: f64,
-}
 
 /// What somebody had and used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,9 +38,19 @@ pub struct Tally {
 /// The last day.
 #[derive(Debug, Default)]
 pub struct History {
-    points: VecDeque<Point>,
-    /// Sums by namespace, of hours since the epoch.
-    hours: VecDeque<(u64, BTreeMap<String, Tally>)>,
+    points: VecDeque<FleetPoint>,
+    hours: VecDeque<Hour>,
+}
+
+/// What was in an hour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hour {
+    /// Its number since the epoch.
+    pub hour: u64,
+    /// Seconds of it that somebody looked.
+    pub watched: u64,
+    /// Sums by namespace.
+    pub sums: BTreeMap<String, Tally>,
 }
 
 impl Tally {
@@ -68,18 +68,22 @@ impl Tally {
     }
 }
 
-impl Point {
-    /// What the fleet is doing.
-    pub fn of(view: &FleetView) -> Self {
-        let mut point = Self { at: view.at, ..Self::default() };
-        for card in view.nodes.iter().flat_map(|node| node.cards.values()) {
-            point.cards += 1;
-            point.allocated += f64::from(card.allocated) / 1000.0;
-            let busy = card.usage.as_ref().and_then(|usage| usage.sm_activity).unwrap_or_default();
-            point.busy += busy.clamp(0.0, 1.0);
-        }
-        point
+/// What the fleet is doing.
+pub fn now(view: &FleetView) -> FleetPoint {
+    let mut point = FleetPoint { at: view.at, ..FleetPoint::default() };
+    for card in view.nodes.iter().flat_map(|node| node.cards.values()) {
+        point.cards += 1;
+        point.allocated += f64::from(card.allocated) / 1000.0;
+        point.busy += busy(card);
     }
+    point.allocated = rounded(point.allocated);
+    point.busy = rounded(point.busy);
+    point
+}
+
+/// Ten-thousandths are more than anybody reads, and shorter than what a float may have.
+pub fn rounded(value: f64) -> f64 {
+    (value * 10_000.0).round() / 10_000.0
 }
 
 impl History {
@@ -87,41 +91,77 @@ impl History {
     pub fn add(&mut self, view: &FleetView, prices: &Prices) {
         let last = self.points.back().map_or(view.at, |point| point.at);
         let seconds = view.at.saturating_sub(last);
-        self.points.push_back(Point::of(view));
-        if self.points.len() > POINTS {
+        self.points.push_back(now(view));
+        while self.points.len() > POINTS || self.points.front().is_some_and(|first| first.at + DAY < view.at)
+        {
             self.points.pop_front();
         }
         if seconds == 0 || seconds > LONGEST {
             return;
         }
         let hour = view.at / 3600;
-        if self.hours.back().is_none_or(|(last, _)| *last != hour) {
-            self.hours.push_back((hour, BTreeMap::new()));
+        if self.hours.back().is_none_or(|last| last.hour != hour) {
+            self.hours.push_back(Hour { hour, ..Hour::default() });
         }
-        while self.hours.front().is_some_and(|(first, _)| *first + 24 <= hour) {
+        while self.hours.front().is_some_and(|first| first.hour + 24 <= hour) {
             self.hours.pop_front();
         }
-        let Some((_, sums)) = self.hours.back_mut() else { return };
+        let Some(Hour { watched, sums, .. }) = self.hours.back_mut() else { return };
+        *watched += seconds;
         for (namespace, tally) in tallies(view, seconds as f64 / 3600.0, prices) {
             let is_known = sums.contains_key(namespace) || sums.len() < NAMESPACES;
             sums.entry(if is_known { namespace } else { OTHERS }.to_owned()).or_default().add(&tally);
         }
     }
 
+    /// The day as people see it; with costs, if anything has a price.
+    pub fn view(&self, has_prices: bool) -> DayView {
+        let day = |tally: &Tally| NamespaceDay {
+            namespace: String::new(),
+            allocated_hours: rounded(tally.allocated),
+            measured_hours: rounded(tally.measured),
+            busy_hours: rounded(tally.busy),
+            idle_hours: rounded(tally.idle()),
+            idle_cost: has_prices.then(|| rounded(tally.lost)),
+        };
+        let mut all = Tally::default();
+        let mut namespaces = Vec::new();
+        for (namespace, tally) in self.by_namespace() {
+            all.add(&tally);
+            namespaces.push(NamespaceDay { namespace: namespace.to_owned(), ..day(&tally) });
+        }
+        let watched: u64 = self.hours.iter().map(|hour| hour.watched).sum();
+        DayView {
+            hours: rounded(watched as f64 / 3600.0),
+            idle_hours: rounded(all.idle()),
+            idle_cost: has_prices.then(|| rounded(all.lost)),
+            namespaces,
+            points: self.points.iter().copied().collect(),
+        }
+    }
+
+    /// A day of these points and hours, the oldest first.
+    pub fn of(points: Vec<FleetPoint>, hours: Vec<Hour>) -> Self {
+        History { points: points.into(), hours: hours.into() }
+    }
+
     /// Points, the oldest first.
-    pub fn points(&self) -> impl Iterator<Item = &Point> {
+    pub fn points(&self) -> impl Iterator<Item = &FleetPoint> {
         self.points.iter()
     }
 
-    /// The sums of the last day by namespace, and how many hours they are of.
-    pub fn by_namespace(&self) -> (BTreeMap<&str, Tally>, f64) {
+    /// Hours, the oldest first.
+    pub fn hours(&self) -> impl Iterator<Item = &Hour> {
+        self.hours.iter()
+    }
+
+    /// The sums of the last day by namespace.
+    pub fn by_namespace(&self) -> BTreeMap<&str, Tally> {
         let mut sums: BTreeMap<&str, Tally> = BTreeMap::new();
-        for (namespace, tally) in self.hours.iter().flat_map(|(_, sums)| sums) {
+        for (namespace, tally) in self.hours.iter().flat_map(|hour| &hour.sums) {
             sums.entry(namespace).or_default().add(tally);
         }
-        let first = self.points.front().map_or(0, |point| point.at);
-        let last = self.points.back().map_or(0, |point| point.at);
-        (sums, (last - first) as f64 / 3600.0)
+        sums
     }
 }
 
@@ -146,13 +186,13 @@ fn tallies<'v>(view: &'v FleetView, hours: f64, prices: &Prices) -> BTreeMap<&'v
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tessera_api::fleet_view::{CardView, Holder, NodeView};
     use tessera_api::usage::CardUsage;
 
     use super::*;
 
-    fn fleet(at: u64, namespaces: usize, activity: Option<f64>) -> FleetView {
+    pub fn fleet(at: u64, namespaces: usize, activity: Option<f64>) -> FleetView {
         let card = |number: usize| {
             let holder = Holder { namespace: format!("team-{number}"), allocated: 1000, ..Holder::default() };
             let usage = CardUsage { sm_activity: activity, ..CardUsage::default() };
@@ -177,8 +217,7 @@ mod tests {
         for minute in 0..=60 {
             history.add(&fleet(3600 + 60 * minute, 1, Some(0.25)), &prices);
         }
-        let (sums, hours) = history.by_namespace();
-        let sum = sums["team-0"];
+        let (sum, hours) = (history.by_namespace()["team-0"], history.view(true).hours);
         assert!((hours - 1.0).abs() < 1e-9 && (sum.allocated - 1.0).abs() < 1e-9, "{sum:?} in {hours}");
         assert!((sum.idle() - 0.75).abs() < 1e-9 && (sum.lost - 1.5).abs() < 1e-9, "{sum:?}");
     }
@@ -188,11 +227,11 @@ mod tests {
         let mut history = History::default();
         history.add(&fleet(0, 1, None), &Prices::default());
         history.add(&fleet(60, 1, None), &Prices::default());
-        let sum = history.by_namespace().0["team-0"];
+        let sum = history.by_namespace()["team-0"];
         assert!(sum.allocated > 0.0 && sum.measured == 0.0 && sum.idle() == 0.0, "{sum:?}");
         // After a pause of an hour nobody knows what was.
         history.add(&fleet(3_660, 1, Some(0.0)), &Prices::default());
-        assert_eq!(history.by_namespace().0["team-0"], sum);
+        assert_eq!(history.by_namespace()["team-0"], sum);
     }
 
     #[test]
@@ -201,12 +240,12 @@ mod tests {
         for minute in 0..(24 * 60 + 90) {
             history.add(&fleet(60 * minute, 2, Some(1.0)), &Prices::default());
         }
-        assert_eq!(history.points().count(), POINTS);
+        assert_eq!(history.points.len(), POINTS);
         assert!(history.hours.len() <= 25);
         let mut wide = History::default();
         wide.add(&fleet(0, 700, Some(1.0)), &Prices::default());
         wide.add(&fleet(60, 700, Some(1.0)), &Prices::default());
-        let (sums, _) = wide.by_namespace();
+        let sums = wide.by_namespace();
         assert_eq!(sums.len(), NAMESPACES + 1);
         assert!((sums[OTHERS].allocated - 200.0 / 60.0).abs() < 1e-9);
     }

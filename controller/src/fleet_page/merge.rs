@@ -1,10 +1,11 @@
 //! What cards do, added to what is allocated of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView};
+use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, PoolUse};
 use tessera_api::usage::{ClaimUsage, NodeUsage};
 
+use super::history::rounded;
 use super::observed::Observed;
 use super::prices::Prices;
 use crate::usage::Usages;
@@ -53,6 +54,33 @@ fn of_holder(holder: &mut Holder, claim: &ClaimUsage) {
         holder.memory_used_mib = device.memory_used_mib;
         holder.sm_activity = device.sm_activity;
     }
+}
+
+/// Share of the card's multiprocessors that were busy, 0 to 1; 0 where nobody tells.
+pub fn busy(card: &CardView) -> f64 {
+    let busy = card.usage.as_ref().and_then(|usage| usage.sm_activity).filter(|busy| busy.is_finite());
+    busy.unwrap_or_default().clamp(0.0, 1.0)
+}
+
+/// Cards by what decides on them.
+pub fn pools(view: &FleetView) -> Vec<PoolUse> {
+    let mut pools: BTreeMap<Option<&str>, PoolUse> = BTreeMap::new();
+    for card in view.nodes.iter().flat_map(|node| node.cards.values()) {
+        let pool = pools.entry(card.pool.as_deref()).or_default();
+        pool.cards += 1;
+        pool.allocated += f64::from(card.allocated) / 1000.0;
+        pool.busy += busy(card);
+        if !pool.allocations.contains(&card.allocation) {
+            pool.allocations.push(card.allocation);
+        }
+    }
+    let with_name = |(name, pool): (Option<&str>, PoolUse)| PoolUse {
+        name: name.map(str::to_owned),
+        allocated: rounded(pool.allocated),
+        busy: rounded(pool.busy),
+        ..pool
+    };
+    pools.into_iter().map(with_name).collect()
 }
 
 /// Share of the card's multiprocessors that the holder kept busy, 0 to 1; that of the card where it has no other holder.

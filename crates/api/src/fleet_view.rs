@@ -28,6 +28,88 @@ pub struct FleetView {
     /// Pods that the controller holds back, or that wait for managed cards, and those for which kube-scheduler finds no node with
     /// devices of ours.
     pub waiting: Vec<WaitingPod>,
+    /// Cards by the GpuPool that decides on them, by name; those of no pool first.
+    pub pools: Vec<PoolUse>,
+    /// The last day.
+    pub day: DayView,
+    /// Why nothing has a price although the administrator gave some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices_error: Option<String>,
+}
+
+/// Cards' worth, or card-hours, with two decimals: the same figure has the same digits wherever it is shown.
+#[must_use]
+pub fn cards(value: f64) -> String {
+    // By way of thousandths, of which all is counted: a float next to a half is rounded either way.
+    let hundredths = ((value.max(0.0) * 1000.0).round() as u64).saturating_add(5) / 10;
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+/// Cards of a GpuPool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolUse {
+    /// Name of the pool; absent for cards of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who allocates them; several while that is being changed.
+    pub allocations: Vec<Allocation>,
+    /// Number of cards.
+    pub cards: u32,
+    /// Cards' worth that is allocated.
+    pub allocated: f64,
+    /// Cards' worth of multiprocessors that are busy.
+    pub busy: f64,
+}
+
+/// The last day, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DayView {
+    /// Hours that the sums are of, 24 at most.
+    pub hours: f64,
+    /// Card-hours that were allocated and in which nothing was busy, as far as it was measured.
+    pub idle_hours: f64,
+    /// What those cost, in [`FleetView::currency`]; absent where nothing has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_cost: Option<f64>,
+    /// Sums by namespace; `(others)` for those that are too many.
+    pub namespaces: Vec<NamespaceDay>,
+    /// The fleet minute by minute, the oldest first.
+    pub points: Vec<FleetPoint>,
+}
+
+/// What a namespace had and used in the last day, in card-hours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NamespaceDay {
+    /// Name.
+    pub namespace: String,
+    /// Hours that were allocated.
+    pub allocated_hours: f64,
+    /// Of them, those in which it is known what the cards did.
+    pub measured_hours: f64,
+    /// Of those, the hours that multiprocessors were busy.
+    pub busy_hours: f64,
+    /// Of the measured ones, those in which nothing was busy.
+    pub idle_hours: f64,
+    /// What those cost, in [`FleetView::currency`]; absent where nothing has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_cost: Option<f64>,
+}
+
+/// The fleet at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FleetPoint {
+    /// Unix time, in seconds.
+    pub at: u64,
+    /// Cards.
+    pub cards: u32,
+    /// Of them, allocated.
+    pub allocated: f64,
+    /// Of them, busy: the sum of what their multiprocessors did.
+    pub busy: f64,
 }
 
 /// A node.
@@ -132,4 +214,25 @@ pub struct WaitingPod {
     /// The GpuPools on whose nodes there is what it asks for, free or not, as of some seconds ago.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cards;
+
+    #[test]
+    fn cards_have_two_decimals_and_halves_go_up() {
+        for (value, text) in [
+            (0.0, "0.00"),
+            (7.375, "7.38"),
+            (7.125, "7.13"),
+            (0.285, "0.29"),
+            (1.0 / 3.0, "0.33"),
+            (-0.1, "0.00"),
+            (f64::NAN, "0.00"),
+            (12_345.0, "12345.00"),
+        ] {
+            assert_eq!(cards(value), text, "{value}");
+        }
+    }
 }
