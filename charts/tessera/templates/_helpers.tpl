@@ -174,6 +174,11 @@ directory. */}}
 {{- printf "%s.%s" (index . 0 | lower | replace "/" "-" | replace "_" "-") (index . 1) -}}
 {{- end }}
 
+{{- /* Label of DeviceClasses of which one request gets one device (templates/one-share-policy.yaml). */}}
+{{- define "tessera.oneShareLabel" -}}
+{{ .Values.driverName }}/one-per-request
+{{- end }}
+
 {{- /* Names of all classes of extended resources, as JSON. */}}
 {{- define "tessera.resourceClassNames" -}}
 {{- $names := .Values.extendedResourceNames -}}

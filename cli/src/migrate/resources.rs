@@ -14,17 +14,25 @@ const SHARED: &str = "nvidia.com/gpu.shared";
 /// The names of partitions begin with this.
 const MIG: &str = "nvidia.com/mig-";
 
+/// Label of classes of which one request gets one device; the chart's policy goes by it.
+const ONE_PER_REQUEST: &str = "gpu.tessera.dev/one-per-request";
+
 /// Which types of devices each resource stands for.
 #[derive(Debug, Default)]
 pub struct Resources {
     types: BTreeMap<String, BTreeSet<&'static str>>,
+    /// Those of which a request gets one, and those of which it may get more: a resource may be both, on different nodes.
+    of_one: BTreeSet<String>,
+    of_several: BTreeSet<String>,
     /// Whether partitions have a resource for each profile.
     pub is_mixed: bool,
 }
 
 impl Resources {
-    /// Pods that ask for `resource` may get a device of this type.
-    pub fn add(&mut self, resource: &str, device_type: &'static str) {
+    /// Pods that ask for `resource` may get a device of this type; no more than one of them, where `gets_one`.
+    pub fn add(&mut self, resource: &str, device_type: &'static str, gets_one: bool) {
+        let amounts = if gets_one { &mut self.of_one } else { &mut self.of_several };
+        amounts.insert(resource.to_owned());
         self.types.entry(resource.to_owned()).or_default().insert(device_type);
     }
 
@@ -33,6 +41,15 @@ impl Resources {
         let profiles = if self.is_mixed { profiles(known) } else { BTreeSet::new() };
         if self.is_mixed && profiles.is_empty() {
             draft.note("MIG strategy mixed", "no node has partitions and no pod asks for some: name their profiles in extendedResourceNames.mig.profiles");
+        }
+        for resource in self.of_one.intersection(&self.of_several) {
+            draft.note(resource, "failRequestsGreaterThanOne is not carried over: the name also stands for what a pod may have several of, on other nodes, and nobody knows yet where a pod will run. With a name of their own for shares (renameByDefault) it is");
+        }
+        for resource in self.of_one.difference(&self.of_several) {
+            for device_type in self.types.get(resource).into_iter().flatten() {
+                let kind = if *device_type == "mps" { "mps" } else { "timeSlicing" };
+                draft.values.set(&["sharing", kind, "failRequestsGreaterThanOne"], true);
+            }
         }
         let is_what_the_chart_makes = self.types.iter().all(|(resource, types)| {
             let only = |wanted: &str| types.len() == 1 && types.contains(wanted);
@@ -62,7 +79,10 @@ impl Resources {
                 "device.driver == {DEFAULT_DRIVER_NAME:?} && device.attributes[{DEFAULT_DRIVER_NAME:?}].?type.orValue(\"\") in [{}]",
                 quoted.join(", ")
             );
-            served.insert(resource.clone(), class(draft, resource, &expression));
+            served.insert(
+                resource.clone(),
+                class(draft, resource, &expression, !self.of_several.contains(resource)),
+            );
         }
         for profile in &profiles {
             let resource = format!("{MIG}{}", profile.replace('+', "."));
@@ -70,18 +90,22 @@ impl Resources {
                 "device.driver == {DEFAULT_DRIVER_NAME:?} && device.attributes[{DEFAULT_DRIVER_NAME:?}].?type.orValue(\"\") == \"mig\" && \
                  device.attributes[{DEFAULT_DRIVER_NAME:?}].?profile.orValue(\"\") == {profile:?}"
             );
-            served.insert(resource.clone(), class(draft, &resource, &expression));
+            served.insert(resource.clone(), class(draft, &resource, &expression, false));
         }
         served
     }
 }
 
-fn class(draft: &mut Draft, resource: &str, expression: &str) -> String {
+fn class(draft: &mut Draft, resource: &str, expression: &str, gets_one: bool) -> String {
     let name = object_name(resource);
+    let mut metadata = json!({ "name": name });
+    if gets_one {
+        metadata["labels"] = json!({ ONE_PER_REQUEST: "true" });
+    }
     draft.classes.push(json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": { "name": name },
+        "metadata": metadata,
         "spec": {
             "extendedResourceName": resource,
             "selectors": [{ "cel": { "expression": expression } }],

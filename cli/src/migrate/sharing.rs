@@ -188,7 +188,7 @@ impl PluginConfig {
         let mut offer = json!({ "partitioning": { "mode": "None" } });
         let strategy = self.flags.mig_strategy.as_deref().or(strategy);
         match strategy {
-            Some("single") => resources.add(GPU, "mig"),
+            Some("single") => resources.add(GPU, "mig", false),
             Some("mixed") => resources.is_mixed = true,
             _ => {}
         }
@@ -196,9 +196,8 @@ impl PluginConfig {
         let mut is_shared = false;
         for (kind, replicated) in shared {
             let Some(replicated) = replicated else { continue };
-            if kind == "timeSlicing" && replicated.fail_requests_greater_than_one == Some(true) {
-                draft.note(&about, "failRequestsGreaterThanOne: a pod that asks for two gets two shares, maybe of one card, and is not refused");
-            }
+            // As the device plugin has it where nothing is said.
+            let gets_one = replicated.fail_requests_greater_than_one.unwrap_or(kind == "mps");
             for resource in replicated.resources.iter().filter(|resource| resource.replicas > 1) {
                 if resource.name != GPU && resource.name != "gpu" {
                     draft.note(&about, format!("sharing of {} is not carried over: shares of partitions are by MPS, for a GpuPool with offer.sharing.mps.partitions (docs/sharing.md)", resource.name));
@@ -215,7 +214,7 @@ impl PluginConfig {
                 let renamed =
                     renamed.or_else(|| replicated.rename_by_default.then(|| format!("{GPU}.shared")));
                 let ours = if kind == "mps" { "mps" } else { "timeslice" };
-                resources.add(renamed.as_deref().unwrap_or(GPU), ours);
+                resources.add(renamed.as_deref().unwrap_or(GPU), ours, gets_one);
                 let most = if kind == "mps" { MOST_SHARES } else { MOST_SLICES };
                 if resource.replicas > most {
                     draft.note(
@@ -236,7 +235,7 @@ impl PluginConfig {
         if is_shared {
             offer["wholeCards"] = false.into();
         } else {
-            resources.add(GPU, "gpu");
+            resources.add(GPU, "gpu", false);
         }
         offer
     }

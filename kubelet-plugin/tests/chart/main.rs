@@ -11,6 +11,7 @@ mod managed;
 mod monitoring;
 mod moving_in;
 mod mps_host;
+mod one_share;
 mod privileged;
 mod rights;
 mod steering;
