@@ -5,6 +5,7 @@ mod conjuncts;
 mod constraint;
 mod fleet;
 mod given;
+mod lower;
 mod nearest;
 mod obstacle;
 mod request;
@@ -24,6 +25,7 @@ use crate::subject;
 
 pub use fleet::Fleet;
 pub use given::Given;
+pub use lower::LowerPriority;
 pub use nearest::TRIES;
 pub use obstacle::Obstacle;
 pub use request::{DeviceVerdict, ReasonCount, RequestDiagnosis};
@@ -51,6 +53,9 @@ pub struct Explanation {
     pub nodes: Vec<NodeDiagnosis>,
     /// Changes after which it would fit.
     pub nearest: Vec<Nearest>,
+    /// Pods of lower priority in its way that nobody evicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower: Option<LowerPriority>,
     /// The controller's part: its gate, the node that it proposed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steering: Option<Steering>,
@@ -127,6 +132,7 @@ pub fn explain(
         given: given::of(cluster, subject, asker)?,
         nodes: Vec::new(),
         nearest: Vec::new(),
+        lower: None,
         steering: None,
         managed: None,
         untried: Vec::new(),
@@ -159,6 +165,7 @@ pub fn explain(
     if !explanation.nodes.iter().any(|node| node.outcome.fits) {
         (explanation.nearest, explanation.untried) =
             nearest::of(cluster, &mut fleet, subject, &nodes, &explanation.nodes, asker)?;
+        explanation.lower = lower::of(cluster, subject, &explanation.nodes);
     }
     Ok(explanation)
 }

@@ -13,8 +13,8 @@ use crate::api_server::{self, Controller, News};
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
 use crate::explain::{
-    self, DeviceVerdict, ExceededQuota, ExceededResource, Explanation, Given, Managed, NodeDiagnosis,
-    ReasonCount, RequestDiagnosis, Steering, Unmade,
+    self, DeviceVerdict, ExceededQuota, ExceededResource, Explanation, Given, LowerPriority, Managed,
+    NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering, Unmade,
 };
 use crate::managed;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
@@ -50,7 +50,10 @@ pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
         let News { controller, event, .. } = first_news.clone().or_else(news).unwrap_or_default();
         if let Some(objects) = managed::of_controller(cluster.into_objects()) {
             let cluster = Cluster::of(objects)?;
+            // Of the cards as they are: here the managed ones look like others.
+            let lower = explanation.lower;
             explanation = explain::explain(&cluster, &subject, first_news, &mut asker)?;
+            explanation.lower = lower.filter(|_| explanation.lower.is_some());
             explanation.managed = Some(Managed { controller, event });
         }
     }
@@ -110,6 +113,9 @@ impl Screen {
         if let Some(managed) = &explanation.managed {
             self.managed(&mut text, managed);
         }
+        if let Some(lower) = &explanation.lower {
+            self.lower(&mut text, lower);
+        }
         if let Some(steering) = &explanation.steering {
             text += &steering::text(steering, is_waiting, self.shown(), self.paint);
         }
@@ -156,6 +162,21 @@ impl Screen {
         }
         let help =
             "it is made when claims of the namespace are deleted or the quota allows more, whatever is free";
+        let _ = writeln!(text, "  {}", self.paint.hint(help));
+    }
+
+    /// Who stays in its way whatever their priority.
+    fn lower(&self, text: &mut String, lower: &LowerPriority) {
+        let claims: Vec<&str> = lower.claims.iter().map(String::as_str).collect();
+        let said = format!(
+            "pods of lower priority than its {} hold what it asks for, and stay: kube-scheduler evicts nobody for devices \
+             (those of {})",
+            lower.priority,
+            some_of(&claims, self.shown())
+        );
+        let _ = writeln!(text, "  {}", printable(&said));
+        let help =
+            "for the cards of a pool with allocation Managed the controller does (docs/gangs.md, Preemption)";
         let _ = writeln!(text, "  {}", self.paint.hint(help));
     }
 

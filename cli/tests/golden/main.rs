@@ -340,6 +340,15 @@ fn explain_says_what_cannot_be_prepared() {
     }
 }
 
+/// Priorities do nothing where kube-scheduler gives out devices.
+#[test]
+fn explain_says_who_of_lower_priority_stays() {
+    for pod in ["urgent", "patient"] {
+        let name = format!("explain-priorities-{pod}");
+        golden(&name, &["explain", &format!("pod/{pod}"), "-f", "../priorities.yaml"], "");
+    }
+}
+
 /// Claims that the API server refuses to make.
 #[test]
 fn explain_names_the_quota() {

@@ -12,6 +12,7 @@ mod managed_pods;
 mod observe;
 mod on_the_way;
 mod overlaps;
+mod passed_by;
 mod pod;
 mod pools;
 mod preempt;

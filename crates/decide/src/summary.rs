@@ -32,6 +32,9 @@ pub struct PoolSummary {
     /// Extended resources that its cards could provide, and nobody does: all cards are managed, and claims of extended resources
     /// are made and allocated by kube-scheduler alone.
     pub unprovided: BTreeSet<String>,
+    /// The highest priority of pods that wait while others of lower priority hold cards of it that kube-scheduler gave them, which
+    /// evicts nobody for devices.
+    pub passed_by: Option<i32>,
     /// What nodes say is wrong with it, with how many say so.
     pub errors: BTreeMap<String, u32>,
     /// What works there, and will hardly be what is wanted, with the nodes that say so.

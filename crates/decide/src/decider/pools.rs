@@ -35,6 +35,9 @@ impl Decider {
                 pools.entry(pool).or_default().unprovided.insert(resource.clone());
             }
         }
+        for (pool, priority) in self.passed_by() {
+            pools.entry(pool).or_default().passed_by = Some(priority);
+        }
         for summary in pools.values_mut() {
             summary.unmet.sort_by_key(|shape| std::cmp::Reverse(shape.pods));
             summary.unmet.truncate(MOST_SHAPES);

@@ -70,6 +70,12 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     if let Some((advice, nodes)) = summary.advice.iter().max_by_key(|(_, nodes)| **nodes) {
         message += &format!("; on {}: {advice}", counted(*nodes, "node"));
     }
+    if let Some(priority) = summary.passed_by {
+        message += &format!(
+            "; pods of priority {priority} wait while pods of lower priority hold its cards, for kube-scheduler evicts nobody \
+             for devices: with allocation Managed the controller does"
+        );
+    }
     (true, condition::AS_WANTED, message)
 }
 
@@ -106,6 +112,9 @@ mod tests {
         let advised = PoolSummary { advice, ..well.clone() };
         assert_eq!(reason(&advised), condition::AS_WANTED);
         assert_eq!(message(&advised), "decides on 2 cards of 1 node; on 2 nodes: shares have 512 MiB");
+        let passed = PoolSummary { passed_by: Some(1000), ..well.clone() };
+        assert_eq!(reason(&passed), condition::AS_WANTED);
+        assert!(message(&passed).contains("; pods of priority 1000 wait while"), "{}", message(&passed));
         let unprovided = PoolSummary { unprovided: ["nvidia.com/gpu".to_owned()].into(), ..well };
         assert_eq!(reason(&unprovided), condition::AS_WANTED);
         let words =

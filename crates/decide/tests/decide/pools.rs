@@ -69,6 +69,53 @@ fn waiting_pods_are_unmet_demand() {
     assert_eq!((pools["main"].unmet[0].text.as_str(), pools["main"].unmet[0].pods), ("2 x gpu", 2));
 }
 
+/// Priorities do nothing where kube-scheduler gives out devices, and the pool says so.
+#[test]
+fn pods_that_wait_behind_lower_priorities_are_told_where_nobody_preempts() {
+    let waits = |fed: &mut Fed, name: &str, class: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        fed.apply_claim(claim(name, class, 1));
+        let mut pod = pod(name);
+        pod["spec"]["schedulingGates"] = json!([]);
+        pod["status"]["conditions"] =
+            json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }]);
+        change(&mut pod);
+        fed.apply_pod(pod);
+    };
+    let holds = |fed: &mut Fed, priority: i32| {
+        let mut held = allocated(claim("low", "gpu", 1), "a", &[card(0)]);
+        held["status"]["reservedFor"] = json!([{ "resource": "pods", "name": "low", "uid": "uid-low" }]);
+        fed.apply_claim(held);
+        let mut bound = pod("low");
+        bound["spec"]["schedulingGates"] = json!([]);
+        bound["spec"]["nodeName"] = json!("a");
+        bound["spec"]["priority"] = json!(priority);
+        fed.apply_pod(bound);
+    };
+    let with_priority =
+        |priority: i32| move |pod: &mut serde_json::Value| pod["spec"]["priority"] = json!(priority);
+    let passed = |fed: &mut Fed| fed.decider.pools()["main"].passed_by;
+    let mut fed = Fed::with_nodes(&[("a", 1)]);
+    holds(&mut fed, -10);
+    waits(&mut fed, "high", "gpu", &with_priority(1000));
+    waits(&mut fed, "higher", "gpu", &|pod| {
+        pod["spec"]["priority"] = json!(2000);
+        pod["spec"]["preemptionPolicy"] = json!("Never");
+    });
+    // Asks for nothing that there is, and so waits for none of these cards.
+    waits(&mut fed, "other", "none", &with_priority(3000));
+    assert_eq!(passed(&mut fed), Some(1000));
+    holds(&mut fed, 1000);
+    assert_eq!(passed(&mut fed), None);
+
+    // Where the controller allocates, somebody does preempt: whoever gave the cards before.
+    let mut fed = leader(&[("a", 1)]);
+    holds(&mut fed, -10);
+    crate::gangs::preemption::urgent(&mut fed, 1);
+    assert_eq!(crate::gangs::preemption::victims(&mut fed), ["low"]);
+    waits(&mut fed, "high", "gpu", &with_priority(1000));
+    assert_eq!(passed(&mut fed), None);
+}
+
 #[test]
 fn errors_and_pools_that_come_first_are_told() {
     let mut fed = Fed::with_nodes(&[]);

@@ -1,0 +1,57 @@
+//! Pods of lower priority that stay in the way: kube-scheduler evicts nobody for devices.
+
+use std::collections::{BTreeSet, HashSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+use tessera_api::managed;
+use tessera_cluster::subject::Subject;
+use tessera_cluster::{Cluster, Objects};
+
+use super::NodeDiagnosis;
+use crate::devices::{self, DeviceId};
+
+/// Claims of pods of lower priority that hold what a pod asks for, where kube-scheduler gives it out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LowerPriority {
+    /// The priority of the pod that waits.
+    pub priority: i32,
+    /// The claims, `namespace/name`.
+    pub claims: Vec<String>,
+}
+
+/// Who of lower priority is in the way of a pod that fits on none of the nodes; `None` for a pod that would preempt nobody anyway. Who
+/// holds managed cards is the controller's affair.
+pub fn of(cluster: &Cluster, subject: &Subject, nodes: &[NodeDiagnosis]) -> Option<LowerPriority> {
+    let spec = subject.pod.as_ref()?.spec.as_ref()?;
+    if spec.preemption_policy.as_deref() == Some("Never") {
+        return None;
+    }
+    let priority = spec.priority.unwrap_or(0);
+    let objects = cluster.objects();
+    let is_managed = |taint: &k8s_openapi::api::resource::v1::DeviceTaint| taint.key == managed::TAINT_KEY;
+    let managed: HashSet<DeviceId> = devices::devices(objects.slices.values())
+        .into_iter()
+        .filter(|place| place.device.taints.iter().flatten().any(is_managed))
+        .map(|place| place.id)
+        .collect();
+    let verdicts = nodes.iter().flat_map(|node| &node.requests).flat_map(|request| &request.verdicts);
+    let native = verdicts.filter(|verdict| !managed.contains(&verdict.id));
+    let in_the_way: BTreeSet<&String> =
+        native.filter_map(|verdict| verdict.obstacle.as_ref()).flat_map(|obstacle| obstacle.by()).collect();
+    let lower =
+        in_the_way.into_iter().filter(|claim| highest(objects, claim).is_some_and(|of| of < priority));
+    let claims: Vec<String> = lower.cloned().collect();
+    (!claims.is_empty()).then_some(LowerPriority { priority, claims })
+}
+
+/// The highest priority of the pods that use the claim, as far as they are known.
+fn highest(objects: &Objects, claim: &str) -> Option<i32> {
+    let (namespace, name) = claim.split_once('/')?;
+    let claim = objects.claims.get(&(namespace.to_owned(), name.to_owned()))?;
+    let users = claim.status.as_ref()?.reserved_for.iter().flatten();
+    let pods = users.filter_map(|user| objects.pods.get(&(namespace.to_owned(), user.name.clone())));
+    let priority = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    pods.map(|pod| priority(pod)).max()
+}

@@ -1,0 +1,103 @@
+//! Where priorities do nothing: pods wait for cards that kube-scheduler gave to others of lower priority. It evicts nobody for devices.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use tessera_api::DeviceName;
+use tessera_api::gpu_pool::Allocation;
+use tessera_cluster::{Key, outcome};
+
+use super::Decider;
+use super::claim::{node_of, users};
+use super::pod::{has_ended, is_unschedulable, node_name};
+use crate::demand::Demand;
+use crate::queue::priority;
+
+/// Most kinds of waiting pods that are looked at, the highest priorities first.
+const MOST_SHAPES: usize = 16;
+
+/// Most waiting pods that are looked at.
+const MOST_PODS: usize = 256;
+
+impl Decider {
+    /// The pools whose cards kube-scheduler gives out and that have pods waiting while others of lower priority hold cards of
+    /// them: the highest priority that waits.
+    pub(super) fn passed_by(&mut self) -> BTreeMap<String, i32> {
+        let lowest = self.lowest_of_scheduler();
+        let Some(least) = lowest.values().copied().min() else { return BTreeMap::new() };
+        let pods = self.cluster.objects().pods.values().map(AsRef::as_ref);
+        let mut waiting: Vec<(Reverse<i32>, &Pod)> = pods
+            .filter(|pod| node_name(pod).is_none() && is_unschedulable(pod) && !has_ended(pod))
+            .filter(|pod| priority(pod) > least && may_preempt(pod))
+            .map(|pod| (Reverse(priority(pod)), pod))
+            .collect();
+        waiting.sort_by_key(|(priority, _)| *priority);
+        let mut demands: Vec<(i32, Demand)> = Vec::new();
+        for (Reverse(priority), pod) in waiting.into_iter().take(MOST_PODS) {
+            let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
+            let is_new = demands.iter().all(|(_, known)| known.shape != demand.shape);
+            if is_new && demand.is_open() && demand.obstacle().is_none() {
+                demands.push((priority, demand));
+            }
+            if demands.len() == MOST_SHAPES {
+                break;
+            }
+        }
+        let mut passed: BTreeMap<String, i32> = BTreeMap::new();
+        for (priority, demand) in demands {
+            for pool in self.pools_asked(&demand) {
+                if lowest.get(&pool).is_some_and(|lowest| *lowest < priority) {
+                    passed.entry(pool).or_insert(priority);
+                }
+            }
+        }
+        passed
+    }
+
+    /// By pool: the lowest priority of the pods that hold cards of it which are not managed.
+    fn lowest_of_scheduler(&self) -> BTreeMap<String, i32> {
+        let mut lowest: BTreeMap<String, i32> = BTreeMap::new();
+        for ((namespace, _), claim) in &self.cluster.objects().claims {
+            let pools = self.pools_of_scheduler(claim);
+            if pools.is_empty() {
+                continue;
+            }
+            let pods = users(claim).filter_map(|user| {
+                let key: Key = (namespace.clone(), user.name.clone());
+                self.cluster.objects().pods.get(&key)
+            });
+            let Some(of_claim) = pods.map(|pod| priority(pod)).max() else { continue };
+            for pool in pools {
+                lowest
+                    .entry(pool.to_owned())
+                    .and_modify(|known| *known = of_claim.min(*known))
+                    .or_insert(of_claim);
+            }
+        }
+        lowest
+    }
+
+    /// The pools of the cards that the claim holds and that are not managed.
+    fn pools_of_scheduler(&self, claim: &ResourceClaim) -> BTreeSet<&str> {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let node = allocation.and_then(|_| self.fleet.find(&node_of(claim)?));
+        let Some((_, report)) = node.and_then(|node| self.fleet.node(node).report.as_ref()) else {
+            return BTreeSet::new();
+        };
+        let results = allocation.into_iter().flat_map(outcome::results);
+        let own = results.filter(|result| result.driver == self.driver && result.admin_access != Some(true));
+        let names = own.filter_map(|result| result.device.parse::<DeviceName>().ok());
+        let cards = names.filter_map(|name| report.cards.get(&name.card()));
+        cards
+            .filter(|card| card.allocation != Allocation::Managed)
+            .filter_map(|card| card.pool.as_deref())
+            .collect()
+    }
+}
+
+/// Whether it would preempt others where anybody did.
+fn may_preempt(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref()) != Some("Never")
+}
