@@ -69,6 +69,19 @@ pub enum PodObstacle {
         limits::MOST_BYTES >> 20
     )]
     TooLarge,
+    /// One of its claims could not be stored with devices.
+    #[error(
+        "its ResourceClaim {} is too large to get devices: {} KiB with its configuration, which an allocation repeats, and etcd takes \
+         1.5 MiB unless told: shorten its selectors and parameters",
+        display(.key),
+        .bytes >> 10
+    )]
+    BeyondStorage {
+        /// Its namespace and name.
+        key: Key,
+        /// Bytes, at least.
+        bytes: usize,
+    },
     /// An extended resource that nothing provides: neither a class nor a device plugin.
     #[error("no DeviceClass has the extendedResourceName {0}, and no node has any")]
     NoExtendedResource(String),
@@ -80,7 +93,10 @@ impl PodObstacle {
     pub fn is_unserved(&self) -> bool {
         matches!(
             self,
-            PodObstacle::Unreadable { .. } | PodObstacle::TooManyClaims { .. } | PodObstacle::TooLarge
+            PodObstacle::Unreadable { .. }
+                | PodObstacle::TooManyClaims { .. }
+                | PodObstacle::TooLarge
+                | PodObstacle::BeyondStorage { .. }
         )
     }
 }
@@ -166,7 +182,12 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
             continue;
         }
         match claim_of(objects, pod, reference) {
-            Ok(Some(wanted)) => subject.claims.push(wanted),
+            Ok(Some(wanted)) => {
+                if !wanted.is_allocated() {
+                    subject.obstacles.extend(limits::beyond_storage(objects, &wanted.claim));
+                }
+                subject.claims.push(wanted);
+            }
             Ok(None) => {}
             Err(obstacle) => subject.obstacles.push(obstacle),
         }

@@ -5,16 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use serde::Serialize;
 
 use super::{PodObstacle, status_of};
-use crate::objects::Objects;
+use crate::objects::{Objects, key};
 
 /// Claims of a pod.
 pub(super) const MOST_CLAIMS: usize = 128;
 
 /// Bytes of the specs of a pod's claims as JSON, where it has more than [`FEW`].
 pub(super) const MOST_BYTES: usize = 4 << 20;
+
+/// Bytes of a claim with its allocation, as JSON. etcd takes requests of 1.5 MiB unless told (`--max-request-bytes`): what is left is for the
+/// devices, and for fields that are not read here.
+pub(super) const MOST_STORED: usize = 1_400_000;
 
 /// So many claims may have any size that the API server stores.
 const FEW: usize = 4;
@@ -42,14 +47,12 @@ pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceCl
     let mut of_templates: BTreeMap<&str, usize> = BTreeMap::new();
     let mut bytes = 0;
     for source in sources {
-        let key = |name: &str| (namespace.clone(), name.to_owned());
+        let named = |name: &str| (namespace.clone(), name.to_owned());
         bytes += match source {
-            Source::Claim(name) => {
-                objects.claims.get(&key(name)).map_or(0, |claim| size(claim.spec.as_ref()))
-            }
+            Source::Claim(name) => objects.claims.get(&named(name)).map_or(0, |claim| size(&claim.spec)),
             Source::Template(name, _) => *of_templates.entry(name).or_insert_with(|| {
-                let spec = objects.templates.get(&key(name)).and_then(|template| template.spec.as_ref());
-                size(spec.and_then(|spec| spec.spec.as_ref()))
+                let spec = objects.templates.get(&named(name)).and_then(|template| template.spec.as_ref());
+                size(&spec.and_then(|spec| spec.spec.as_ref()))
             }),
         };
         if count > FEW && bytes > MOST_BYTES {
@@ -57,6 +60,25 @@ pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceCl
         }
     }
     None
+}
+
+/// Why the claim could not be stored once it has devices, if it could not: an allocation repeats the configuration of the claim and its classes.
+pub(super) fn beyond_storage(objects: &Objects, claim: &ResourceClaim) -> Option<PodObstacle> {
+    let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
+    let of_claim = size(&devices.and_then(|devices| devices.config.as_ref()));
+    let requests = devices.into_iter().flat_map(|devices| devices.requests.iter().flatten());
+    let names: BTreeSet<&str> = requests
+        .flat_map(|request| {
+            let exactly = request.exactly.iter().map(|exactly| &*exactly.device_class_name);
+            let alternatives = request.first_available.iter().flatten().map(|ask| &*ask.device_class_name);
+            exactly.chain(alternatives)
+        })
+        .collect();
+    let classes = names.into_iter().filter_map(|name| objects.classes.get(&(String::new(), name.to_owned())));
+    let of_classes: usize =
+        classes.map(|class| size(&class.spec.as_ref().and_then(|spec| spec.config.as_ref()))).sum();
+    let bytes = size(claim) + of_claim + of_classes;
+    (bytes > MOST_STORED).then(|| PodObstacle::BeyondStorage { key: key(&claim.metadata), bytes })
 }
 
 /// Where the reference's claim comes from; `None` where it names nothing, or the template made no claim.
@@ -71,8 +93,8 @@ pub(super) fn source_of<'p>(pod: &'p Pod, reference: &'p PodResourceClaim) -> Op
     }
 }
 
-/// Bytes of the spec as JSON.
-fn size(spec: Option<&ResourceClaimSpec>) -> usize {
+/// Bytes of the value as JSON.
+fn size(value: &impl Serialize) -> usize {
     struct Counted(usize);
     impl io::Write for Counted {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -85,6 +107,6 @@ fn size(spec: Option<&ResourceClaimSpec>) -> usize {
     }
     let mut counted = Counted(0);
     // Cannot fail: keys are text, and the writer takes everything.
-    let _ = serde_json::to_writer(&mut counted, &spec);
+    let _ = serde_json::to_writer(&mut counted, value);
     counted.0
 }

@@ -135,6 +135,32 @@ fn a_pod_with_more_claims_than_are_looked_at_waits_with_words() {
     assert!(matches!(fed.decide().as_slice(), [Intent::Tell { .. }] | []), "its claims do not exist yet");
 }
 
+/// An allocation repeats the configuration: what etcd would refuse is not written again and again.
+#[test]
+fn a_claim_that_could_not_be_stored_with_devices_gets_none_and_says_so() {
+    let mut fed = leader(&[("a", 2)]);
+    let with_config = |name: &str, bytes: usize| {
+        let mut claim = claim(name, "gpu", 1);
+        claim["metadata"]["resourceVersion"] = json!("5");
+        claim["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
+        claim["spec"]["devices"]["config"] = json!([{ "opaque": { "driver": "other.example.com", "parameters": { "text": "x".repeat(bytes) } } }]);
+        claim
+    };
+    fed.apply_claim(with_config("large", 800_000));
+    fed.apply_pod(ungated("large"));
+    fed.apply_claim(with_config("small", 600_000));
+    fed.apply_pod(ungated("small"));
+    let intents = fed.decide();
+    let [Intent::Tell { pod: told, message, .. }, Intent::Allocate { pod, .. }] = intents.as_slice() else {
+        panic!("{intents:?}")
+    };
+    assert_eq!((told.key.1.as_str(), pod.key.1.as_str()), ("large", "small"));
+    assert!(
+        message.starts_with("its ResourceClaim team/large-gpus is too large to get devices: 15"),
+        "{message}"
+    );
+}
+
 #[test]
 fn counts_that_no_number_holds_are_more_than_there_are() {
     let mut fed = leader(&[("a", 2)]);
