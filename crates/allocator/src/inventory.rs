@@ -178,6 +178,12 @@ impl Inventory {
         (pool.driver, pool.name, self.devices[index as usize].name)
     }
 
+    /// Whether the device is published, not one that was removed and still takes memory.
+    pub(crate) fn is_there(&self, index: DeviceIndex) -> bool {
+        let slice = self.slice_of(index);
+        slice.is_there && (slice.first_device..slice.end_device).contains(&index)
+    }
+
     pub(crate) fn slice_of(&self, index: DeviceIndex) -> &Slice {
         &self.slices[self.devices[index as usize].slice as usize]
     }

@@ -1,9 +1,14 @@
 //! Compiled selectors and their cached answers.
 
+mod ahead;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use tessera_cel::{CompileError, EvaluationError, Selector};
+use tessera_cel::{CompileError, Evaluation, EvaluationError, Selector};
+
+pub use ahead::Unanswered;
+use ahead::{Chain, Progress};
 
 use crate::inventory::{DeviceRef, Inventory};
 
@@ -22,7 +27,10 @@ const MOST_ANSWERS: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct SelectorCache {
     by_text: HashMap<Arc<str>, SelectorIndex>,
+    texts: Vec<Arc<str>>,
     selectors: Vec<Result<Selector, CompileError>>,
+    /// Their [`Selector::max_cost`].
+    estimates: Vec<u64>,
     /// The inventory that the answers are for.
     inventory: Option<Arc<()>>,
     plans: Vec<Plan>,
@@ -30,6 +38,8 @@ pub struct SelectorCache {
     /// The plan used last: most consecutive devices have the same shape.
     last: Option<((SelectorIndex, u32), u32)>,
     answers: usize,
+    /// How far costly ones are answered for all devices.
+    ahead: HashMap<Chain, Progress>,
 }
 
 type Answer = Result<bool, EvaluationError>;
@@ -47,12 +57,15 @@ enum Answers {
     /// It reads one or two cells.
     Short(HashMap<u64, Answer>),
     Long(HashMap<Box<[u32]>, Answer>),
-    /// It reads too many cells to cache answers.
-    None,
+    /// It reads too many cells to cache answers, but for those that were costly.
+    Costly(HashMap<Box<[u32]>, Answer>),
 }
 
 /// Largest number of cells for which answers are cached.
 const MOST_CELLS: usize = 16;
+
+/// Cost of an answer from which it is cached however many cells it depends on: evaluating it takes longer than anything else.
+const COSTLY: u64 = 2_000;
 
 impl SelectorCache {
     /// An empty cache.
@@ -69,10 +82,13 @@ impl SelectorCache {
             self.plan_index.clear();
             self.last = None;
             self.answers = 0;
+            self.ahead.clear();
         }
         if self.selectors.len() > MOST_SELECTORS {
             self.by_text.clear();
+            self.texts.clear();
             self.selectors.clear();
+            self.estimates.clear();
         }
     }
 
@@ -82,7 +98,10 @@ impl SelectorCache {
             return *index;
         }
         let index = SelectorIndex(self.selectors.len() as u32);
-        self.selectors.push(Selector::compile(expression));
+        let selector = Selector::compile(expression);
+        self.estimates.push(selector.as_ref().map_or(0, Selector::max_cost));
+        self.selectors.push(selector);
+        self.texts.push(Arc::clone(expression));
         self.by_text.insert(Arc::clone(expression), index);
         index
     }
@@ -94,9 +113,14 @@ impl SelectorCache {
 
     /// Whether a device matches; the selector must have compiled.
     pub(crate) fn matches(&mut self, index: SelectorIndex, device: DeviceRef<'_>) -> Answer {
-        let Ok(selector) = &self.selectors[index.0 as usize] else { return Ok(false) };
+        self.answer(index, device).0
+    }
+
+    /// As [`Self::matches`], with what it cost: nothing where the answer was known.
+    fn answer(&mut self, index: SelectorIndex, device: DeviceRef<'_>) -> (Answer, u64) {
+        let Ok(selector) = &self.selectors[index.0 as usize] else { return (Ok(false), 0) };
         if device.has_defect() {
-            return selector.matches(&device);
+            return (selector.matches(&device), 0);
         }
         let shape = device.shape_index();
         let key = (index, shape);
@@ -110,17 +134,17 @@ impl SelectorCache {
         self.last = Some((key, place));
         let plan = &mut self.plans[place as usize];
         let all = device.cells();
-        let answer = match &mut plan.answers {
-            Answers::None => return selector.matches(&device),
+        let cell = |at: usize| plan.cells.get(at).map_or(0, |cell| u64::from(all[*cell as usize]));
+        match &mut plan.answers {
             Answers::Short(answers) => {
-                let cell = |at: usize| plan.cells.get(at).map_or(0, |cell| u64::from(all[*cell as usize]));
                 let key = cell(0) | cell(1) << 32;
                 if let Some(answer) = answers.get(&key) {
-                    return answer.clone();
+                    return (answer.clone(), 0);
                 }
-                let answer = selector.matches(&device);
-                answers.insert(key, answer.clone());
-                answer
+                let Evaluation { result, cost } = selector.evaluate(&device);
+                answers.insert(key, result.clone());
+                self.answers += 1;
+                (result, cost)
             }
             Answers::Long(answers) => {
                 let mut key = [0; MOST_CELLS];
@@ -129,15 +153,28 @@ impl SelectorCache {
                     *slot = all[*cell as usize];
                 }
                 if let Some(answer) = answers.get(&*key) {
-                    return answer.clone();
+                    return (answer.clone(), 0);
                 }
-                let answer = selector.matches(&device);
-                answers.insert((&*key).into(), answer.clone());
-                answer
+                let Evaluation { result, cost } = selector.evaluate(&device);
+                answers.insert((&*key).into(), result.clone());
+                self.answers += 1;
+                (result, cost)
             }
-        };
-        self.answers += 1;
-        answer
+            Answers::Costly(answers) => {
+                let key = || plan.cells.iter().map(|cell| all[*cell as usize]).collect::<Box<[u32]>>();
+                let known = if answers.is_empty() { None } else { answers.get(&key()) };
+                if let Some(answer) = known {
+                    return (answer.clone(), 0);
+                }
+                let Evaluation { result, cost } = selector.evaluate(&device);
+                if cost >= COSTLY {
+                    // As much memory as several others take.
+                    self.answers += 1 + plan.cells.len() / MOST_CELLS;
+                    answers.insert(key(), result.clone());
+                }
+                (result, cost)
+            }
+        }
     }
 }
 
@@ -167,7 +204,7 @@ impl Plan {
         let answers = match cells.len() {
             0..=2 => Answers::Short(HashMap::new()),
             3..=MOST_CELLS => Answers::Long(HashMap::new()),
-            _ => Answers::None,
+            _ => Answers::Costly(HashMap::new()),
         };
         Plan { cells, answers }
     }

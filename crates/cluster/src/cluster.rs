@@ -14,7 +14,7 @@ use tessera_allocator::explain::Explanation;
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::{DeviceRef, Inventory};
 use tessera_allocator::placement::{Pick, Placed, Placement};
-use tessera_allocator::selectors::SelectorCache;
+use tessera_allocator::selectors::{SelectorCache, Unanswered};
 use tessera_allocator::upstream::Allocator;
 
 use crate::assume::Assumed;
@@ -206,6 +206,20 @@ impl Cluster {
         let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
         allocator.looks_at_all_counters = false;
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
+    }
+
+    /// Answers the costly selectors of these claims for all devices, as far as `budget` allows, from which the cost is taken: after that
+    /// no question about them evaluates a costly one.
+    ///
+    /// # Errors
+    /// What is left.
+    pub fn answer_ahead(
+        &self,
+        claims: &[Claim],
+        budget: &mut u64,
+        asker: &mut Asker,
+    ) -> Result<(), Unanswered> {
+        asker.selectors.answer_ahead(&self.inventory, &self.classes, claims, budget)
     }
 
     /// The obstacle for each device and request, each device looked at alone.

@@ -20,6 +20,7 @@ mod ranked;
 mod refused_claims;
 mod round;
 mod schedulers;
+mod selector_costs;
 #[cfg(test)]
 mod tests;
 mod turns;

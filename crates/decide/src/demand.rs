@@ -37,6 +37,11 @@ impl Demand {
         obstacles.into_iter().find(|obstacle| !matches!(obstacle, PodObstacle::SchedulingGate(_)))
     }
 
+    /// The claims without devices.
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
     /// Whether any claim needs devices.
     pub fn is_open(&self) -> bool {
         !self.claims.is_empty()

@@ -100,7 +100,7 @@ impl Decider {
         }
     }
 
-    /// What a pod asks for; nothing where no node has such devices. `None` where its claims are not known.
+    /// What a pod asks for; nothing where no node has such devices. `None` where its claims are not known, or cost too much to evaluate now.
     fn asked_by(&mut self, pod: &Pod) -> Option<Asked> {
         let subject = subject::of_pod(self.cluster.objects(), pod);
         let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
@@ -117,6 +117,9 @@ impl Decider {
             return Some(known);
         }
         let claims = outcome::converted(&wanted).ok()?;
+        if self.unanswered_of(&claims).is_some() {
+            return None;
+        }
         let asked = self.asked(&pod, room, &claims);
         self.fleet.packing.remember(shape, asked.clone());
         Some(asked)

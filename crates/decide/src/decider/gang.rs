@@ -20,6 +20,7 @@ use tessera_cluster::gang::{self, GangId};
 use super::Decider;
 use super::pod::{is_gated, reference};
 use super::preempt::Preemption;
+use super::selector_costs::PAUSE;
 use crate::Time;
 use crate::intent::Intent;
 use crate::steers::{ManagedSteer, Steer};
@@ -112,6 +113,11 @@ impl Decider {
         if !self.may_allocate() {
             let why = "waits until the controller knows all allocations";
             return self.gang_waits(now, &gang.id, why, false);
+        }
+        let demands = open.iter().filter_map(|member| member.demand.as_ref());
+        if let Some(why) = demands.into_iter().find_map(|demand| self.unanswered(demand)) {
+            self.gangs.set_due(&gang.id, now + PAUSE);
+            return self.gang_waits(now, &gang.id, &why, true);
         }
         match self.place(now, gang, &open, needed) {
             Ok(placements) if !placements.is_empty() => self.write(now, placements),

@@ -6,6 +6,7 @@ use tessera_cluster::subject::PodObstacle;
 
 use super::Decider;
 use super::pod::{is_gated, node_name, phase, reference};
+use super::selector_costs::PAUSE;
 use crate::Time;
 use crate::demand::Demand;
 use crate::intent::{Intent, Topic};
@@ -89,6 +90,14 @@ impl Decider {
         }
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.shape_text = Some(demand.text());
+        }
+        if let Some(why) = self.unanswered(&demand) {
+            if let Some(waiting) = self.waiting.get_mut(key) {
+                waiting.is_managed = !is_gated;
+                waiting.not_before = now + PAUSE;
+            }
+            self.queue.insert(key.clone());
+            return self.waits(now, key, &pod, why, true);
         }
         if let Some(why) = self.refused_claim_of(&demand) {
             if let Some(waiting) = self.waiting.get_mut(key) {

@@ -30,6 +30,7 @@ impl Decider {
             let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
             if demand.is_open()
                 && demand.obstacle().is_none()
+                && self.unanswered(&demand).is_none()
                 && let Some(fit) = self.fit(&demand, Way::Native, &node)
             {
                 self.send(&key, &pod, &demand, &node, fit);
@@ -49,7 +50,10 @@ impl Decider {
         for (key, node) in self.steers.to_any(&nodes) {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
             let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
-            if demand.obstacle().is_none() {
+            // Else it keeps what was assumed, until somebody has evaluated its selectors.
+            if demand.obstacle().is_none()
+                && self.cluster.answer_ahead(demand.claims(), &mut 0, &mut self.asker).is_ok()
+            {
                 open.push((key, node, demand));
             }
         }

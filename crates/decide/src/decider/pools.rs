@@ -100,8 +100,11 @@ impl Decider {
         self.cluster.has_what_is_asked(node, claims, &self.driver, &mut self.asker).unwrap_or(false)
     }
 
-    /// The pools on whose nodes there is what the pod asks for, free or not.
+    /// The pools on whose nodes there is what the pod asks for, free or not; none before that can be told.
     pub(super) fn pools_asked(&mut self, demand: &Demand) -> BTreeSet<String> {
+        if self.is_unanswered(demand) {
+            return BTreeSet::new();
+        }
         self.pools_with(|decider, node| decider.is_ours_on(demand, node))
     }
 

@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 
 use super::gang::Gang;
 use super::preempt::NoVictims;
+use super::selector_costs::OF_ROUND;
 use crate::refusals::{self, Refusals};
 
 /// What was found out in this round.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Round {
+    /// Cost of selectors that may still be spent.
+    pub selector_cost: u64,
+    /// Claims whose selectors have had their part, by shape, each with what is to be said of it.
+    unanswered: BTreeMap<String, String>,
     /// Whether no node could take pods of a shape if it were empty.
     fits_no_empty_node: BTreeMap<String, bool>,
     /// Pods for which nobody can be preempted.
@@ -40,7 +45,28 @@ impl Alike {
     }
 }
 
+impl Default for Round {
+    fn default() -> Self {
+        Round {
+            selector_cost: OF_ROUND,
+            unanswered: BTreeMap::new(),
+            fits_no_empty_node: BTreeMap::new(),
+            without_victims: BTreeMap::new(),
+        }
+    }
+}
+
 impl Round {
+    /// What is to be said of claims of this shape whose selectors have had their part of the round.
+    pub fn unanswered(&self, claims_shape: &str) -> Option<&str> {
+        self.unanswered.get(claims_shape).map(String::as_str)
+    }
+
+    /// The selectors of such claims have had their part of the round.
+    pub fn set_unanswered(&mut self, claims_shape: &str, why: &str) {
+        self.unanswered.insert(claims_shape.to_owned(), why.to_owned());
+    }
+
     /// What is known of pods of this shape.
     pub fn fits_no_empty_node(&self, shape: &str) -> Option<bool> {
         self.fits_no_empty_node.get(shape).copied()

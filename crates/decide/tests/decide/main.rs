@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod choice;
+mod costly_selectors;
 mod gangs;
 mod gates;
 mod healing;
