@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use tessera_api::usage::{NodeUsage, PATH};
+use tessera_api::usage::{ClaimUsage, NodeUsage, PATH};
 use tessera_kube_util::error_text::{shorten, with_causes};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,16 @@ const AT_ONCE: usize = 32;
 
 /// Longest answer, in bytes: sixteen cards with a hundred shares each stay below a tenth of that.
 const LONGEST: usize = 4 << 20;
+
+/// Most cards of a node that count; more than any machine has.
+const MOST_CARDS: usize = 64;
+
+/// Most devices of claims of a node that count, each with the others of its claim: a hundred shares of sixteen cards are not half of that.
+const MOST_DEVICES: usize = 4_096;
+
+/// Longest name of anything that counts, in bytes, and most pods of a claim: the API server allows no more.
+const LONGEST_NAME: usize = 253;
+const MOST_PODS: usize = 256;
 
 /// What is known of each node, by name: its cards' use, or why it is not known.
 pub type Usages = Arc<BTreeMap<String, Result<Arc<NodeUsage>, String>>>;
@@ -164,13 +174,54 @@ async fn ask(http: &HttpClient<HttpConnector, Empty<Bytes>>, plugin: &Plugin) ->
         }
         let body = Limited::new(response.into_body(), LONGEST).collect().await;
         let body = body.map_err(|error| AskError::Read(address, error))?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|error| AskError::Form(address, error))
+        let usage =
+            serde_json::from_slice(&body.to_bytes()).map_err(|error| AskError::Form(address, error))?;
+        Ok(bounded(usage))
     };
     tokio::time::timeout(PATIENCE, asking).await.map_err(|_| AskError::TimedOut { address })?
 }
 
+/// What a node can say of itself: whoever holds one must take neither the memory of the controller nor the places of other nodes, and no
+/// share is below 0 or above 1.
+fn bounded(mut usage: NodeUsage) -> NodeUsage {
+    if let Some(beyond) = usage.cards.keys().nth(MOST_CARDS).copied() {
+        usage.cards.split_off(&beyond);
+    }
+    for card in usage.cards.values_mut() {
+        card.sm_activity = card.sm_activity.and_then(share);
+        for text in [&mut card.uuid, &mut card.product_name] {
+            let end = shorten(text, LONGEST_NAME).len();
+            text.truncate(end);
+        }
+    }
+    let mut devices = 0;
+    usage.claims.retain_mut(|claim| {
+        devices += claim.devices.len().max(1);
+        let is_named = names(claim).all(|name| name.len() <= LONGEST_NAME);
+        for device in &mut claim.devices {
+            device.sm_activity = device.sm_activity.and_then(share);
+            device.sm_granted = device.sm_granted.and_then(share);
+        }
+        claim.pods.truncate(MOST_PODS);
+        is_named && devices <= MOST_DEVICES
+    });
+    usage
+}
+
+/// Everything that a claim names.
+fn names(claim: &ClaimUsage) -> impl Iterator<Item = &String> {
+    let names = [&claim.namespace, &claim.name, &claim.uid].into_iter().chain(&claim.pods);
+    names.chain(claim.devices.iter().map(|device| &device.device))
+}
+
+/// `None` for what is no number.
+fn share(of: f64) -> Option<f64> {
+    of.is_finite().then(|| of.clamp(0.0, 1.0))
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -209,6 +260,34 @@ mod tests {
         let gone = Plugin { node: "a".to_owned(), address: None };
         let gone = ask(&HttpClient::builder(TokioExecutor::new()).build_http(), &gone).await;
         assert!(matches!(gone, Err(AskError::NoAddress)), "{gone:?}");
+    }
+
+    #[test]
+    fn no_node_says_more_than_a_node_can() {
+        let device =
+            |activity: f64| json!({ "device": "gpu-01-00", "smActivity": activity, "smGranted": 2.0 });
+        let claim = |uid: usize, devices: Vec<serde_json::Value>| json!({ "namespace": "n", "name": "c", "uid": format!("u{uid}"), "devices": devices });
+        let mut claims = vec![claim(0, vec![device(-1.0), device(1e9), device(0.5)])];
+        claims.push(json!({ "uid": "x".repeat(1000), "devices": [device(0.5)] }));
+        claims.push(claim(1, vec![device(0.5); MOST_DEVICES]));
+        claims.extend((2..MOST_DEVICES * 2).map(|uid| claim(uid, Vec::new())));
+        let cards: serde_json::Map<String, serde_json::Value> = (0..1000)
+            .map(|card| {
+                (format!("{card:04x}:01:00.0"), json!({ "uuid": "ü".repeat(1000), "smActivity": 7.0 }))
+            })
+            .collect();
+        let usage: NodeUsage = serde_json::from_value(json!({ "claims": claims, "cards": cards })).unwrap();
+        let usage = bounded(usage);
+        let activities: Vec<f64> =
+            usage.claims[0].devices.iter().filter_map(|device| device.sm_activity).collect();
+        assert_eq!(activities, [0.0, 1.0, 0.5]);
+        assert_eq!(usage.claims[0].devices[0].sm_granted, Some(1.0));
+        assert_eq!(usage.claims.len(), 1, "the others are too long, or come after too many");
+        assert_eq!(usage.cards.len(), MOST_CARDS);
+        assert!(
+            usage.cards.values().all(|card| card.uuid.len() <= LONGEST_NAME && card.sm_activity == Some(1.0))
+        );
+        assert_eq!(share(f64::NAN), None);
     }
 
     #[test]
