@@ -33,7 +33,7 @@ fn slice(node: &str, change: impl FnOnce(&mut Value)) -> ResourceSlice {
 #[tokio::test]
 async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let cluster = cluster().await;
-    let values = format!("driverName={DRIVER},controller.enabled=false");
+    let values = format!("driverName={DRIVER},controller.enabled=false,admissionPolicy.publishers={{admin}}");
     let chart = chart();
     let install =
         ["install", "tessera", &chart, "--namespace", NAMESPACE, "--create-namespace", "--set", &values];
@@ -150,6 +150,40 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     });
     let as_plugin = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     all.create(&as_plugin, &old).await.expect("created in the older version's name");
+
+    // Everybody else with all rights: of this driver's slices only what says nothing of devices, and deleting.
+    let somebody = ["--as=somebody", "--as-group=system:masters"];
+    let as_somebody = async |arguments: &[&str], input: String| {
+        cluster
+            .kubectl_with_input(&[arguments, &somebody].concat(), &input)
+            .await
+            .map_err(|error| error.to_string())
+    };
+    let as_somebody = &as_somebody;
+    let creates = |driver: &str| {
+        let mut slice =
+            serde_json::to_value(slice("policy-a", |slice| slice["spec"]["driver"] = json!(driver)));
+        let slice = slice.as_mut().expect("JSON");
+        slice["apiVersion"] = json!("resource.k8s.io/v1");
+        slice["kind"] = json!("ResourceSlice");
+        as_somebody(&["create", "--dry-run=server", "-f", "-"], slice.to_string())
+    };
+    creates("nic.example.com").await.expect("another driver's");
+    let error = creates(DRIVER).await.expect_err("not the plugin");
+    assert!(error.contains("not somebody") && error.contains("admissionPolicy.publishers"), "{error}");
+    let patches = |patch: Value| {
+        let patch = format!("--patch={patch}");
+        async move { as_somebody(&["patch", "resourceslice", name, "--type=merge", &patch], String::new()).await }
+    };
+    patches(json!({"metadata": {"labels": {"a": "b"}}})).await.expect("nothing about devices");
+    for patch in [
+        json!({"spec": {"devices": [{"name": "b"}]}}),
+        json!({"metadata": {"annotations": {"gpu.tessera.dev/node-report": "{}"}}}),
+    ] {
+        let error = patches(patch).await.expect_err("devices, or the report");
+        assert!(error.contains("not somebody"), "{error}");
+    }
+    as_somebody(&["delete", "resourceslice", "policy-a-nic", name], String::new()).await.expect("deleted");
 
     // A token without a pod names no node.
     let unbound = cluster.service_account_config(NAMESPACE, ACCOUNT, None).await.expect("a token");
