@@ -110,7 +110,8 @@ pub async fn say(cluster: &Cluster, outcome: &Outcome) {
         let unmet: u32 = main.unmet_demand.iter().map(|shape| shape.pods).sum();
         (main.nodes, main.cards, main.offered) == (super::NODES as u32, cards, cards)
             && main.allocated == format!("{}.00", outcome.cards)
-            && unmet as usize == outcome.waiting
+            // Those that were left to kube-scheduler wait for the same cards.
+            && unmet as usize == outcome.waiting + outcome.refused
             && is(all, "main", condition::AS_WANTED)
             && is(all, "same", condition::OUTRANKED)
             && is(all, "nowhere", condition::NOTHING_SELECTED)
