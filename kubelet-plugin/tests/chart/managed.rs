@@ -139,7 +139,7 @@ async fn no_expression_is_doubtful() {
         let list = cluster().await.kubectl(&list).await.expect("listed");
         let list: Value = serde_json::from_str(&list).expect("JSON");
         let policies = list["items"].as_array().expect("a list");
-        assert_eq!(policies.len(), 5, "those of slices and configuration, too");
+        assert_eq!(policies.len(), 6, "the two of slices and that of configuration, too");
         if policies.iter().all(|policy| policy["status"]["observedGeneration"] == json!(1)) {
             for policy in policies {
                 assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], json!(null), "{policy:#}");
