@@ -1,6 +1,7 @@
 //! The known state of all cards, built up over all looks of this process.
 
 mod answer;
+mod reading;
 #[cfg(test)]
 mod tests;
 
@@ -13,22 +14,22 @@ use tessera_api::PciBusId;
 use tessera_api::facts::GpuInstance;
 use tessera_api::health::{HealthClass, Recovery};
 use tessera_inventory::Machine;
-use tessera_inventory::machine::{Card, FabricState, Health, Pair, Pairs};
+use tessera_inventory::machine::{Card, FabricState, Health, Pairs};
 use tessera_nvml::{Event, EventWatch, Nvml};
 use tokio::sync::Notify;
 
-use super::facts::{self, Sources};
+use super::facts::Sources;
 use super::faults;
 use super::health::HealthBook;
 use super::links_up::LinksUp;
 use super::looks::Looks;
 use super::own_partitions::OwnPartitions;
 use super::problem::{self, Problem, Problems, Told};
-use super::readers::{Question, Readers, Subject};
-use super::resets::{Counted, LastSeen, Resets};
+use super::readers::{Readers, Subject};
+use super::resets::{LastSeen, Resets};
 use super::sysfs::Sysfs;
 use super::without_mig::Undivided;
-use answer::{Answer, read_card};
+use reading::Reading;
 
 /// Default time limit of driver calls for one card. Waking up an idle card takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -60,23 +61,6 @@ pub struct Discovery {
     problems: Vec<Problem>,
     told: Told,
 }
-
-/// All cards' answers.
-#[derive(Default)]
-struct Reading {
-    /// Cards that answered, or are known from before.
-    cards: Vec<Card>,
-    pairs: Pairs,
-    gone: Vec<PciBusId>,
-    instances: Vec<(PciBusId, Vec<GpuInstance>)>,
-    counted: BTreeMap<PciBusId, Counted>,
-    /// Cards with a hanging call.
-    hanging: BTreeSet<PciBusId>,
-    problems: Problems,
-}
-
-/// What one card reports about its connections to those after it.
-type Row = (Vec<(PciBusId, Pair)>, Problems);
 
 impl Discovery {
     /// Knows nothing yet.
@@ -376,69 +360,5 @@ impl Discovery {
         }
         self.pairs = pairs;
         hanging
-    }
-
-    fn reading(&mut self, sources: &Sources, present: &[PciBusId], health: &HealthBook) -> Reading {
-        let mut reading = Reading::default();
-        let mut live = Vec::new();
-        for (pci, answer) in present.iter().zip(self.ask(sources, present, health)) {
-            let Some(answer) = answer else {
-                reading.hanging.insert(*pci);
-                reading.cards.extend(self.cards.get(pci).cloned());
-                continue;
-            };
-            reading.problems.append(answer.problems);
-            reading.counted.insert(*pci, answer.counted);
-            reading.instances.extend(answer.instances.map(|instances| (*pci, instances)));
-            match answer.card {
-                _ if answer.gone => reading.gone.push(*pci),
-                Some(card) => {
-                    live.push(*pci);
-                    reading.cards.push(card);
-                }
-                None => {}
-            }
-        }
-        reading.pairs = self.read_pairs(&sources.nvml, &live, &mut reading.problems);
-        reading
-    }
-
-    /// The cards' answers, in the order of the cards; `None` for one that hangs.
-    fn ask(&mut self, sources: &Sources, present: &[PciBusId], health: &HealthBook) -> Vec<Option<Answer>> {
-        let question = |&pci: &PciBusId| {
-            let (sources, known) = (sources.clone(), self.cards.get(&pci).cloned());
-            let with_instances = health.misses_slices(pci);
-            let question: Question<Answer> =
-                Box::new(move || read_card(&sources, pci, known, with_instances));
-            (Subject::Card(pci), question)
-        };
-        let questions = present.iter().map(question).collect();
-        self.readers.ask(questions).into_iter().map(|(_, answer)| answer).collect()
-    }
-
-    fn read_pairs(&mut self, nvml: &Arc<dyn Nvml>, present: &[PciBusId], problems: &mut Problems) -> Pairs {
-        let mut all = self.pairs.clone();
-        let question = |row: usize| {
-            let pci = present[row];
-            let known = |&other: &PciBusId| (other, all.get(pci, other));
-            let others: Vec<_> = present[row + 1..].iter().map(known).collect();
-            let nvml = nvml.clone();
-            let question: Question<Row> = Box::new(move || {
-                let mut own = Problems::default();
-                let pair =
-                    |(other, known)| (other, facts::pair(pci, other, nvml.pair(pci, other), known, &mut own));
-                (others.into_iter().map(pair).collect(), own)
-            });
-            (Subject::Pairs(pci), question)
-        };
-        let questions = (0..present.len()).map(question).collect();
-        for (pci, (_, row)) in present.iter().zip(self.readers.ask(questions)) {
-            let Some((pairs, own)) = row else { continue };
-            for (other, pair) in pairs {
-                all.insert(*pci, other, pair);
-            }
-            problems.append(own);
-        }
-        all
     }
 }
