@@ -14,7 +14,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use tessera_kube_util::{backoff::Backoff, metrics::add};
-use tessera_nvml::{Library, Nvml, OpenError};
+use tessera_nvml::{DriverRoot, Library, Nvml, OpenError};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,7 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 const REMIND: Duration = Duration::from_secs(600);
 
 /// Opens the library: [`Library::open_below`], or a stand-in of a test.
-type Open = dyn Fn(&Path) -> Result<Arc<dyn Nvml>, OpenError> + Send + Sync;
+type Open = dyn Fn(&DriverRoot) -> Result<Arc<dyn Nvml>, OpenError> + Send + Sync;
 
 /// Metrics of the driver library. Clones share their values.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ struct ReasonLabel {
 
 /// Opens the driver library as soon as there is one that works, and again after the driver was replaced.
 pub struct DriverKeeper {
-    driver_root: PathBuf,
+    driver_root: DriverRoot,
     proc_root: PathBuf,
     open: Arc<Open>,
     driver: watch::Sender<Option<Arc<dyn Nvml>>>,
@@ -91,14 +91,19 @@ impl DriverKeeper {
     /// A keeper of the driver installed below `driver_root`, whose kernel side tells below `proc_root` of itself; nothing is
     /// opened before [`Self::run`].
     #[must_use]
-    pub fn new(driver_root: PathBuf, proc_root: PathBuf, metrics: DriverMetrics) -> Self {
-        let open = |root: &Path| -> Result<Arc<dyn Nvml>, OpenError> {
+    pub fn new(driver_root: DriverRoot, proc_root: PathBuf, metrics: DriverMetrics) -> Self {
+        let open = |root: &DriverRoot| -> Result<Arc<dyn Nvml>, OpenError> {
             Ok(Arc::new(Library::open_anew_below(root, CLOSED_WITHIN)?))
         };
         Self::with_open(driver_root, proc_root, Arc::new(open), metrics)
     }
 
-    fn with_open(driver_root: PathBuf, proc_root: PathBuf, open: Arc<Open>, metrics: DriverMetrics) -> Self {
+    fn with_open(
+        driver_root: DriverRoot,
+        proc_root: PathBuf,
+        open: Arc<Open>,
+        metrics: DriverMetrics,
+    ) -> Self {
         let reason = watch::Sender::new(Some(OPENING.to_owned()));
         Self { driver_root, proc_root, open, driver: watch::Sender::new(None), reason, metrics }
     }
@@ -268,15 +273,15 @@ mod tests {
         let attempts = Arc::new(AtomicU32::new(0));
         let open = {
             let attempts = Arc::clone(&attempts);
-            move |root: &Path| -> Result<Arc<dyn Nvml>, OpenError> {
+            move |root: &DriverRoot| -> Result<Arc<dyn Nvml>, OpenError> {
                 match attempts.fetch_add(1, Ordering::SeqCst) {
-                    0 => Err(OpenError::NotFound { root: root.to_owned() }),
+                    0 => Err(OpenError::NotFound { root: root.clone() }),
                     _ => Ok(Arc::new(NoCards)),
                 }
             }
         };
         let keeper = DriverKeeper::with_open(
-            "/nowhere".into(),
+            DriverRoot::from(Path::new("/nowhere")),
             "/nowhere".into(),
             Arc::new(open),
             DriverMetrics::register(&mut Registry::default()),
@@ -296,12 +301,12 @@ mod tests {
     #[tokio::test]
     async fn a_panicking_library_is_survived() {
         let attempts = Arc::new(AtomicU32::new(0));
-        let open = move |_: &Path| -> Result<Arc<dyn Nvml>, OpenError> {
+        let open = move |_: &DriverRoot| -> Result<Arc<dyn Nvml>, OpenError> {
             assert!(attempts.fetch_add(1, Ordering::SeqCst) > 0, "first attempt");
             Ok(Arc::new(NoCards))
         };
         let keeper = DriverKeeper::with_open(
-            "/".into(),
+            DriverRoot::from(Path::new("/")),
             "/nowhere".into(),
             Arc::new(open),
             DriverMetrics::register(&mut Registry::default()),

@@ -11,8 +11,9 @@ use crate::cdi::OtherDriver;
 use clap::Parser;
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::health::HealthPolicy;
-use tessera_kube_util::arguments::{absolute, driver_name, object_name};
+use tessera_kube_util::arguments::{absolute, below_root, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
+use tessera_nvml::DriverRoot;
 
 use tessera_dra_kubelet::socket_paths::plugin_directory;
 use tessera_mps_host::{DEFAULT_DIRECTORY, options::mps_directory};
@@ -88,6 +89,10 @@ pub struct Options {
     /// in `/run/nvidia/driver` on the node.
     #[arg(long, env = "DRIVER_ROOT", value_name = "DIRECTORY", default_value = "/", value_parser = absolute)]
     pub driver_root: PathBuf,
+
+    /// Directories below --driver-root that are searched before the usual ones: of the driver's libraries, and of its programs.
+    #[arg(long, env = "DRIVER_PATHS", value_name = "DIRECTORIES", value_delimiter = ',', value_parser = below_root)]
+    pub driver_paths: Vec<PathBuf>,
 
     /// The same directory as the node, and so the container runtime, sees it. [default: --driver-root]
     ///
@@ -219,6 +224,12 @@ impl Options {
     #[must_use]
     pub fn host_driver_root(&self) -> &Path {
         self.host_driver_root.as_deref().unwrap_or(&self.driver_root)
+    }
+
+    /// Where the driver is installed, as this process sees it.
+    #[must_use]
+    pub fn installed(&self) -> DriverRoot {
+        DriverRoot { path: self.driver_root.clone(), first: self.driver_paths.clone() }
     }
 
     /// The directory whose `dev` has the NVIDIA device nodes.

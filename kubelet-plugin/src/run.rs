@@ -126,8 +126,7 @@ async fn start(
     let sockets = SocketPaths::new(kubelet_directory, driver_name, pod_uid.as_deref())?;
 
     // Start the slowest part first.
-    let keeper =
-        DriverKeeper::new(options.driver_root.clone(), options.proc_root.clone(), metrics.driver.clone());
+    let keeper = DriverKeeper::new(options.installed(), options.proc_root.clone(), metrics.driver.clone());
     let (hardware, hardware_reason) = (keeper.driver(), keeper.reason());
     tasks.spawn("the driver keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);

@@ -1,10 +1,9 @@
 //! Compute modes and processes of a daemon's card.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tessera_api::PciBusId;
-use tessera_nvml::{ComputeMode, Library, Nvml, ProcessKind};
+use tessera_nvml::{ComputeMode, DriverRoot, Library, Nvml, ProcessKind};
 
 use super::error::MpsError;
 use tessera_nvml::DriverCalls;
@@ -13,7 +12,7 @@ use tessera_nvml::DriverCalls;
 /// resetting cards and from switching their MIG mode.
 #[derive(Clone, Debug)]
 pub(super) struct DriverCard {
-    pub driver_root: PathBuf,
+    pub driver_root: DriverRoot,
     pub card: PciBusId,
     pub calls: Arc<DriverCalls>,
 }
@@ -92,6 +91,8 @@ impl DriverCard {
     }
 }
 
-fn open(root: &Path) -> Result<Library, MpsError> {
-    Library::open_below(root).map_err(|error| MpsError::Driver(error.to_string()))
+fn open(root: &DriverRoot) -> Result<Library, MpsError> {
+    root.find_library()
+        .and_then(|path| Library::open(&path))
+        .map_err(|error| MpsError::Driver(error.to_string()))
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::MpsError;
 use super::other_root;
+use tessera_nvml::DriverRoot;
 
 /// Directories below the driver root where the control program may be installed.
 const DIRECTORIES: &[&str] =
@@ -29,16 +30,17 @@ pub(super) struct MpsProgram {
 }
 
 impl MpsProgram {
-    /// Finds the program of the driver below `driver_root`.
+    /// Finds the program of the driver.
     ///
     /// A root with a dynamic loader is a complete system: its programs run in it, with its libraries. A root without
     /// one has only the driver: its libraries go before those of this system.
-    pub fn find(driver_root: &Path) -> Result<Self, MpsError> {
+    pub fn find(installed: &DriverRoot) -> Result<Self, MpsError> {
+        let driver_root = installed.path.as_path();
         // As the programs see it: a distribution's links may be absolute.
         let is_there = |path: &Path| other_root::find(driver_root, path).is_ok_and(|path| path.is_file());
-        let directory = DIRECTORIES
-            .iter()
-            .map(Path::new)
+        let named = installed.first.iter().map(PathBuf::as_path);
+        let directory = named
+            .chain(DIRECTORIES.iter().map(Path::new))
             .find(|directory| is_there(&directory.join(PROGRAM)))
             .ok_or_else(|| MpsError::ProgramMissing { program: PROGRAM, root: driver_root.to_owned() })?;
         // The daemon starts without the server, and reports that only in its log when the first client has come.
@@ -53,7 +55,7 @@ impl MpsProgram {
                 libraries: None,
             });
         }
-        let library = tessera_nvml::find_library(driver_root).ok();
+        let library = installed.find_library().ok();
         Ok(Self {
             path: driver_root.join(directory).join(PROGRAM),
             root: None,
@@ -78,13 +80,16 @@ mod tests {
     #[test]
     fn a_whole_system_is_entered_and_a_mere_driver_is_not() {
         let root = tempfile::tempdir().unwrap();
-        assert!(matches!(MpsProgram::find(root.path()), Err(MpsError::ProgramMissing { .. })));
+        assert!(matches!(
+            MpsProgram::find(&DriverRoot::from(root.path())),
+            Err(MpsError::ProgramMissing { .. })
+        ));
         fs::create_dir_all(root.path().join("usr/bin")).unwrap();
         fs::write(root.path().join("usr/bin").join(PROGRAM), "").unwrap();
-        let error = MpsProgram::find(root.path()).unwrap_err();
+        let error = MpsProgram::find(&DriverRoot::from(root.path())).unwrap_err();
         assert!(matches!(error, MpsError::ProgramMissing { program: SERVER, .. }), "{error}");
         fs::write(root.path().join("usr/bin").join(SERVER), "").unwrap();
-        let found = MpsProgram::find(root.path()).unwrap();
+        let found = MpsProgram::find(&DriverRoot::from(root.path())).unwrap();
         assert_eq!((found.path, found.root), (root.path().join("usr/bin").join(PROGRAM), None));
         // An absolute link, as in Debian.
         let loader = "lib/x86_64-linux-gnu/ld.so";
@@ -93,7 +98,7 @@ mod tests {
         }
         std::os::unix::fs::symlink(Path::new("/").join(loader), root.path().join(LOADERS[0])).unwrap();
         fs::write(root.path().join(loader), "").unwrap();
-        let found = MpsProgram::find(root.path()).unwrap();
+        let found = MpsProgram::find(&DriverRoot::from(root.path())).unwrap();
         assert_eq!(found.path, Path::new("/usr/bin").join(PROGRAM));
         assert_eq!(found.root.as_deref(), Some(root.path()));
     }

@@ -6,8 +6,9 @@ use clap::{Parser, ValueEnum};
 
 use super::directory::{self, DEFAULT_DIRECTORY};
 use tessera_api::Quantity;
-use tessera_kube_util::arguments::absolute;
+use tessera_kube_util::arguments::{absolute, below_root};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
+use tessera_nvml::DriverRoot;
 
 /// Least size of shared memory, in bytes. The kernel takes 0 for no limit.
 const LEAST_SHARED_MEMORY: u64 = 1 << 20;
@@ -42,6 +43,10 @@ pub struct Options {
     /// Where the NVIDIA driver is installed, as this process sees it.
     #[arg(long, env = "DRIVER_ROOT", value_name = "DIRECTORY", default_value = "/", value_parser = absolute)]
     pub driver_root: PathBuf,
+
+    /// Directories below --driver-root that are searched before the usual ones: of the driver's libraries, and of its programs.
+    #[arg(long, env = "DRIVER_PATHS", value_name = "DIRECTORIES", value_delimiter = ',', value_parser = below_root)]
+    driver_paths: Vec<PathBuf>,
 
     /// What daemons and their clients have as /dev/shm.
     #[arg(long, env = "SHARED_MEMORY", value_name = "KIND", default_value = "tmpfs")]
@@ -78,6 +83,12 @@ pub enum SharedMemory {
 }
 
 impl Options {
+    /// Where the driver is installed, as this process sees it.
+    #[must_use]
+    pub fn installed(&self) -> DriverRoot {
+        DriverRoot { path: self.driver_root.clone(), first: self.driver_paths.clone() }
+    }
+
     /// The directives for log levels.
     #[must_use]
     pub fn log_filter(&self) -> String {

@@ -7,19 +7,11 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Mode, OFlags, open};
 
-/// Resolves `path` as a process with the root directory `root` would: even absolute links stay below the root.
-///
-/// # Errors
-/// The operating system's error; `NotFound` if there is no such file.
-pub(super) fn find(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let found = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
-    fs::read_link(own(&found))
-}
+pub(super) use tessera_nvml::resolve_below as find;
 
-/// The same for a directory to mount something on. If it is missing it is made, without writing below the root: the
+/// Resolves a directory to mount something on, as [`find`] does. If it is missing it is made, without writing below the root: the
 /// closest existing parent is covered by a directory in memory, with all its entries mounted into it. Changes only
 /// this mount namespace, which must be private.
 ///

@@ -70,7 +70,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
 
     let own_shm = options.shared_memory == SharedMemory::Tmpfs;
     let shm_size = own_shm.then_some(options.shared_memory_size);
-    let supervisor = Arc::new(Supervisor::new(directory.clone(), options.driver_root.clone(), shm_size));
+    let supervisor = Arc::new(Supervisor::new(directory.clone(), options.installed(), shm_size));
     readopt::readopt(&supervisor).await;
     let socket = directory.join(SOCKET);
     let listener = serve::listen(&socket)?;

@@ -18,7 +18,7 @@ use super::partitions;
 use super::protocol::{Daemon, DaemonState, Ensure, Event, EventKind, Settings};
 use super::record::Record;
 use super::slot::{Slot, Work};
-use tessera_nvml::DriverCalls;
+use tessera_nvml::{DriverCalls, DriverRoot};
 
 /// Events that are kept for a slow subscriber.
 const EVENTS_KEPT: usize = 256;
@@ -33,7 +33,7 @@ const LARGEST_LIMIT: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Supervisor {
     pub directory: PathBuf,
-    pub driver_root: PathBuf,
+    pub driver_root: DriverRoot,
     /// Size of each daemon's own `/dev/shm`, in bytes, if daemons have one.
     pub shm_size: Option<u64>,
     pub events: broadcast::Sender<Event>,
@@ -44,7 +44,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub fn new(directory: PathBuf, driver_root: PathBuf, shm_size: Option<u64>) -> Self {
+    pub fn new(directory: PathBuf, driver_root: DriverRoot, shm_size: Option<u64>) -> Self {
         Self {
             directory,
             driver_root,

@@ -17,6 +17,16 @@ pub fn absolute(text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+/// A directory below another: a path without `..`, for clap. A slash before it does not count.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn below_root(text: &str) -> Result<PathBuf, String> {
+    let path = absolute(&format!("/{text}"))?;
+    let below = path.strip_prefix("/").map_or_else(|_| PathBuf::new(), |below| below.to_owned());
+    if below.as_os_str().is_empty() { Err("names no directory".to_owned()) } else { Ok(below) }
+}
+
 /// The name of a DRA driver, for clap: a DNS subdomain of at most 63 characters.
 ///
 /// # Errors

@@ -1,6 +1,9 @@
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 use crate::open_error::OpenError;
 
@@ -8,7 +11,7 @@ use crate::open_error::OpenError;
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
 /// The directories of a driver's libraries below its installation root, most usual first: Debian and Ubuntu, RHEL and
-/// SUSE, Debian's alternatives, plain `lib`, the device injection of container runtimes, GKE and COS, WSL.
+/// SUSE, Debian's alternatives, plain `lib`, the device injection of container runtimes, GKE and COS, WSL, Bottlerocket, Talos, NixOS.
 pub const LIBRARY_DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
     "usr/lib/x86_64-linux-gnu",
@@ -31,31 +34,72 @@ pub const LIBRARY_DIRECTORIES: &[&str] = &[
     "home/kubernetes/bin/nvidia/lib64",
     "home/kubernetes/bin/nvidia/lib",
     "usr/lib/wsl/lib",
+    "usr/lib/nvidia/tesla",
+    "usr/local/glibc/usr/lib",
+    "run/opengl-driver/lib",
 ];
 
-/// Finds the driver's library below the root of its installation, as this process sees it.
-///
-/// Skips a 32-bit or foreign library, and a dangling symbolic link (an absolute link in a mounted root points outside
-/// it).
+/// Where a driver is installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverRoot {
+    /// The root of the installation, as this process sees it.
+    pub path: PathBuf,
+    /// Directories below it that are searched before the usual ones: of libraries, and of programs.
+    pub first: Vec<PathBuf>,
+}
+
+impl From<&Path> for DriverRoot {
+    /// With nothing but the usual directories.
+    fn from(path: &Path) -> Self {
+        Self { path: path.to_owned(), first: Vec::new() }
+    }
+}
+
+impl DriverRoot {
+    /// The directories of libraries, in the order in which they are searched.
+    pub fn library_directories(&self) -> impl Iterator<Item = &Path> {
+        self.first.iter().map(PathBuf::as_path).chain(LIBRARY_DIRECTORIES.iter().map(Path::new))
+    }
+
+    /// The file or directory at this place below the root. Links may be absolute, as NixOS has them: they are followed below the root.
+    #[must_use]
+    pub fn find(&self, path: &Path) -> Option<PathBuf> {
+        let plain = self.path.join(path);
+        if plain.exists() { Some(plain) } else { resolve_below(&self.path, path).ok() }
+    }
+
+    /// Finds the driver's library.
+    ///
+    /// Skips a 32-bit or foreign library, and a link that leads nowhere.
+    ///
+    /// # Errors
+    /// [`OpenError::NotFound`], or [`OpenError::OtherProcessor`] if there are only foreign ones.
+    pub fn find_library(&self) -> Result<PathBuf, OpenError> {
+        let mut foreign = None;
+        for directory in self.library_directories() {
+            let Some(path) = self.find(&directory.join(LIBRARY_NAME)).filter(|path| path.is_file()) else {
+                continue;
+            };
+            if is_for_this_processor(&path) {
+                return Ok(path);
+            }
+            foreign.get_or_insert(path);
+        }
+        Err(match foreign {
+            Some(path) => OpenError::OtherProcessor { path },
+            None => OpenError::NotFound { root: self.clone() },
+        })
+    }
+}
+
+/// Resolves `path` as a process with the root directory `root` would: even absolute links stay below the root.
 ///
 /// # Errors
-/// [`OpenError::NotFound`], or [`OpenError::OtherProcessor`] if there are only foreign ones.
-pub fn find_library(root: &Path) -> Result<PathBuf, OpenError> {
-    let mut foreign = None;
-    for directory in LIBRARY_DIRECTORIES {
-        let path = root.join(directory).join(LIBRARY_NAME);
-        if !path.is_file() {
-            continue;
-        }
-        if is_for_this_processor(&path) {
-            return Ok(path);
-        }
-        foreign.get_or_insert(path);
-    }
-    Err(match foreign {
-        Some(path) => OpenError::OtherProcessor { path },
-        None => OpenError::NotFound { root: root.to_owned() },
-    })
+/// The operating system's error; `NotFound` if there is no such file.
+pub fn resolve_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let found = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
 /// Whether a library is for the processor this was built for, by its ELF header. True for a file that can't be read:
@@ -97,6 +141,10 @@ mod tests {
         elf(2, if cfg!(target_arch = "aarch64") { 183 } else { 62 })
     }
 
+    fn find_library(root: &Path) -> Result<PathBuf, OpenError> {
+        DriverRoot::from(root).find_library()
+    }
+
     fn put(root: &Path, directory: &str, content: &[u8]) -> PathBuf {
         let directory = root.join(directory);
         fs::create_dir_all(&directory).unwrap();
@@ -123,6 +171,32 @@ mod tests {
         );
         let path = put(root.path(), "usr/lib", &ours());
         assert_eq!(find_library(root.path()).unwrap(), path);
+    }
+
+    #[test]
+    fn directories_that_are_named_come_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = DriverRoot { path: directory.path().to_owned(), first: vec!["opt/vendor/lib".into()] };
+        let error = root.find_library().unwrap_err().to_string();
+        assert!(error.contains("searched opt/vendor/lib, usr/lib"), "{error}");
+        put(&root.path, "usr/lib64", &ours());
+        let path = put(&root.path, "opt/vendor/lib", &ours());
+        assert_eq!(root.find_library().unwrap(), path);
+    }
+
+    /// As on NixOS: the directory is an absolute link into the store, and each file in it another.
+    #[test]
+    fn absolute_links_are_followed_below_the_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let path = put(&root, "nix/store/x-nvidia-x11/lib", &ours());
+        let (drivers, run) = (root.join("nix/store/x-graphics-drivers/lib"), root.join("run"));
+        fs::create_dir_all(&drivers).unwrap();
+        fs::create_dir_all(&run).unwrap();
+        let link = std::os::unix::fs::symlink::<&str, PathBuf>;
+        link("/nix/store/x-nvidia-x11/lib/libnvidia-ml.so.1", drivers.join(LIBRARY_NAME)).unwrap();
+        link("/nix/store/x-graphics-drivers", run.join("opengl-driver")).unwrap();
+        assert_eq!(find_library(&root).unwrap(), path);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use compute_mode::ComputeMode;
 pub use cpu_set::CpuSet;
 pub use cuda::{CUDA_LIBRARY_NAME, Cuda, CudaContext, CudaError, CudaMemory};
 pub use driver_calls::{CallError, DriverCalls};
-pub use driver_root::{LIBRARY_DIRECTORIES, LIBRARY_NAME, find_library, is_for_this_processor};
+pub use driver_root::{DriverRoot, LIBRARY_DIRECTORIES, LIBRARY_NAME, is_for_this_processor, resolve_below};
 pub use driver_version::{CudaVersion, DriverVersion, InvalidDriverVersion, MINIMUM_DRIVER_VERSION};
 pub use error::{NvmlError, Reading};
 pub use event::{Event, EventWatch};

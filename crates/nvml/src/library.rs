@@ -20,7 +20,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::card::{CardReadings, Identity, Memory, Utilization};
 use crate::compute_mode::ComputeMode;
-use crate::driver_root::find_library;
+use crate::driver_root::DriverRoot;
 use crate::driver_version::{CudaVersion, DriverVersion, MINIMUM_DRIVER_VERSION};
 use crate::elf::is_cut_short;
 use crate::error::{NvmlError, Reading};
@@ -74,8 +74,8 @@ impl Library {
     ///
     /// # Errors
     /// As [`Library::open_below`].
-    pub fn open_anew_below(driver_root: &Path, patience: Duration) -> Result<Self, OpenError> {
-        let path = find_library(driver_root)?;
+    pub fn open_anew_below(driver_root: &DriverRoot, patience: Duration) -> Result<Self, OpenError> {
+        let path = driver_root.find_library()?;
         let (name, since) = (versioned_name(&path), Instant::now());
         while sessions().contains_key(&name) && since.elapsed() <= patience {
             thread::sleep(LOOK);
@@ -130,7 +130,7 @@ impl Library {
     /// # Errors
     /// [`OpenError`]: there is none, or as for [`Library::open`].
     pub fn open_below(driver_root: &Path) -> Result<Self, OpenError> {
-        Self::open(&find_library(driver_root)?)
+        Self::open(&DriverRoot::from(driver_root).find_library()?)
     }
 
     /// The file that was loaded.

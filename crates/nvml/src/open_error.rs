@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use nvml_wrapper_sys::bindings as sys;
 
+use crate::driver_root::DriverRoot;
 use crate::driver_version::{DriverVersion, MINIMUM_DRIVER_VERSION};
 use crate::error::NvmlError;
 
@@ -13,12 +14,13 @@ pub enum OpenError {
     /// No library in any of the usual places.
     #[error(
         "no {} below {}: install the NVIDIA driver on this node, or point --driver-root at the driver's \
-         installation (with the GPU Operator: /run/nvidia/driver); searched {}",
-        crate::LIBRARY_NAME, root.display(), crate::LIBRARY_DIRECTORIES.join(", ")
+         installation (with the GPU Operator: /run/nvidia/driver), or name the directory of its libraries with --driver-paths; \
+         searched {}",
+        crate::LIBRARY_NAME, root.path.display(), searched(root)
     )]
     NotFound {
-        /// The root below which it was searched.
-        root: PathBuf,
+        /// Where it was searched.
+        root: DriverRoot,
     },
     /// There are libraries, but for other processors.
     #[error(
@@ -75,6 +77,10 @@ pub enum OpenError {
     },
 }
 
+fn searched(root: &DriverRoot) -> String {
+    root.library_directories().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 fn advice(error: &NvmlError) -> &'static str {
     let NvmlError::Call { code, .. } = error else {
         return "this is no NVML library of a driver that Tessera works with: upgrade the NVIDIA driver";
@@ -111,6 +117,8 @@ fn advice(error: &NvmlError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn not_started(code: u32) -> String {
@@ -128,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_missing_library_names_the_option() {
-        let message = OpenError::NotFound { root: "/run/nvidia/driver".into() }.to_string();
+        let message =
+            OpenError::NotFound { root: DriverRoot::from(Path::new("/run/nvidia/driver")) }.to_string();
         assert!(message.contains("--driver-root") && message.contains("usr/lib64"), "{message}");
     }
 }

@@ -124,6 +124,7 @@ mod tests {
             dev: root.clone(),
             sysfs: root.join("sys"),
             proc: root.join("proc"),
+            ..Roots::default()
         };
         (directory, roots)
     }

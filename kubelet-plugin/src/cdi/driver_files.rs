@@ -61,7 +61,16 @@ pub async fn find_driver_files(
     let mut unsafe_tool = None;
     if let Some(tool) = nvidia_ctk::find(roots) {
         match by_tool(&tool, roots, version, cache, &*file_system).await {
-            Ok(edits) => return DriverFiles { edits, source: DriverFilesSource::NvidiaCtk, unsafe_tool },
+            Ok(edits) => {
+                let found = DriverFiles { edits, source: DriverFilesSource::NvidiaCtk, unsafe_tool: None };
+                // It knows nothing of these directories.
+                let searches = !found.has_cuda() && !roots.driver_paths.is_empty();
+                if !searches {
+                    return found;
+                }
+                tracing::warn!(tool = %tool.display(),
+                    "nvidia-ctk finds no libcuda: falling back to a search for the driver's files, in --driver-paths first");
+            }
             Err(error) => {
                 tracing::warn!(tool = %tool.display(), %error,
                     "nvidia-ctk is not used: falling back to a search for the driver's files");

@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use tessera_nvml::DriverRoot;
+
 /// Where this process and the host (and so the container runtime) see the driver's files and device nodes. The two
 /// differ in a pod. On an emulated machine both also differ from what containers see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// Root of the driver's installation as this process sees it.
     pub driver: PathBuf,
+    /// Directories below it that are searched before the usual ones, for libraries and for programs.
+    pub driver_paths: Vec<PathBuf>,
     /// The same root as the host sees it.
     pub host_driver: PathBuf,
     /// Directory with `dev/` as this process sees it.
@@ -23,6 +27,7 @@ impl Default for Roots {
     fn default() -> Self {
         Self {
             driver: "/".into(),
+            driver_paths: Vec::new(),
             host_driver: "/".into(),
             dev: "/".into(),
             sysfs: "/sys".into(),
@@ -32,6 +37,12 @@ impl Default for Roots {
 }
 
 impl Roots {
+    /// Where the driver is installed, as this process sees it.
+    #[must_use]
+    pub fn installed(&self) -> DriverRoot {
+        DriverRoot { path: self.driver.clone(), first: self.driver_paths.clone() }
+    }
+
     /// The host's path of a file that this process sees at `path`: a path below the driver root is moved below the
     /// host's driver root, others stay as they are.
     #[must_use]

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use tessera_api::offer::TimeSliceInterval;
 use tessera_api::{DeviceName, Offer, PciBusId};
 use tessera_inventory::{Machine, StaticPartitions};
+use tessera_nvml::DriverRoot;
 use tokio::sync::watch;
 
 use super::need::DeviceNeed;
@@ -34,7 +35,7 @@ pub(super) use own::{OwnDaemon, OwnSharing, own_sharing};
 pub(super) struct Sharing {
     mps: MpsHost,
     mps_directory: PathBuf,
-    driver_root: PathBuf,
+    installed: DriverRoot,
     resolution: watch::Receiver<Option<Arc<Resolution>>>,
     published: watch::Receiver<Option<Arc<Machine>>>,
 }
@@ -44,7 +45,7 @@ impl Sharing {
         Self {
             mps: MpsHost::new(&options.mps_directory),
             mps_directory: options.mps_directory.clone(),
-            driver_root: options.roots.driver.clone(),
+            installed: options.roots.installed(),
             resolution: options.resolution.clone(),
             published,
         }

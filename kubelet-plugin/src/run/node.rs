@@ -180,6 +180,7 @@ impl NodePart {
             cdi_directory: self.options.cdi_directory.clone(),
             roots: Roots {
                 driver: self.options.driver_root.clone(),
+                driver_paths: self.options.driver_paths.clone(),
                 host_driver: self.options.host_driver_root().to_owned(),
                 dev: self.options.dev_root().to_owned(),
                 sysfs: self.options.sysfs_root.clone(),

@@ -166,6 +166,24 @@ async fn the_plugin_reads_what_the_kubelet_remembers_whatever_the_drivers_root_i
 }
 
 #[tokio::test]
+async fn libraries_of_the_driver_may_be_elsewhere() {
+    let values = [r#"driverPaths=["usr/lib/nvidia/tesla", "/opt/vendor/bin"]"#];
+    let objects =
+        accepted(&template(&values, &["--set", "sharing.mps.enabled=true"]).await.expect("rendered")).await;
+    let daemon_sets: Vec<_> = objects.iter().filter(|object| object["kind"] == "DaemonSet").collect();
+    assert_eq!(daemon_sets.len(), 2);
+    for daemon_set in daemon_sets {
+        let arguments = strings(&daemon_set["spec"]["template"]["spec"]["containers"][0]["args"]);
+        let expected = "--driver-paths=usr/lib/nvidia/tesla,/opt/vendor/bin";
+        assert!(arguments.contains(&expected), "{arguments:?}");
+    }
+    for wrong in [r#"driverPaths=["../lib"]"#, r#"driverPaths=["usr//lib"]"#, r#"driverPaths=["/"]"#] {
+        let error = template(&[wrong], &[]).await.expect_err(wrong).to_string();
+        assert!(error.contains("/driverPaths"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn emulated_cards_need_no_privileges() {
     let values = [
         r#"driverRoot="/var/lib/emulated-gpus""#,

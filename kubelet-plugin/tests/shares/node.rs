@@ -87,6 +87,7 @@ impl Node {
         options.cdi_directory = self.path("cdi");
         options.roots = Roots {
             driver: machine.clone(),
+            driver_paths: Vec::new(),
             host_driver: machine.clone(),
             dev: machine.clone(),
             sysfs: machine.join("sys"),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tessera_nvml::{FabricState, LIBRARY_NAME, Library, Nvml, NvmlError, OpenError, PciBusId};
+use tessera_nvml::{DriverRoot, FabricState, LIBRARY_NAME, Library, Nvml, NvmlError, OpenError, PciBusId};
 
 use crate::machine::EmulatedMachine;
 
@@ -48,7 +48,10 @@ fn cards_in_confidential_computing_say_whether_they_take_work() {
 fn a_library_opened_beside_another_is_outdated_when_that_ends() {
     let machine = EmulatedMachine::new("a30-x2");
     let count = |library: &Library| library.addresses().unwrap().len();
-    let anew = || Library::open_anew_below(&machine.root(), std::time::Duration::ZERO).unwrap();
+    let anew = || {
+        Library::open_anew_below(&DriverRoot::from(machine.root().as_path()), std::time::Duration::ZERO)
+            .unwrap()
+    };
     machine.let_happen("unplug --card 1");
     let hangs = open(&machine);
     assert!(!hangs.is_outdated(), "it has looked for cards itself");

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use tessera_nvml::{LIBRARY_DIRECTORIES, is_for_this_processor};
+use tessera_nvml::{is_for_this_processor, resolve_below};
 
 use super::hooks;
 use crate::cdi::{ContainerEdits, Mount, Roots};
@@ -30,8 +30,15 @@ const PROGRAMS: &[&str] = &[
     "nvidia-imex",
     "nvidia-imex-ctl",
 ];
-const PROGRAM_DIRECTORIES: &[&str] =
-    &["usr/bin", "usr/local/bin", "opt/bin", "bin", "usr/local/nvidia/bin", "home/kubernetes/bin/nvidia/bin"];
+const PROGRAM_DIRECTORIES: &[&str] = &[
+    "usr/bin",
+    "usr/local/bin",
+    "opt/bin",
+    "bin",
+    "usr/local/nvidia/bin",
+    "home/kubernetes/bin/nvidia/bin",
+    "run/current-system/sw/bin",
+];
 /// Sockets of the driver's daemons.
 const SOCKETS: &[&str] = &["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
 
@@ -67,8 +74,8 @@ pub(super) fn search(roots: &Roots, version: &str, hook: Option<&Path>) -> Conta
 /// The versions of the driver whose `libcuda` is below its root, in the order of their names. Blocks for the file system.
 #[must_use]
 pub fn cuda_versions(roots: &Roots) -> BTreeSet<String> {
-    let names =
-        LIBRARY_DIRECTORIES.iter().filter_map(|directory| fs::read_dir(roots.driver.join(directory)).ok());
+    let directories = library_directories(roots);
+    let names = directories.iter().filter_map(|directory| fs::read_dir(directory).ok());
     let names = names.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     // `libcuda.so.1` is a link to one of them.
     names
@@ -82,15 +89,20 @@ pub fn cuda_versions(roots: &Roots) -> BTreeSet<String> {
 fn libraries(roots: &Roots, version: &str) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::<String, PathBuf>::new();
     let mut seen = BTreeSet::new();
-    for directory in LIBRARY_DIRECTORIES {
-        let directory = roots.driver.join(directory);
+    for directory in library_directories(roots) {
         // `/lib` is `/usr/lib` on most machines.
         let Ok(canonical) = directory.canonicalize() else { continue };
         if seen.insert(canonical) {
-            libraries_of(&directory, version, &mut found);
+            libraries_of(roots, &directory, version, &mut found);
         }
     }
     found
+}
+
+/// Those that are there.
+fn library_directories(roots: &Roots) -> Vec<PathBuf> {
+    let installed = roots.installed();
+    installed.library_directories().filter_map(|directory| installed.find(directory)).collect()
 }
 
 fn in_default_directories(roots: &Roots, libraries: &BTreeMap<String, PathBuf>) -> Vec<Mount> {
@@ -104,15 +116,16 @@ fn in_default_directories(roots: &Roots, libraries: &BTreeMap<String, PathBuf>) 
 }
 
 /// The names under which programs load the driver's libraries in one directory, each with the file that it links to.
-fn libraries_of(directory: &Path, version: &str, found: &mut BTreeMap<String, PathBuf>) {
+fn libraries_of(roots: &Roots, directory: &Path, version: &str, found: &mut BTreeMap<String, PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     let mut links = BTreeMap::<String, String>::new();
     let mut versioned = BTreeSet::<String>::new();
     for entry in entries.flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let Some((_, suffix)) = name.split_once(".so").filter(|_| name.starts_with("lib")) else { continue };
-        let is_version = suffix.strip_prefix('.') == Some(version);
-        if is_version && entry.path().is_file() && is_for_this_processor(&entry.path()) {
+        if !(name.starts_with("lib") && name.contains(".so")) {
+            continue;
+        }
+        if is_of_version(&name, version) && entry.path().is_file() && is_for_this_processor(&entry.path()) {
             versioned.insert(name);
         } else if let Some(target) = fs::read_link(entry.path()).ok().as_deref().and_then(Path::file_name) {
             links.insert(name, target.to_string_lossy().into_owned());
@@ -135,17 +148,36 @@ fn libraries_of(directory: &Path, version: &str, found: &mut BTreeMap<String, Pa
         if versioned.contains(target) {
             let path = directory.join(target);
             found.entry(link.clone()).or_insert(path);
+            continue;
+        }
+        // NixOS: each is an absolute link to a file in another directory.
+        let below = directory.strip_prefix(&roots.driver).map(|directory| directory.join(link));
+        let Some(file) = below.ok().and_then(|path| resolve_below(&roots.driver, &path).ok()) else {
+            continue;
+        };
+        let Some(name) = file.file_name().and_then(|name| name.to_str()) else { continue };
+        if is_of_version(name, version) && is_for_this_processor(&file) {
+            found.entry(name.to_owned()).or_insert_with(|| file.clone());
+            found.entry(link.clone()).or_insert_with(|| file.clone());
         }
     }
 }
 
+/// `libcuda.so.580.95.05`, of 580.95.05.
+fn is_of_version(name: &str, version: &str) -> bool {
+    name.split_once(".so.").is_some_and(|(_, suffix)| suffix == version)
+}
+
 /// The tools, in containers at `/usr/bin`, or with `in_place` where the host has them, if that is in every `PATH`.
 fn programs(roots: &Roots, in_place: bool) -> Vec<Mount> {
+    let installed = roots.installed();
     let find = |name: &&str| {
-        let directory =
-            PROGRAM_DIRECTORIES.iter().find(|directory| roots.driver.join(directory).join(name).is_file())?;
-        let path = roots.driver.join(directory).join(name);
-        let is_in_path = ["usr/bin", "usr/local/bin", "bin"].contains(directory);
+        let named = installed.first.iter().map(PathBuf::as_path);
+        let mut directories = named.chain(PROGRAM_DIRECTORIES.iter().map(Path::new));
+        let found = |directory: &Path| installed.find(&directory.join(name)).filter(|path| path.is_file());
+        let (directory, path) = directories.find_map(|directory| Some((directory, found(directory)?)))?;
+        let is_in_path =
+            ["usr/bin", "usr/local/bin", "bin"].iter().any(|known| directory == Path::new(known));
         let place = match in_place && is_in_path {
             true => hooks::in_container(roots, &path).to_string_lossy().into_owned(),
             false => format!("/usr/bin/{name}"),
@@ -289,6 +321,48 @@ mod tests {
             ]
         );
         assert!(edits.hooks.iter().all(|hook| hook.path == "/state/nvidia-cdi-hook"));
+    }
+
+    /// Bottlerocket's by a value, and NixOS, whose files are absolute links.
+    #[test]
+    fn libraries_elsewhere_and_behind_absolute_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let hosts = |roots: &Roots| {
+            let mounts = search(roots, "580.95.05", None).mounts.into_iter();
+            mounts.map(|mount| (mount.host_path, mount.container_path)).collect::<BTreeSet<_>>()
+        };
+        let roots = Roots { driver: root.clone(), host_driver: "/".into(), ..Roots::default() };
+        let (vendor, programs) = (root.join("opt/vendor/lib"), root.join("opt/vendor/bin"));
+        fs::create_dir_all(&vendor).unwrap();
+        fs::create_dir_all(&programs).unwrap();
+        fs::write(vendor.join("libcuda.so.580.95.05"), elf(2)).unwrap();
+        symlink("libcuda.so.580.95.05", vendor.join("libcuda.so.1")).unwrap();
+        fs::write(programs.join("nvidia-smi"), "").unwrap();
+        assert!(hosts(&roots).is_empty());
+        let driver_paths = vec!["opt/vendor/lib".into(), "opt/vendor/bin".into()];
+        let elsewhere = hosts(&Roots { driver_paths, ..roots.clone() });
+        let has = |found: &BTreeSet<(String, String)>, host: &str, container: &str| {
+            assert!(found.contains(&(host.to_owned(), container.to_owned())), "{container} in {found:?}");
+        };
+        has(&elsewhere, "/opt/vendor/lib/libcuda.so.580.95.05", "/usr/lib64/libcuda.so.1");
+        has(&elsewhere, "/opt/vendor/bin/nvidia-smi", "/usr/bin/nvidia-smi");
+
+        let (store, drivers) = (root.join("nix/store/n/lib"), root.join("nix/store/g/lib"));
+        for made in [&store, &drivers, &root.join("run")] {
+            fs::create_dir_all(made).unwrap();
+        }
+        fs::write(store.join("libcuda.so.580.95.05"), elf(2)).unwrap();
+        symlink("libcuda.so.580.95.05", store.join("libcuda.so.1")).unwrap();
+        for name in ["libcuda.so.580.95.05", "libcuda.so.1"] {
+            symlink(format!("/nix/store/n/lib/{name}"), drivers.join(name)).unwrap();
+        }
+        symlink("/nix/store/g", root.join("run/opengl-driver")).unwrap();
+        let found = hosts(&roots);
+        for name in ["libcuda.so.580.95.05", "libcuda.so.1"] {
+            has(&found, "/nix/store/n/lib/libcuda.so.580.95.05", &format!("/usr/lib64/{name}"));
+        }
+        assert_eq!(cuda_versions(&roots), BTreeSet::from(["580.95.05".to_owned()]));
     }
 
     #[test]

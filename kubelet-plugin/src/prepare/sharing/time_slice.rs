@@ -1,6 +1,6 @@
 //! Cards shared by time: any number of processes take turns. Blocks: for blocking threads only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -78,9 +78,11 @@ impl Sharing {
     fn set_interval(&self, device: &str, card: PciBusId, uuid: &str, interval: u32) -> Result<(), Unset> {
         let failed = |reason: String| Unset { reason, is_perhaps_set: false };
         let unclear = |reason: String| Unset { reason, is_perhaps_set: true };
-        let root = &self.driver_root;
-        let found = DIRECTORIES.iter().map(|directory| root.join(directory).join("nvidia-smi"));
-        let program: PathBuf = found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        let root = &self.installed.path;
+        let named = self.installed.first.iter().map(PathBuf::as_path);
+        let mut directories = named.chain(DIRECTORIES.iter().map(Path::new));
+        let program = directories.find_map(|directory| self.installed.find(&directory.join("nvidia-smi")));
+        let program = program.ok_or_else(|| {
             failed(format!(
                 "there is no nvidia-smi below {}, which sets time-slices; install the driver's utilities, or leave the interval \
                  out where they are not to be had",
@@ -89,8 +91,8 @@ impl Sharing {
         })?;
         let mut command = Command::new(&program);
         command.args(["compute-policy", "-i", uuid, "--set-timeslice", &interval.to_string()]);
-        if let Ok(library) = tessera_nvml::find_library(root)
-            && root != std::path::Path::new("/")
+        if let Ok(library) = self.installed.find_library()
+            && root != Path::new("/")
         {
             // Only this library: next to it may be the libc of another system, which this one's loader can't use.
             command.env("LD_PRELOAD", library);

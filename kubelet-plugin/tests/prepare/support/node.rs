@@ -171,6 +171,7 @@ impl Node {
         options.cdi_directory = self.path().join("cdi");
         options.roots = Roots {
             driver: driver.clone(),
+            driver_paths: Vec::new(),
             host_driver: driver.clone(),
             dev: driver.clone(),
             sysfs: driver.join("sys"),
