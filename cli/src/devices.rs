@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourceSlice};
 use serde::Serialize;
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::attribute;
 use tessera_api::quantity::QuantityError;
+use tessera_api::{attribute, taint};
 use tessera_cel::{PublishedAttribute, Selector, split_name};
 
 /// Identifies a device.
@@ -55,6 +55,20 @@ impl Place<'_> {
         let node = self.device.node_name.as_deref().or(self.slice.spec.node_name.as_deref());
         let all = self.slice.spec.all_nodes == Some(true) || self.device.all_nodes == Some(true);
         node.unwrap_or(if all { "<all>" } else { "<selected>" })
+    }
+}
+
+/// What is wrong with a device, by its taints: `xid-79`, `mig-layout-pending`.
+pub fn fault(device: &Device, driver: &str) -> Option<String> {
+    let mut taints = device.taints.iter().flatten();
+    taints.find_map(|taint| taint::fault_name(driver, &taint.key, taint.value.as_deref()))
+}
+
+/// What a fault means for a card, in words.
+pub fn of_fault(fault: &str) -> String {
+    match fault {
+        taint::MIG_LAYOUT_PENDING => "waits for its MIG layout, and takes no new claims".to_owned(),
+        _ => format!("has a fault, and takes no new claims: {fault}"),
     }
 }
 

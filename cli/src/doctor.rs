@@ -12,6 +12,7 @@ mod owners;
 mod plugins;
 pub mod published;
 mod runtime;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,7 @@ use tessera_api::gpu_pool::GpuPool;
 use tessera_cluster::{Key, Objects};
 
 use crate::api_server::Controller;
+use crate::unasked::Unasked;
 use published::Published;
 
 /// How bad a finding is.
@@ -65,6 +67,8 @@ pub struct Live {
     pub unschedulable: BTreeMap<Key, String>,
     /// What `/readyz` of plugins says that are not ready, by pod.
     pub readyz: BTreeMap<String, String>,
+    /// Pods that see cards and have asked nobody; `None` where pods of the whole cluster may not be listed.
+    pub unasked: Option<Vec<Unasked>>,
     /// The API server's clock less this machine's, in seconds.
     pub clock: Option<i64>,
 }
@@ -128,6 +132,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(plugins::findings(facts));
     found.extend(devices::findings(facts));
     found.extend(claims::findings(facts));
+    found.extend(unasked::findings(facts));
     found.sort_by(|one, other| {
         (one.severity, &one.about, &one.what).cmp(&(other.severity, &other.about, &other.what))
     });

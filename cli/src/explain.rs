@@ -16,6 +16,7 @@ mod unprepared;
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tessera_allocator::claim::Claim;
+use tessera_api::taint;
 use tessera_cluster::outcome::{self, NodeOutcome, Reason};
 use tessera_cluster::subject::{Subject, Wanted};
 use tessera_cluster::{Asker, Cluster, ObjectError};
@@ -171,6 +172,12 @@ pub fn explain(
 }
 
 impl Explanation {
+    /// Whether a device that it has got has a fault.
+    pub fn has_fault(&self) -> bool {
+        let devices = self.given.iter().flat_map(|given| &given.devices);
+        devices.filter_map(|device| device.fault.as_deref()).any(|fault| fault != taint::MIG_LAYOUT_PENDING)
+    }
+
     /// Whether a card is out of reach only because the controller allocates it.
     pub fn meets_managed(&self) -> bool {
         let verdicts =

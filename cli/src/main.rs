@@ -30,6 +30,7 @@ mod source;
 mod subject;
 mod top;
 mod topology;
+mod unasked;
 
 use std::process::ExitCode;
 

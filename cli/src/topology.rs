@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice};
 use serde::Serialize;
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::node_report::PoolReport;
 use tessera_api::{DeviceName, NodeReport, PciBusId, attribute};
 use tessera_cluster::outcome::results;
 use tessera_cluster::{Objects, reference};
@@ -33,6 +34,9 @@ pub struct Topology {
     pub cards: Vec<Card>,
     /// Every two cards, the lower address first.
     pub links: Vec<Link>,
+    /// What the plugin says is wrong with GpuPools of its cards, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub troubles: BTreeMap<String, String>,
 }
 
 /// A card.
@@ -57,6 +61,11 @@ pub struct Card {
     pub outranked: Vec<String>,
     /// Values of the attributes that make groups.
     pub groups: BTreeMap<String, String>,
+    /// Why it takes no new claims, where it does not: `xid-79`, `mig-layout-pending`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Whether any of its devices is published.
+    pub is_published: bool,
     /// Who has which of its devices.
     pub held: Vec<Held>,
     /// Devices that are no longer offered and end with their claims.
@@ -114,6 +123,8 @@ pub struct NodeSummary {
     pub cards: usize,
     /// Cards of which some claim holds something.
     pub used: usize,
+    /// Cards that take no new claims, or of which nothing is published.
+    pub out: usize,
     /// What they are.
     pub products: BTreeSet<String>,
     /// The GpuPools that decide on them.
@@ -130,6 +141,7 @@ impl NodeSummary {
             node: topology.node.clone(),
             cards: topology.cards.len(),
             used: cards.clone().filter(|card| !card.held.is_empty()).count(),
+            out: cards.clone().filter(|card| card.fault.is_some() || !card.is_published).count(),
             products: cards.clone().filter_map(|card| card.product_name.clone()).collect(),
             pools: cards.filter_map(|card| card.pool.clone()).collect(),
             reported: topology.reported,
@@ -149,7 +161,7 @@ pub fn of_nodes(objects: &Objects, reports: &BTreeMap<&str, Report>, only: Optio
         let is_other = reports.get(node).is_some_and(|report| report.driver != place.id.driver);
         let Some(name) = place.id.device.parse::<DeviceName>().ok().filter(|_| !is_other) else { continue };
         let cards = found.entry(node).or_default();
-        cards.entry(name.card()).or_default().take_in(place.device);
+        cards.entry(name.card()).or_default().take_in(place.device, &place.id.driver);
         let id = &place.id;
         of_devices.insert((&id.driver, &id.pool, &id.device), (node, name, place.device));
     }
@@ -216,7 +228,13 @@ fn topology(node: &str, cards: BTreeMap<PciBusId, Card>, report: Option<&Report>
         reported: report.is_some_and(says_links),
         cards: cards.collect(),
         links,
+        troubles: report.map(troubles).unwrap_or_default(),
     }
+}
+
+fn troubles(report: &NodeReport) -> BTreeMap<String, String> {
+    let said = |(name, pool): (&String, &PoolReport)| Some((name.clone(), pool.error.clone()?));
+    report.pools.iter().filter_map(said).collect()
 }
 
 /// Whether the plugin says how cards are connected. With one card there is nothing to say.
@@ -238,7 +256,9 @@ fn pair(one: PciBusId, other: PciBusId) -> (PciBusId, PciBusId) {
 impl Card {
     /// What a device of the card says of it. The device for the whole card, and then partitions and shares, have the
     /// same attributes; which devices are published depends on the pool.
-    fn take_in(&mut self, device: &Device) {
+    fn take_in(&mut self, device: &Device, driver: &str) {
+        self.is_published = true;
+        self.fault = self.fault.take().or_else(|| devices::fault(device, driver));
         let text = |name: &str| text_of(device, name);
         let attributes = device.attributes.as_ref();
         let number = |name: &str| attributes.and_then(|all| all.get(name)?.int);

@@ -16,25 +16,27 @@ use tessera_cluster::Key;
 use super::steering::controller;
 use crate::doctor::Live;
 use crate::extended_resource;
+use crate::unasked::Unasked;
 
 /// Plugins that are asked why they are not ready: of more the first are enough to know.
 const MOST_ASKED: usize = 10;
 
-/// Pods without a node that are looked at.
+/// Pods without a node that are looked at, and the pods of a page.
 const MOST_PENDING: u32 = 500;
 
 /// Asks. What may not be read, or cannot be, is left out.
 pub async fn live(client: &Client) -> Live {
-    let (version, gates, controller, policies, (plugins, readyz), unschedulable, clock) = tokio::join!(
+    let (version, gates, controller, policies, (plugins, readyz), unschedulable, unasked, clock) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
         gates(client),
         controller(client),
         policies(client),
         plugins(client),
         unschedulable(client),
+        unasked(client),
         clock(client),
     );
-    Live { version, gates, controller, policies, plugins, unschedulable, readyz, clock }
+    Live { version, gates, controller, policies, plugins, unschedulable, readyz, unasked, clock }
 }
 
 fn get(path: &str) -> Option<hyper::Request<Vec<u8>>> {
@@ -66,6 +68,21 @@ async fn unschedulable(client: &Client) -> BTreeMap<Key, String> {
     let said =
         |pod: &Pod| Some((tessera_cluster::key(&pod.metadata), extended_resource::said(pod)?.to_owned()));
     pods.items.iter().filter_map(said).collect()
+}
+
+/// Running pods that see cards and have asked nobody; page by page, because those of a large cluster are hundreds of megabytes.
+async fn unasked(client: &Client) -> Option<Vec<Unasked>> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let mut found = Vec::new();
+    let mut page = ListParams::default().fields("status.phase=Running").limit(MOST_PENDING);
+    loop {
+        let listed = pods.list(&page).await.ok()?;
+        found.extend(listed.items.iter().filter_map(Unasked::of));
+        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Some(found),
+        }
+    }
 }
 
 /// The number of plugins' pods, where that is known, and what those say that are not ready.

@@ -12,6 +12,7 @@ use tessera_cluster::subject::Subject;
 use crate::api_server::{self, Controller, News};
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
+use crate::devices::of_fault;
 use crate::explain::{
     self, DeviceVerdict, ExceededQuota, ExceededResource, Explanation, Given, LowerPriority, Managed,
     NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering, Unmade,
@@ -94,6 +95,9 @@ impl Screen {
             }
             (true, false) => self.paint.bad("does not fit"),
             (false, true) if explanation.given.is_empty() => self.paint.good("asks for no devices"),
+            (false, true) if explanation.has_fault() => {
+                self.paint.bad("has its devices, and not all of them are well")
+            }
             (false, true) => self.paint.good("has its devices"),
             (false, false) => self.paint.bad("waits"),
         };
@@ -360,6 +364,10 @@ impl Screen {
                 self.paint.good(&printable(&device.device)),
                 printable(&device.description)
             );
+            if let Some(fault) = &device.fault {
+                let _ =
+                    writeln!(text, "    {}", self.paint.bad(&printable(&format!("it {}", of_fault(fault)))));
+            }
             let why = match (device.published, device.before.len()) {
                 (false, _) => "it is not published there any more".to_owned(),
                 (true, 0) => "no other device comes before it in kube-scheduler's order".to_owned(),

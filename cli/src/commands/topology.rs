@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api_server::Wanted;
 use crate::arguments::TopologyArguments;
+use crate::devices::of_fault;
 use crate::hints;
 use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
 use crate::reports;
@@ -65,12 +66,13 @@ fn list(nodes: &[NodeSummary]) -> String {
             node.node.clone(),
             node.cards.to_string(),
             node.used.to_string(),
+            node.out.to_string(),
             joined(&node.products),
             joined(&node.pools),
             if node.reported { "reported" } else { "not reported" }.to_owned(),
         ]
     });
-    output::table(&["NODE", "CARDS", "IN USE", "PRODUCT", "GPU POOLS", "LINKS"], rows)
+    output::table(&["NODE", "CARDS", "IN USE", "OUT", "PRODUCT", "GPU POOLS", "LINKS"], rows)
 }
 
 fn text(topology: &Topology, paint: Paint) -> String {
@@ -173,13 +175,24 @@ fn holders(topology: &Topology) -> String {
             rows.push(std::mem::replace(&mut first, vec![String::new(), String::new()]));
         }
         if card.held.is_empty() {
-            first.extend(["free".to_owned(), String::new(), String::new()]);
+            let is = match &card.fault {
+                Some(_) => "out",
+                None if !card.is_published => "nothing offered",
+                None => "free",
+            };
+            first.extend([is.to_owned(), String::new(), String::new()]);
             rows.push(first);
+        }
+        if let Some(fault) = &card.fault {
+            waits += &format!("\n{}: {}\n", card.title(), printable(&of_fault(fault)));
         }
         if !card.waits_for.is_empty() {
             let devices = printable(&card.waits_for.join(", "));
             waits += &format!("\n{}: no longer offered, end with their claims: {devices}\n", card.title());
         }
+    }
+    for (pool, trouble) in &topology.troubles {
+        waits += &format!("\nGpuPool {pool}: {}\n", printable(trouble));
     }
     format!("\n{}{waits}", output::table(&["CARD", "GPU POOL", "HELD", "CONSUMES", "BY"], rows))
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report, taint};
+use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report};
 use tessera_cluster::Objects;
 
 use super::asked::{self, Asked};
@@ -172,7 +172,7 @@ impl Card {
     fn of(device: &Device, driver: &str) -> Self {
         let taints = || device.taints.iter().flatten();
         Card {
-            sick: taints().find_map(|taint| taint::fault_name(driver, &taint.key, taint.value.as_deref())),
+            sick: devices::fault(device, driver),
             is_tainted: taints().any(|taint| taint.key == managed::TAINT_KEY),
         }
     }

@@ -14,6 +14,7 @@ use tessera_cluster::{Asker, Cluster, ObjectError, reference};
 
 use super::Fleet;
 use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
+use crate::devices;
 
 /// An allocated claim.
 #[derive(Debug, Serialize)]
@@ -46,6 +47,9 @@ pub struct GivenDevice {
     /// Number of devices before it without an obstacle today: freed since, or ruled out by a constraint or another
     /// request.
     pub free_before: usize,
+    /// What is wrong with it, as its taint says: `xid-79`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// Whether it is still published.
     pub published: bool,
     /// The devices before it, without those of the claim itself.
@@ -84,7 +88,7 @@ fn one(
         None => Vec::new(),
     };
     let own = results(allocation);
-    let devices = own.iter().map(|result| device(&fleet, &requests, own, result)).collect();
+    let devices = own.iter().map(|result| device(cluster, &fleet, &requests, own, result)).collect();
     let today = match &node {
         Some(node) => today(cluster, node, &claims, allocation, &held, asker),
         None => "it is not bound to one node".to_owned(),
@@ -112,6 +116,7 @@ fn node_of(cluster: &Cluster, allocation: &AllocationResult) -> Option<Node> {
 }
 
 fn device(
+    cluster: &Cluster,
     fleet: &Fleet<'_>,
     requests: &[RequestDiagnosis],
     own: &[DeviceRequestAllocationResult],
@@ -132,9 +137,20 @@ fn device(
         description,
         passed_over: counted(&before),
         free_before: before.iter().filter(|verdict| verdict.obstacle.is_none()).count(),
+        fault: fault(cluster, result),
         published: place.is_some(),
         before,
     }
+}
+
+/// What is wrong with a device, in the newest slices of its pool.
+fn fault(cluster: &Cluster, result: &DeviceRequestAllocationResult) -> Option<String> {
+    let slices = cluster.objects().slices.values();
+    let of_pool =
+        slices.filter(|slice| slice.spec.driver == result.driver && slice.spec.pool.name == result.pool);
+    let places = devices::devices(of_pool);
+    let place = places.iter().find(|place| place.id.device == result.device)?;
+    devices::fault(place.device, &result.driver)
 }
 
 fn is_of(verdict: &DeviceVerdict, result: &DeviceRequestAllocationResult) -> bool {

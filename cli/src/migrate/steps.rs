@@ -6,8 +6,8 @@ use serde::Serialize;
 use tessera_api::DEFAULT_DRIVER_NAME;
 
 use super::release::Release;
-use super::workloads::resources;
 use super::{Draft, Known, labels};
+use crate::unasked::resources;
 
 /// Where our chart goes.
 const NAMESPACE: &str = "tessera-system";

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceClaim;
 use serde::Serialize;
 
 use super::Known;
+use crate::unasked::{is_of_daemons, owner, resources, sets_variable};
 
 /// A workload, by the owner of its pods, or a claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -51,37 +52,11 @@ pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<
     found.into_iter().map(|((name, asks, becomes), pods)| Workload { name, pods, asks, becomes }).collect()
 }
 
-/// What a pod asks of NVIDIA's device plugin.
-pub fn resources(pod: &Pod) -> BTreeMap<String, String> {
-    let containers = containers(pod);
-    let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
-    let asked = limits.flatten().filter(|(name, amount)| name.starts_with("nvidia.com/") && amount.0 != "0");
-    asked.map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
-}
-
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
-}
-
 /// Containers that NVIDIA's runtime gives all cards to because they say so themselves.
 fn sees_all(pod: &Pod, asks_for_nothing: bool) -> Option<String> {
-    let mut variables = containers(pod).flat_map(|container| container.env.iter().flatten());
-    let says = variables.any(|variable| {
-        let value = variable.value.as_deref().unwrap_or_default();
-        variable.name == "NVIDIA_VISIBLE_DEVICES" && !matches!(value, "" | "void" | "none")
-    });
-    let is_drivers = pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet");
-    (says && asks_for_nothing && !is_drivers).then(|| {
+    (asks_for_nothing && sets_variable(pod) && !is_of_daemons(pod)).then(|| {
         "NVIDIA_VISIBLE_DEVICES gives it cards without asking, by NVIDIA's runtime: no driver counts that; let it ask for what it uses".to_owned()
     })
-}
-
-fn owner(namespace: &str, name: &str, pod: &Pod) -> String {
-    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-    match owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first()) {
-        Some(owner) => format!("{namespace}/{} {}", owner.kind, owner.name),
-        None => format!("{namespace}/Pod {name}"),
-    }
 }
 
 /// Claims and templates for NVIDIA's DRA driver.

@@ -146,6 +146,16 @@ fn a_pool_that_says_what_no_pool_can_is_placed() {
     assert!(said.contains("standard input, document 1, line ") && said.contains("`prority`"), "{said}");
 }
 
+/// A fault under a running pod, a layout that waits, a card of which nothing is offered, and pods that see cards without a claim.
+#[test]
+fn what_is_wrong_with_cards_is_named_everywhere() {
+    let file = ["-f", "../faults.yaml"];
+    golden("faults-topology", &[&["topology"][..], &file].concat(), "");
+    golden("faults-topology-node", &[&["topology", "node-a"][..], &file].concat(), "");
+    golden("faults-explain", &[&["explain", "pod/linked", "-n", "team"][..], &file].concat(), "");
+    golden("faults-doctor", &[&["doctor"][..], &file].concat(), "");
+}
+
 #[test]
 fn topology() {
     let file = "../pools.yaml";

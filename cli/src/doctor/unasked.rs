@@ -1,0 +1,68 @@
+//! Pods that see cards on nodes of ours and have asked nobody for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{Facts, Finding, warning};
+use crate::unasked::{How, Unasked};
+
+/// Nodes that are named; of more, how many there are.
+const NAMED: usize = 3;
+
+/// Such pods, by who made them.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let of_files = || facts.objects.pods.values().filter_map(|pod| Unasked::of(pod)).collect();
+    let all: Vec<Unasked> = match facts.live {
+        Some(live) => live.unasked.clone().unwrap_or_default(),
+        None => of_files(),
+    };
+    let mut nodes: BTreeMap<(&str, &How), (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for Unasked { node, owner, how } in &all {
+        let has_cards = facts.published.drivers_of(node).contains(facts.driver);
+        let known = facts.objects.nodes.get(&(String::new(), node.clone()));
+        if !facts.is_asked(node) || !has_cards || known.is_some_and(|node| !may_run(node)) {
+            continue;
+        }
+        let (pods, nodes) = nodes.entry((owner, how)).or_default();
+        *pods += 1;
+        nodes.insert(node);
+    }
+    let finding = |((owner, how), (pods, nodes)): ((&str, &How), (usize, BTreeSet<&str>))| {
+        let on = match nodes.len() {
+            count if count > NAMED => format!("{count} nodes"),
+            _ => nodes.into_iter().collect::<Vec<_>>().join(", "),
+        };
+        let pods = if pods == 1 { "a pod".to_owned() } else { format!("{pods} pods") };
+        let (why, besides) = match how {
+            How::Variable => (
+                "NVIDIA_VISIBLE_DEVICES is set, which gives cards where NVIDIA's runtime is the default one"
+                    .to_owned(),
+                "make another runtime the node's default: NVIDIA's is needed for no claim",
+            ),
+            How::RuntimeClass(class) => (
+                format!(
+                    "the RuntimeClass {class} gives every card to an image that sets NVIDIA_VISIBLE_DEVICES, as NVIDIA's do"
+                ),
+                "leave runtimeClassName out: no claim needs it",
+            ),
+        };
+        warning(
+            owner,
+            format!(
+                "{pods} without a claim on {on}: {why}; also cards that claims hold, and nobody counts it"
+            ),
+            format!(
+                "ask for the cards that are used, or set NVIDIA_VISIBLE_DEVICES=void in the containers; {besides} (docs/kubernetes.md)"
+            ),
+        )
+    };
+    nodes.into_iter().map(finding).collect()
+}
+
+/// Whether the node may have NVIDIA's runtime: it is among its handlers, or these are not told.
+fn may_run(node: &Node) -> bool {
+    let handlers = node.status.as_ref().and_then(|status| status.runtime_handlers.as_ref());
+    let Some(handlers) = handlers.filter(|handlers| !handlers.is_empty()) else { return true };
+    handlers.iter().any(|handler| handler.name.as_deref().is_some_and(|name| name.contains("nvidia")))
+}
