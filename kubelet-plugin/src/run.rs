@@ -238,7 +238,8 @@ async fn start(
         machines: machines.clone(),
         looks: looks.clone(),
         preparer: preparer.clone(),
-        proc_root: options.proc_root.clone(),
+        // An emulated machine has a procfs of its driver alone.
+        proc_root: "/proc".into(),
         metrics: metrics.usage.clone(),
     };
     tasks.spawn("the look at what cards do", sweep.run(shutdown.clone()));

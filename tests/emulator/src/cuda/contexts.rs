@@ -3,7 +3,9 @@
 //! A real driver notices that a process is gone. Here the owner of processes holds a lock on a file of its own, which
 //! the kernel releases when it dies; the next process that looks then removes what it left.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use rustix::fs::FlockOperation;
@@ -133,6 +135,38 @@ pub fn sweep(store: &Store) {
     for name in dead {
         let _ = fs::remove_file(store.contexts_path().join(name));
     }
+}
+
+/// Gives processes in process namespaces of their own the ids by which this process sees them, as NVML does: `/proc/locks` says who holds
+/// an owner's lock. One that is not seen from here keeps the id that it has given itself.
+pub fn seen_from_here(store: &Store, state: &mut State) {
+    if state.contexts.is_empty() {
+        return;
+    }
+    let holders = holders(&fs::read_to_string("/proc/locks").unwrap_or_default());
+    for name in state.contexts.keys() {
+        let Some(own) = name.split_once('-').and_then(|(pid, _)| pid.parse::<u32>().ok()) else { continue };
+        let Ok(file) = fs::metadata(store.contexts_path().join(name)) else { continue };
+        let Some(seen) = holders.get(&file.ino()).filter(|seen| **seen != own) else { continue };
+        let owner = number(name);
+        let processes = state.cards.iter_mut().flat_map(|card| &mut card.processes);
+        // A server of MPS owns its clients, too, whose ids the kernel has told it.
+        for process in processes.filter(|process| (process.owner, process.pid) == (owner, own)) {
+            process.pid = *seen;
+        }
+    }
+}
+
+/// Process ids by the inodes on which they hold a lock for themselves alone: `1: FLOCK  ADVISORY  WRITE 710 fe:00:1247 0 EOF`. The kernel
+/// writes ids of the process namespace that `/proc` is of, and leaves out what is not in it.
+fn holders(locks: &str) -> BTreeMap<u64, u32> {
+    let holder = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", pid, file, ..] = words.as_slice() else { return None };
+        let inode = file.rsplit_once(':')?.1.parse().ok()?;
+        Some((inode, pid.parse().ok().filter(|pid| *pid > 0)?))
+    };
+    locks.lines().filter_map(holder).collect()
 }
 
 fn is_dead(store: &Store, name: &str) -> bool {

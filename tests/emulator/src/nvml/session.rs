@@ -205,6 +205,8 @@ fn identity(store: &Store) -> (u64, u64) {
 impl Snapshot {
     fn read(store: &Store, generation: u32) -> Result<Self, StoreError> {
         let file = identity(store);
-        Ok(Snapshot { generation, file, state: store.state()? })
+        let mut state = store.state()?;
+        crate::cuda::contexts::seen_from_here(store, &mut state);
+        Ok(Snapshot { generation, file, state })
     }
 }

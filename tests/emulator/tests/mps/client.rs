@@ -1,7 +1,7 @@
 //! A running `cuda-sample`.
 
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
@@ -17,14 +17,14 @@ pub struct Client {
 impl Client {
     /// Starts one with this environment; it waits for orders.
     pub fn start(machine: &Machine, environment: &[(&str, &str)]) -> Self {
-        let mut child = machine
-            .program("cuda-sample")
-            .arg("--orders")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut program = machine.program("cuda-sample");
+        program.envs(environment.iter().copied());
+        Self::start_as(program)
+    }
+
+    /// Starts one by this command.
+    pub fn start_as(mut command: Command) -> Self {
+        let mut child = command.arg("--orders").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let device = next(&mut lines);
         Client { child, lines, device }

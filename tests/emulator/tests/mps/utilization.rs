@@ -1,5 +1,8 @@
 //! Who keeps a card busy, as the driver tells it.
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
 use crate::client::Client;
 use crate::daemon::{Machine, until};
 
@@ -48,4 +51,33 @@ fn without_mps_too() {
     assert!(String::from_utf8_lossy(&held.stdout).contains("\"busyPercent\":20"));
     let wrong = machine.program("cuda-sample").args(["--busy", "101"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
+}
+
+/// Containers have process namespaces of their own, where programs have the same numbers. NVML tells those of its caller's, by which the
+/// plugin finds their pods.
+#[test]
+fn processes_of_containers_have_the_numbers_of_the_node() {
+    let machine = Machine::new("t4");
+    let contained = |command: &mut Command| {
+        let mut contained = Command::new("unshare");
+        contained
+            .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .arg(command.get_program());
+        contained.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        contained
+    };
+    let mut both: Vec<Client> =
+        (0..2).map(|_| Client::start_as(contained(&mut machine.program("cuda-sample")))).collect();
+    both.iter_mut().for_each(|client| drop(client.order("busy 10")));
+    let told = machine.program("nvidia-smi").args(["-q", "-x"]).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    let pids = told.lines().filter_map(|line| line.trim().strip_prefix("<pid>")?.strip_suffix("</pid>"));
+    let told: BTreeSet<u64> = pids.map(|pid| pid.parse().unwrap()).collect();
+    // The only child of each `unshare`.
+    let child = |client: &Client| {
+        let id = client.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        children.trim().parse::<u64>().unwrap()
+    };
+    assert_eq!(told, both.iter().map(child).collect());
 }
