@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tessera_api::fleet_view::{DayView, FleetPoint, FleetView, NamespaceDay};
 
-use super::merge::{activity, busy};
+use super::merge::{activity, busy, rounded};
 use super::prices::Prices;
 
 /// A day, in seconds.
@@ -79,11 +79,6 @@ pub fn now(view: &FleetView) -> FleetPoint {
     point.allocated = rounded(point.allocated);
     point.busy = rounded(point.busy);
     point
-}
-
-/// Ten-thousandths are more than anybody reads, and shorter than what a float may have.
-pub fn rounded(value: f64) -> f64 {
-    (value * 10_000.0).round() / 10_000.0
 }
 
 impl History {

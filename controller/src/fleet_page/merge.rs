@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, PoolUse};
 use tessera_api::usage::{ClaimUsage, NodeUsage};
 
-use super::history::rounded;
 use super::observed::Observed;
 use super::prices::Prices;
 use crate::usage::Usages;
@@ -88,4 +87,9 @@ pub fn activity(card: &CardView, holder: &Holder) -> Option<f64> {
     let of_card = || card.usage.as_ref()?.sm_activity;
     let alone = card.holders.len() == 1;
     holder.sm_activity.or_else(|| alone.then(of_card).flatten()).map(|activity| activity.clamp(0.0, 1.0))
+}
+
+/// Ten-thousandths are more than anybody reads, and shorter than what a float may have.
+pub fn rounded(value: f64) -> f64 {
+    (value * 10_000.0).round() / 10_000.0
 }

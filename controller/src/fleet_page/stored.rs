@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use tessera_api::fleet_view::FleetPoint;
 
-use super::history::{DAY, History, Hour, OTHERS, Tally, rounded};
+use super::history::{DAY, History, Hour, OTHERS, Tally};
+use super::merge::rounded;
 
 /// Longest text, in bytes: an object of the API server may have some 1.5 MB, and all of it goes through etcd at each write.
 pub const LONGEST: usize = 100 << 10;
