@@ -238,8 +238,7 @@ async fn start(
         machines: machines.clone(),
         looks: looks.clone(),
         preparer: preparer.clone(),
-        // An emulated machine has a procfs of its driver alone.
-        proc_root: "/proc".into(),
+        proc_root: options.proc_root.clone(),
         metrics: metrics.usage.clone(),
     };
     tasks.spawn("the look at what cards do", sweep.run(shutdown.clone()));

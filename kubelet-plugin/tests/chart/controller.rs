@@ -9,7 +9,7 @@ use tessera_kube_util::lease::{self, Leadership, LeaseOptions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{LONG, accepted, cluster, connect, of_component, only, strings, template};
+use crate::support::{LONG, accepted, cluster, connect, file, of_component, only, strings, template};
 
 #[tokio::test]
 async fn every_option_of_the_controller_in_the_chart_exists() {
@@ -39,8 +39,7 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
         assert_eq!(labels[name], value, "{plugins}");
     }
     assert_eq!(plugins.split(',').count(), labels.as_object().unwrap().len());
-    let prices: serde_json::Value =
-        serde_json::from_str(only(&objects, "ConfigMap")["data"]["prices.json"].as_str().unwrap()).unwrap();
+    let prices: serde_json::Value = serde_json::from_str(file(&objects, "prices.json")).unwrap();
     assert_eq!(prices["perCardHour"]["NVIDIA H100 80GB HBM3"], 2.5);
     assert_eq!(options.prices.expect("prices").to_str(), Some("/etc/tessera/prices.json"));
     let container = &pod["containers"][0];

@@ -49,7 +49,9 @@ async fn each_dashboard_is_a_config_map_that_the_sidecar_finds() {
     let value = r#"metrics.grafanaDashboards={"enabled": true, "annotations": {"grafana_folder": "GPUs"},
         "namespace": "kube-system"}"#;
     let objects = accepted(&template(&[value], &[]).await.expect("rendered")).await;
-    let maps: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "ConfigMap").collect();
+    let is_dashboard = |object: &&Value| object["metadata"]["labels"]["grafana_dashboard"] != Value::Null;
+    let maps: Vec<&Value> =
+        objects.iter().filter(|object| object["kind"] == "ConfigMap").filter(is_dashboard).collect();
     let mut uids = Vec::new();
     for map in &maps {
         let metadata = &map["metadata"];

@@ -86,6 +86,17 @@ pub async fn connect(kubeconfig: Kubeconfig) -> Client {
     tessera_kube_util::client::connect(config.expect("valid")).expect("a client")
 }
 
+/// What the only file of this name in a ConfigMap holds.
+pub fn file<'a>(objects: &'a [Value], name: &str) -> &'a str {
+    let mut found = objects
+        .iter()
+        .filter(|object| object["kind"] == "ConfigMap")
+        .filter_map(|map| map["data"][name].as_str());
+    let text = found.next().unwrap_or_else(|| panic!("no file {name}"));
+    assert!(found.next().is_none(), "several files {name}");
+    text
+}
+
 /// The only object of this kind.
 pub fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let mut of_kind = objects.iter().filter(|object| object["kind"] == kind);

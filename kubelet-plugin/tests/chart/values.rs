@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{accepted, chart, cluster, of_component, only, path, strings, template};
+use crate::support::{accepted, chart, cluster, file, of_component, only, path, strings, template};
 
 #[tokio::test]
 async fn helm_finds_no_fault() {
@@ -310,7 +310,7 @@ async fn layouts_reach_the_plugin() {
          "mig-devices": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
         {"device-filter": "0x233010DE", "devices": [0, 1], "mig-enabled": false}]}"#;
     let objects = accepted(&template(&[configs], &[]).await.expect("rendered")).await;
-    let text = only(&objects, "ConfigMap")["data"]["config.yaml"].as_str().expect("a file");
+    let text = file(&objects, "config.yaml");
     let file = LayoutFile::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let entries = file.config("all-balanced").expect("there").entries();
     assert_eq!(entries[0].device_filter.iter().copied().collect::<Vec<_>>(), [0x20b2_10de, 0x20b5_10de]);
@@ -326,7 +326,7 @@ async fn layouts_reach_the_plugin() {
     let own =
         template(&[r#"migLayouts.configMap="default-mig-parted-config""#], &[]).await.expect("rendered");
     assert!(own.contains("name: default-mig-parted-config"), "an existing ConfigMap");
-    assert!(!own.contains("kind: ConfigMap"));
+    assert!(!own.contains("config.yaml: "));
 }
 
 #[tokio::test]

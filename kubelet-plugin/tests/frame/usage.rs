@@ -300,8 +300,8 @@ async fn what_is_shared_is_told_by_the_pods_of_processes() {
     })
     .await;
 
-    // One whose pod can't be told may be anybody's.
-    node.machine.let_happen("process add --card 0 --pid 74 --memory-mib 100");
+    // One whose pod can't be told may be anybody's. The kernel gives no process such a number (PID_MAX_LIMIT is 2^22).
+    node.machine.let_happen("process add --card 0 --pid 4200000 --memory-mib 100");
     let unknown = until(&plugin, "unknown", |usage| used(usage, &one) == Some((None, None, None))).await;
     assert_eq!(used(&unknown, &other), Some((None, None, None)));
     assert_eq!(unknown.cards.values().next().unwrap().memory_used_mib, Some(400));
