@@ -11,7 +11,7 @@ use super::{SelectorCache, SelectorIndex};
 use crate::claim::{Ask, Claim, Classes};
 use crate::inventory::{DeviceIndex, DeviceRef, Inventory};
 
-/// Highest estimate of a selector's cost for a device up to which it is answered when it is needed: 10 µs or so.
+/// Highest estimate of a selector's cost for a device up to which it is answered when it is needed.
 const CHEAP: u64 = 5_000;
 
 /// What it costs to find a known answer, in the same unit.

@@ -1,6 +1,6 @@
 //! Selectors that cost much to evaluate: some of it in each round, so that nobody else waits for them.
 //!
-//! Counted in cost as Kubernetes counts it, of which a thousand are 2 µs or so, and not in time: the loop has no clock. Answers are kept, so
+//! Counted in cost as Kubernetes counts it, and not in time: the loop has no clock. Answers are kept, so
 //! that each round gets on; who waits for answers keeps nobody from anything.
 
 use tessera_allocator::claim::Claim;
@@ -10,7 +10,7 @@ use super::Decider;
 use crate::Time;
 use crate::demand::Demand;
 
-/// Cost that a round has for the claims of pods of one kind: 20 ms or so.
+/// Cost that a round has for the claims of pods of one kind.
 const OF_KIND: u64 = 10_000_000;
 
 /// Cost that a round has for all claims.
