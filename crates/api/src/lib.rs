@@ -18,6 +18,7 @@ pub mod fleet_view;
 pub mod gang;
 pub mod gpu_pool;
 pub mod health;
+pub mod kubernetes;
 pub mod limits;
 pub mod managed;
 pub mod node_report;
