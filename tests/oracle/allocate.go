@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -85,36 +87,32 @@ func (s *allocateServer) answer(line []byte) (response allocateResponse) {
 	return response
 }
 
+// gates are those that requests may name. ListTypeAttributes is alpha, the others are on by default.
+var gates = []string{
+	"AdminAccess",
+	"ConsumableCapacity",
+	"DeviceBindingAndStatus",
+	"DeviceTaints",
+	"FractionalCapacityRange",
+	"ListTypeAttributes",
+	"PartitionableDevices",
+	"PrioritizedList",
+}
+
+// parseFeatures turns on the gates with these names, or all that are on by default. Releases of Kubernetes that do not
+// have a gate yet go without it.
 func parseFeatures(names *[]string) (structured.Features, error) {
 	features := structured.Features{}
-	if names == nil {
-		return structured.Features{
-			AdminAccess:            true,
-			ConsumableCapacity:     true,
-			DeviceBindingAndStatus: true,
-			DeviceTaints:           true,
-			PartitionableDevices:   true,
-			PrioritizedList:        true,
-		}, nil
+	enabled := slices.DeleteFunc(slices.Clone(gates), func(name string) bool { return name == "ListTypeAttributes" })
+	if names != nil {
+		enabled = *names
 	}
-	for _, name := range *names {
-		switch name {
-		case "AdminAccess":
-			features.AdminAccess = true
-		case "ConsumableCapacity":
-			features.ConsumableCapacity = true
-		case "DeviceBindingAndStatus":
-			features.DeviceBindingAndStatus = true
-		case "DeviceTaints":
-			features.DeviceTaints = true
-		case "ListTypeAttributes":
-			features.ListTypeAttributes = true
-		case "PartitionableDevices":
-			features.PartitionableDevices = true
-		case "PrioritizedList":
-			features.PrioritizedList = true
-		default:
+	for _, name := range enabled {
+		if !slices.Contains(gates, name) {
 			return features, fmt.Errorf("unknown feature %q", name)
+		}
+		if gate := reflect.ValueOf(&features).Elem().FieldByName(name); gate.IsValid() {
+			gate.SetBool(true)
 		}
 	}
 	return features, nil

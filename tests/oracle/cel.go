@@ -46,14 +46,14 @@ func answerCEL(line []byte) (response celResponse) {
 		return response
 	}
 	response.ID = request.ID
-	// Some expressions make cel-go 0.26 panic at compile time. A panic is upstream's answer too: "refused".
+	// Some expressions make cel-go panic at compile time. A panic is upstream's answer too: "refused".
 	defer func() {
 		if reason := recover(); reason != nil {
 			response.CompileError = fmt.Sprintf("panic: %v", reason)
 			response.AdmissionError = response.CompileError
 		}
 	}()
-	// ConsumableCapacity is on by default in 1.36, ListTypeAttributes is alpha.
+	// ConsumableCapacity is on by default, ListTypeAttributes is alpha.
 	compiler := dracel.GetCompiler(dracel.Features{
 		EnableConsumableCapacity: true,
 		EnableListTypeAttributes: request.ListTypeAttributes,

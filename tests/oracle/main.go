@@ -1,5 +1,7 @@
-// The oracle answers, line by line, what Kubernetes 1.36.3 answers: structured.NewAllocator of
+// The oracle answers, line by line, what Kubernetes answers: structured.NewAllocator of
 // k8s.io/dynamic-resource-allocation for `allocate` lines, its CEL compiler for `cel` lines.
+//
+// Which Kubernetes is decided when it is built: 1.37 by go.mod, 1.36.4 by `go build -modfile=kubernetes-1.36.4.mod`.
 //
 // One JSON request per line on standard input, one JSON response per line on standard output, in the same order.
 // A line with an "expression" is a CEL request, any other an allocate request; the flags -cel and -allocate pin the

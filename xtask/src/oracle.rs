@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::Value;
 use tessera_allocator::selectors::SelectorCache;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_harness::workspace;
 use tessera_oracle::{Generator, Oracle, ours};
 
@@ -20,6 +21,9 @@ pub struct OracleArguments {
     /// Number of requests.
     #[arg(long, default_value_t = 10_000)]
     count: u64,
+    /// Release of Kubernetes that is asked.
+    #[arg(long, default_value_t = KubernetesVersion::V1_36_3)]
+    kubernetes: KubernetesVersion,
 }
 
 /// Both answers to a request, in the form that is compared.
@@ -36,7 +40,7 @@ fn answers(oracle: &mut Oracle, selectors: &mut SelectorCache, request: &Value) 
 /// # Errors
 /// When the oracle does not answer or a case cannot be written.
 pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
-    let mut oracle = Oracle::start();
+    let mut oracle = Oracle::start(arguments.kubernetes);
     let mut selectors = SelectorCache::new();
     let mut generator = Generator::new(arguments.seed);
     let (mut allocated, mut unfit, mut failed, mut disagreements) = (0u64, 0u64, 0u64, 0u64);

@@ -13,6 +13,7 @@ use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_oracle::{Oracle, ours};
 
 fn slice(devices: &Value) -> Value {
@@ -60,7 +61,7 @@ fn compare(oracle: &mut Oracle, request: &Value) -> Result<Value, String> {
 }
 
 fn oracle() -> Oracle {
-    Oracle::start()
+    Oracle::start(KubernetesVersion::V1_36_3)
 }
 
 /// Texts of quantities: numbers of every size, and near misses.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tessera_allocator::selectors::SelectorCache;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_oracle::{Generator, Oracle, ours};
 
 fn parse(answer: &str) -> Value {
@@ -22,7 +23,7 @@ fn generated_requests_agree() {
     };
     let (seed, count) = (number("TESSERA_ORACLE_SEED", 1), number("TESSERA_ORACLE_COUNT", 3_000));
     let mut generator = Generator::new(seed);
-    let mut oracle = Oracle::start();
+    let mut oracle = Oracle::start(KubernetesVersion::V1_36_3);
     let mut selectors = SelectorCache::new();
     let (mut allocated, mut unfit, mut failed) = (0, 0, 0);
     let mut disagreements = Vec::new();
@@ -58,7 +59,7 @@ fn generated_requests_agree() {
 #[test]
 fn kept_cases_agree() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases"));
-    let mut oracle = Oracle::start();
+    let mut oracle = Oracle::start(KubernetesVersion::V1_36_3);
     let mut selectors = SelectorCache::new();
     let mut count = 0;
     for entry in std::fs::read_dir(folder).expect("tests/cases is part of the repository") {

@@ -1,7 +1,9 @@
-//! The oracle: the program that is built from the Go module of this folder.
+//! The oracle: the programs that are built from the Go module of this folder, one for each release of Kubernetes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use tessera_api::kubernetes::KubernetesVersion;
 
 fn hash(bytes: &[u8], mut state: u64) -> u64 {
     // FNV-1a: the name of a folder, nothing secret.
@@ -11,8 +13,16 @@ fn hash(bytes: &[u8], mut state: u64) -> u64 {
     state
 }
 
-/// Its path; built on first use into `$TESSERA_CACHE` or `~/.cache/tessera`.
-pub fn path() -> PathBuf {
+/// The file that names the modules of Kubernetes' release.
+fn module_file(version: KubernetesVersion) -> String {
+    match version {
+        KubernetesVersion::V1_37 => "go.mod".to_owned(),
+        older => format!("kubernetes-{older}.mod"),
+    }
+}
+
+/// Path of the one that answers as this release; built on first use into `$TESSERA_CACHE` or `~/.cache/tessera`.
+pub fn path(version: KubernetesVersion) -> PathBuf {
     let module = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources: Vec<PathBuf> = std::fs::read_dir(module)
         .expect("tests/oracle is part of the repository")
@@ -31,12 +41,14 @@ pub fn path() -> PathBuf {
         PathBuf::from,
     );
     let folder = cache.join(format!("oracle-{state:016x}"));
-    let program = folder.join("oracle");
+    let program = folder.join(format!("oracle-{version}"));
     if !program.exists() {
         std::fs::create_dir_all(&folder).expect("the cache folder can be made");
-        let partial = folder.join(format!("oracle.{}", std::process::id()));
+        let partial = folder.join(format!("oracle-{version}.{}", std::process::id()));
         let status = Command::new("go")
-            .args(["build", "-o"])
+            .arg("build")
+            .arg(format!("-modfile={}", module_file(version)))
+            .arg("-o")
             .arg(&partial)
             .arg(".")
             .current_dir(module)

@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use tessera_api::kubernetes::KubernetesVersion;
+
 use crate::program;
 
 /// A running oracle, asked line by line.
@@ -13,9 +15,9 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Starts it, built first where it is missing.
-    pub fn start() -> Self {
-        let mut child = Command::new(program::path())
+    /// Starts the one that answers as this release of Kubernetes, built first where it is missing.
+    pub fn start(version: KubernetesVersion) -> Self {
+        let mut child = Command::new(program::path(version))
             .arg("-allocate")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

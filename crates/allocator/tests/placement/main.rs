@@ -10,6 +10,7 @@ mod limits;
 use serde_json::Value;
 use tessera_allocator::features::UpstreamBugs;
 use tessera_allocator::selectors::SelectorCache;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_oracle::{Generator, Oracle, ours};
 
 use cases::{assigned, changes_nodes, device_sets, hide_but, place, without_bugs};
@@ -99,7 +100,7 @@ fn the_chosen_devices_are_found_if_all_others_are_hidden() {
 fn kubernetes_finds_the_chosen_devices() {
     let mut generator = Generator::new(seed(83));
     let mut selectors = SelectorCache::new();
-    let mut oracle = Oracle::start();
+    let mut oracle = Oracle::start(KubernetesVersion::V1_36_3);
     let (mut found, mut because_of_bugs) = (0, 0);
     for id in 0..1_500 {
         let request = generator.request(id);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cel::{Device, EvaluationError, Features, PublishedAttribute, Selector};
 
 /// A device in the form for both sides.
@@ -138,7 +139,7 @@ fn same_admission(ours: &Option<String>, theirs: &Option<String>) -> bool {
 }
 
 fn oracle() -> PathBuf {
-    tessera_oracle::program::path()
+    tessera_oracle::program::path(KubernetesVersion::V1_36_3)
 }
 
 fn ask(requests: &[Request]) -> Vec<Answer> {
