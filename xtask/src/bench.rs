@@ -8,6 +8,7 @@ mod http;
 mod mig;
 mod mig_order;
 mod mps;
+mod native;
 mod packing;
 mod prepare;
 mod quantiles;
@@ -42,6 +43,8 @@ enum What {
     MigOrder(mig_order::MigOrderArguments),
     /// MPS shares: the kubelet plugin over its socket, and mps-host alone.
     Mps(mps::MpsArguments),
+    /// kube-scheduler alone on a fleet, by what nodes publish, beside a driver that publishes whole cards alone.
+    Native(native::NativeArguments),
     /// How much of a fleet each policy allocates on openb's traces, and how long a choice takes.
     Packing(packing::PackingArguments),
     /// The kubelet plugin alone, over its socket: preparing claims, starting, memory.
@@ -65,6 +68,7 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,
+        What::Native(arguments) => native::run(&arguments).await,
         What::Packing(arguments) => packing::run(&arguments),
         What::Prepare(arguments) => prepare::run(&arguments).await,
         What::Sets(arguments) => sets::run(&arguments),
