@@ -1,4 +1,4 @@
-//! Selectors that match nothing, match partitions by accident, or fail on a device.
+//! Selectors that match nothing, match partitions too, or fail on a device.
 
 use super::asked::{Asked, Failure, Verdict};
 use super::{Facts, Finding, error, warning};
@@ -32,11 +32,11 @@ fn finding(asked: &Asked, driver: &str) -> Option<Finding> {
         Verdict::ByAccident(types, other) => Some(warning(
             about,
             format!(
-                "it asks for no type, and matches {}: who means a whole card may get {other}",
+                "it asks for no type, and matches {}: who means a whole card gets {other} when no card is whole any more",
                 types.iter().map(|name| told_type(name)).collect::<Vec<_>>().join(", ")
             ),
             format!(
-                "add && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"gpu\" to its selector; or offer whole cards only, by a GpuPool with offer.partitioning.mode None (docs/gpu-pools.md)"
+                "add && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"gpu\" to its selector; who wants whatever has room asks for a partition, else a card, with firstAvailable (examples/partitions/partition-or-card.yaml); or offer whole cards only, by a GpuPool with offer.partitioning.mode None (docs/gpu-pools.md)"
             ),
         )),
     }

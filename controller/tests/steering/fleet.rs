@@ -182,6 +182,6 @@ fn slices(node: &str, cards: usize, allocation: &str) -> [Value; 2] {
             json!({ "gpu.tessera.dev/node-report": report }),
             json!({ "sharedCounters": (0..cards).map(set).collect::<Vec<_>>() }),
         ),
-        slice("2-cards", json!({}), json!({ "devices": (0..cards).map(device).collect::<Vec<_>>() })),
+        slice("1-cards", json!({}), json!({ "devices": (0..cards).map(device).collect::<Vec<_>>() })),
     ]
 }

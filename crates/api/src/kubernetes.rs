@@ -100,7 +100,9 @@ mod tests {
         for version in KubernetesVersion::ALL {
             assert_eq!(version.to_string().parse(), Ok(version));
         }
-        assert!(is_newer_than_known("v1.38.0") && !is_newer_than_known("v1.37.9") && !is_newer_than_known("x"));
+        assert!(
+            is_newer_than_known("v1.38.0") && !is_newer_than_known("v1.37.9") && !is_newer_than_known("x")
+        );
         for text in ["", "v1", "one.two", "1.x"] {
             assert_eq!(KubernetesVersion::of(text), Err(NotAVersion(text.to_owned())));
         }

@@ -92,11 +92,11 @@ fn slices(node: usize) -> Vec<Value> {
                 devices.push(device(node, number, &suffix, "mig", Some(profile), memory, &taken));
             }
         }
-        contents.push((format!("1-partitions-{number}"), json!({ "devices": devices })));
+        contents.push((format!("2-partitions-{number}"), json!({ "devices": devices })));
     }
     let cards: Vec<Value> =
         (0..CARDS).map(|number| device(node, number, "", "gpu", None, 80, &all)).collect();
-    contents.push(("2-cards".to_owned(), json!({ "devices": cards })));
+    contents.push(("1-cards".to_owned(), json!({ "devices": cards })));
     let in_pool = json!({ "pool": "main", "allocation": "Steered" });
     let reported: serde_json::Map<String, Value> =
         (0..CARDS).map(|number| (format!("0000:{:02x}:00.0", number + 1), in_pool.clone())).collect();

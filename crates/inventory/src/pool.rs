@@ -77,8 +77,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What to publish of `machine`: the MIG partitions that its cards offer, smallest first; every whole card, best
-    /// neighbours next to each other; shares of cards; and the held devices that it no longer offers, tainted.
+    /// What to publish of `machine`: every whole card, best neighbours next to each other; the MIG partitions that its cards
+    /// offer, smallest first; shares of cards; and the held devices that it no longer offers, tainted.
     ///
     /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration.
     #[must_use]

@@ -207,7 +207,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let pool = |devices: &[&str]| {
         let contents = Contents::of_devices(&devices.iter().map(|name| device(name)).collect::<Vec<_>>());
         let slices =
-            vec![Slice { name_suffix: "2-cards-0000".to_owned(), annotations: BTreeMap::new(), contents }];
+            vec![Slice { name_suffix: "1-cards-0000".to_owned(), annotations: BTreeMap::new(), contents }];
         Some(Arc::new(Pool { slices }))
     };
     let (pools, receiver) = watch::channel(pool(&["a"]));

@@ -53,7 +53,7 @@ pub fn slices(node: &str, placement: &Value) -> [Value; 2] {
             json!({ "gpu.tessera.dev/node-report": report }),
             json!({ "sharedCounters": (0..CARDS).map(set).collect::<Vec<_>>() }),
         ),
-        slice("2-cards", json!({}), json!({ "devices": (0..CARDS).map(device).collect::<Vec<_>>() })),
+        slice("1-cards", json!({}), json!({ "devices": (0..CARDS).map(device).collect::<Vec<_>>() })),
     ]
 }
 

@@ -159,6 +159,6 @@ fn slices_of(node: &str, topology: &Topology, report: &NodeReport) -> [Value; 2]
     };
     [
         slice("0-counters", json!({ ANNOTATION: text }), ("sharedCounters", sets)),
-        slice("2-cards", json!({}), ("devices", devices)),
+        slice("1-cards", json!({}), ("devices", devices)),
     ]
 }

@@ -19,16 +19,17 @@ pub enum Contents {
     SharedCounters(Vec<CounterSet>),
 }
 
-/// The tiers of a pool: a request that names no type gets the smallest thing that satisfies it, and a share of a card
-/// only when nothing else is left.
+/// The tiers of a pool: a request that names no type gets a whole card, a partition only where no whole card is free that
+/// satisfies it, and a share of a card only when nothing else is left. kube-scheduler tries every device until one fits, so
+/// pods that ask for whole cards, the most common ones, also wait least so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// Counter sets.
     Counters,
-    /// MIG partitions, one slice for each card.
-    Partitions,
     /// Whole cards.
     Cards,
+    /// MIG partitions, one slice for each card.
+    Partitions,
     /// MPS and time-slice devices.
     Shared,
 }
@@ -39,8 +40,8 @@ impl Tier {
     pub fn name_suffix(self, position: usize) -> String {
         let prefix = match self {
             Self::Counters => "0-counters",
-            Self::Partitions => "1-partitions",
-            Self::Cards => "2-cards",
+            Self::Cards => "1-cards",
+            Self::Partitions => "2-partitions",
             Self::Shared => "3-shared",
         };
         format!("{prefix}-{position:04}")
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn tiers_sort_by_name() {
-        let tiers = [Tier::Counters, Tier::Partitions, Tier::Cards, Tier::Shared];
+        let tiers = [Tier::Counters, Tier::Cards, Tier::Partitions, Tier::Shared];
         let names: Vec<String> = tiers
             .iter()
             .flat_map(|tier| [0, 9, 10, 9999].map(|position| tier.name_suffix(position)))
@@ -77,7 +78,7 @@ mod tests {
             [(0, 0), (0, 1), (0, 2), (1, 0), (9998, 3), (usize::MAX, 0), (usize::MAX, 1)]
                 .map(|(rank, position)| partitions_name_suffix(rank, position))
                 .into();
-        assert_eq!(names[1], "1-partitions-0000-0001");
+        assert_eq!(names[1], "2-partitions-0000-0001");
         assert!(names.is_sorted());
         assert!(names.iter().all(|name| limits::is_dns_label(name)));
     }

@@ -18,10 +18,10 @@ pub struct Tiers {
     pub counter_sets: Vec<CounterSet>,
     /// Names of the sets that a device draws on.
     used: BTreeSet<String>,
-    /// Partitions by the rank of their card.
-    partitions: BTreeMap<usize, Batches>,
     /// Whole cards.
     cards: Batches,
+    /// Partitions by the rank of their card.
+    partitions: BTreeMap<usize, Batches>,
     /// Shared devices.
     shared: Batches,
 }
@@ -92,11 +92,11 @@ impl Tiers {
         let counter_sets = self.counter_sets.chunks(limits::COUNTER_SETS_PER_SLICE);
         let counter_sets = counter_sets.map(PackedContents::of_shared_counters).collect();
         let mut slices = number(counter_sets, |position| Tier::Counters.name_suffix(position));
+        slices.extend(number(self.cards.into_batches(), |position| Tier::Cards.name_suffix(position)));
         for (rank, partitions) in self.partitions {
             slices
                 .extend(number(partitions.into_batches(), |position| partitions_name_suffix(rank, position)));
         }
-        slices.extend(number(self.cards.into_batches(), |position| Tier::Cards.name_suffix(position)));
         slices.extend(number(self.shared.into_batches(), |position| Tier::Shared.name_suffix(position)));
         slices
     }
@@ -111,7 +111,7 @@ impl Tiers {
 
     fn names(&self) -> impl Iterator<Item = &str> {
         let partitions = self.partitions.values().flat_map(Batches::names);
-        partitions.chain(self.cards.names()).chain(self.shared.names())
+        self.cards.names().chain(partitions).chain(self.shared.names())
     }
 
     /// The rank of a partition's card, if any of its partitions is offered.

@@ -1,7 +1,7 @@
 //! MIG partitions as they are published.
 
 use k8s_openapi::api::resource::v1::{Counter, Device};
-use tessera_api::offer::{PartitioningMode, PlacementOrder};
+use tessera_api::offer::{Mps, PartitioningMode, PlacementOrder};
 use tessera_api::{DeviceName, Quantity};
 use tessera_inventory::Warning;
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
@@ -78,7 +78,7 @@ fn a_partition_says_what_the_driver_says() {
             }],
         })
     );
-    let whole = pool.devices().last().unwrap();
+    let whole = pool.devices().next().unwrap();
     assert_eq!(whole.name, "gpu-10-00");
     let all = &pool.counter_sets().next().unwrap().counters;
     assert_eq!(all.len(), 9);
@@ -100,8 +100,8 @@ fn every_model_on_machines_of_any_size() {
             let sets = cards.div_ceil(8);
             for card in 0..cards {
                 assert_eq!(
-                    layout[sets + card],
-                    (&*format!("1-partitions-{card:04}"), partitions),
+                    layout[sets + usize::from(whole > 0) + card],
+                    (&*format!("2-partitions-{card:04}"), partitions),
                     "{context}"
                 );
             }
@@ -111,7 +111,23 @@ fn every_model_on_machines_of_any_size() {
 }
 
 #[test]
-fn the_smallest_comes_first() {
+fn whole_cards_come_first_and_shares_last() {
+    let mut options = options();
+    options.offers.others_mut().sharing.mps = Some(Mps::default());
+    let pool = Pool::new(&mig_models::named("H100-80GB").machine(2), &options);
+    let types =
+        pool.devices().map(|device| device.attributes.as_ref().unwrap()["type"].string.as_deref().unwrap());
+    let mut types: Vec<&str> = types.collect();
+    types.dedup();
+    assert_eq!(types, ["gpu", "mig", "mps"]);
+    let mut suffixes: Vec<&str> =
+        layout(&pool).into_iter().map(|(suffix, _)| &suffix[..suffix.len() - 5]).collect();
+    suffixes.dedup();
+    assert_eq!(suffixes, ["0-counters", "1-cards", "2-partitions", "3-shared"]);
+}
+
+#[test]
+fn of_the_partitions_the_smallest_comes_first() {
     for model in mig_models::all() {
         let pool = Pool::new(&model.machine(1), &options());
         let memory: Vec<Quantity> = of_type(&pool, "mig")
@@ -333,7 +349,7 @@ fn a_held_partition_stays_when_its_card_is_taken_over() {
     let after = Pool::new(&machine, &PoolOptions { held, ..options() });
     assert_eq!(violations(&after), [""; 0]);
     let layout = layout(&after);
-    assert_eq!(layout[2], ("1-partitions-0001", 2), "{layout:?}");
+    assert_eq!(layout[3], ("2-partitions-0001", 2), "{layout:?}");
     let device = after.devices().find(|device| device.name == "gpu-11-00-mig-1g10gb-6").unwrap();
     assert_eq!(device.taints.as_ref().unwrap()[0].key, "gpu.tessera.dev/not-offered");
     assert_eq!(after.counter_sets().collect::<Vec<_>>(), before.counter_sets().collect::<Vec<_>>());
@@ -369,11 +385,11 @@ fn the_configuration_narrows_what_is_offered() {
     let machine = with_instances(&model, vec![instance(&model, 2, "4g.40gb", 0, &[4])]);
     let mut options = options();
     options.offers.others_mut().partitioning.mode = PartitioningMode::None;
-    assert_eq!(names(&Pool::new(&machine, &options)), ["gpu-11-00-mig-4g40gb-0-gi2-ci0", "gpu-10-00"]);
+    assert_eq!(names(&Pool::new(&machine, &options)), ["gpu-10-00", "gpu-11-00-mig-4g40gb-0-gi2-ci0"]);
     let highest = pool(|options| {
         options.offers.others_mut().partitioning.placement_order = PlacementOrder::HighestStart
     });
-    assert_eq!(names(&highest)[0], "gpu-10-00-mig-1g10gb-6");
+    assert_eq!(names(&highest)[1], "gpu-10-00-mig-1g10gb-6");
 }
 
 #[test]

@@ -156,12 +156,12 @@ fn what_the_hardware_does_not_say_is_not_published() {
 fn slices_at_the_edges_of_the_limits() {
     for (count, expected) in [
         (0, vec![]),
-        (1, vec![("0-counters-0000", 1), ("2-cards-0000", 1)]),
-        (8, vec![("0-counters-0000", 8), ("2-cards-0000", 8)]),
-        (9, vec![("0-counters-0000", 8), ("0-counters-0001", 1), ("2-cards-0000", 9)]),
-        (16, vec![("0-counters-0000", 8), ("0-counters-0001", 8), ("2-cards-0000", 16)]),
-        (64, (0..8).map(|_| ("", 8)).chain([("2-cards-0000", 64)]).collect()),
-        (65, (0..8).map(|_| ("", 8)).chain([("", 1), ("2-cards-0000", 64), ("2-cards-0001", 1)]).collect()),
+        (1, vec![("0-counters-0000", 1), ("1-cards-0000", 1)]),
+        (8, vec![("0-counters-0000", 8), ("1-cards-0000", 8)]),
+        (9, vec![("0-counters-0000", 8), ("0-counters-0001", 1), ("1-cards-0000", 9)]),
+        (16, vec![("0-counters-0000", 8), ("0-counters-0001", 8), ("1-cards-0000", 16)]),
+        (64, (0..8).map(|_| ("", 8)).chain([("1-cards-0000", 64)]).collect()),
+        (65, (0..8).map(|_| ("", 8)).chain([("", 1), ("1-cards-0000", 64), ("1-cards-0001", 1)]).collect()),
     ] {
         let card = &hgx_h100().cards[0];
         let cards = (0..count).map(|position| Card { pci: address(position), ..card.clone() }).collect();
@@ -256,7 +256,7 @@ fn a_fault_taints_what_it_concerns_as_the_policy_says() {
     );
     let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
     let concerned =
-        ["gpu-11-00-mig-1g10gb-2", "gpu-11-00-mig-2g20gb-2", "gpu-11-00-mig-4g40gb-0", "gpu-11-00"];
+        ["gpu-11-00", "gpu-11-00-mig-1g10gb-2", "gpu-11-00-mig-2g20gb-2", "gpu-11-00-mig-4g40gb-0"];
     assert_eq!(names, concerned);
     options.health = options.health.with(HealthClass::Xid, HealthEffect::Off);
     assert_eq!(tainted(&options), []);

@@ -31,7 +31,7 @@ async fn a_pool_becomes_slices_of_the_node_that_sort_by_tier() {
     let slices = node.slices().await;
     let names: Vec<_> = slices.iter().map(|slice| slice.metadata.name.clone().expect("a name")).collect();
     let expected =
-        ["0-counters-0000", "0-counters-0001", "2-cards-0000"].map(|suffix| node.slice_name(suffix));
+        ["0-counters-0000", "0-counters-0001", "1-cards-0000"].map(|suffix| node.slice_name(suffix));
     assert_eq!(names, expected);
     let uid = Api::<Node>::all(node.client.clone()).get(&node.name).await.expect("the node").metadata.uid;
     for slice in &slices {

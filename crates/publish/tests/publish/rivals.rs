@@ -33,7 +33,7 @@ async fn one_deleted_slice_is_one_write() {
     let node = TestNode::new("deleted").await;
     let publisher = node.publisher(Some(cards(2, "a"))).await;
     let before = publisher.in_sync().await;
-    node.api().delete(&node.slice_name("2-cards-0000"), &DeleteParams::default()).await.expect("deleted");
+    node.api().delete(&node.slice_name("1-cards-0000"), &DeleteParams::default()).await.expect("deleted");
     let status = publisher.until("repaired", |status| status.repairs == 1 && status.in_sync).await;
     assert_eq!(status.writes, before.writes + 1);
     assert_eq!(node.slices().await.len(), 2);
@@ -44,7 +44,7 @@ async fn a_foreign_change_is_undone_and_what_others_may_set_stays() {
     let node = TestNode::new("changed").await;
     let publisher = node.publisher(Some(cards(2, "a"))).await;
     let before = publisher.in_sync().await;
-    let name = node.slice_name("2-cards-0000");
+    let name = node.slice_name("1-cards-0000");
     let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
     let label = serde_json::json!({"metadata": {"labels": {"team": "a"}}});
     node.api().patch(&name, &rival, &Patch::Merge(label)).await.expect("patched");
@@ -90,7 +90,7 @@ async fn a_dispute_is_no_war_of_writes() {
     let node = TestNode::new("war").await;
     let publisher = node.publisher(Some(cards(1, "a"))).await;
     let before = publisher.in_sync().await;
-    let name = node.slice_name("2-cards-0000");
+    let name = node.slice_name("1-cards-0000");
     let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
     let change = serde_json::json!({"spec": {"devices": [{"name": "theirs"}]}});
     let begin = Instant::now();
@@ -120,7 +120,7 @@ async fn a_dispute_is_no_war_of_writes() {
 #[tokio::test]
 async fn a_name_that_another_driver_took_is_said() {
     let node = TestNode::new("taken").await;
-    let name = node.slice_name("2-cards-0000");
+    let name = node.slice_name("1-cards-0000");
     let slice: ResourceSlice = serde_json::from_value(serde_json::json!({
         "metadata": {"name": name},
         "spec": {"driver": "other.example.com", "nodeName": node.name, "devices": [],
@@ -189,7 +189,7 @@ async fn another_driver_of_our_name_is_told_of_and_left_alone() {
     // It comes back and, as Kubernetes' library does, deletes the slices of pools that it does not know.
     node.api().create(&them, &of_another_driver(&node)).await.expect("created");
     publisher.until("refusing again", told).await;
-    node.api().delete(&node.slice_name("2-cards-0000"), &DeleteParams::default()).await.expect("deleted");
+    node.api().delete(&node.slice_name("1-cards-0000"), &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(publisher.status.borrow().writes, status.writes, "no war of writes");
     node.api().delete(&name, &DeleteParams::default()).await.expect("deleted");

@@ -227,7 +227,7 @@ pub fn cards(count: usize, mark: &str) -> Pool {
             slice(&format!("0-counters-{index:04}"), Contents::SharedCounters(sets.to_vec()))
         })
         .collect();
-    slices.push(slice("2-cards-0000", Contents::Devices((0..count).map(device).collect())));
+    slices.push(slice("1-cards-0000", Contents::Devices((0..count).map(device).collect())));
     Pool { slices, warnings: Vec::new() }
 }
 

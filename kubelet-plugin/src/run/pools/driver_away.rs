@@ -86,7 +86,7 @@ mod tests {
         let before = Pool {
             slices: vec![
                 slice("0-counters-0000", Contents::of_shared_counters(&[])),
-                slice("2-cards-0000", Contents::of_devices(&devices)),
+                slice("1-cards-0000", Contents::of_devices(&devices)),
             ],
         };
         let taints = |pool: &PackedPool| {
@@ -97,7 +97,7 @@ mod tests {
         let pool = lost(&before, "d", &HealthPolicy::default());
         assert_eq!(
             pool.slices.iter().map(|slice| &*slice.name_suffix).collect::<Vec<_>>(),
-            ["0-counters-0000", "2-cards-0000"]
+            ["0-counters-0000", "1-cards-0000"]
         );
         let taint = ("d/unhealthy".to_owned(), "lost".to_owned(), "NoSchedule".to_owned());
         assert_eq!(taints(&pool), vec![taint; 3]);

@@ -7,6 +7,7 @@ use std::{
 
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::api::{DeleteParams, ListParams};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::stage::{ContainerView, Scene, Stage, cards, eventually, partition, play};
@@ -78,6 +79,23 @@ async fn four_and_three_sevenths_share_a_card() {
         assert_ne!(uuid(&four), uuid(&three));
         scene.delete_pod("four").await;
         scene.delete_pod("three").await;
+        no_partition_is_left(scene.stage).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_has_room_is_a_partition_if_one_can_be_made() {
+    play("whatever_has_room_is_a_partition_if_one_can_be_made", async |scene| {
+        let example = include_str!("../../../../examples/partitions/partition-or-card.yaml");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(example).unwrap();
+        let [mut template, _] = <[Value; 2]>::try_from(objects).unwrap();
+        template["metadata"]["namespace"] = json!(scene.namespace);
+        scene.apply(template).await;
+        scene.pod_from_template("reranker", "partition-or-card").await;
+        scene.ready("reranker").await;
+        assert!(!uuid(&scene.view("reranker", "main").await).is_empty());
+        scene.delete_pod("reranker").await;
         no_partition_is_left(scene.stage).await;
     })
     .await;

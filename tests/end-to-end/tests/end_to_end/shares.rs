@@ -24,7 +24,7 @@ pub const TIME_SLICE_CLASS: &str = "timeslice.gpu.tessera.dev";
 pub const EXCLUSIVE_PROCESS: u32 = 3;
 
 /// A request for an MPS share of a card. What `capacity` leaves out gets the node's default. The selector is needed
-/// because the node also offers shares of partitions, and the smallest device comes first.
+/// because the node also offers shares of partitions, and of the shares on a card the smallest comes first.
 pub fn share(name: &str, capacity: &Value) -> Value {
     share_of(name, r#"!has(device.attributes["gpu.tessera.dev"].profile)"#, capacity)
 }

@@ -12,9 +12,9 @@ use tessera_fakes::machine;
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-use tessera_api::Offer;
+use serde_json::{Value, json};
 use tessera_api::offer::{Mps, PartitioningMode, TimeSliceInterval, TimeSlicing};
+use tessera_api::{DeviceName, Offer};
 
 use node::EmulatedNode;
 use random::Random;
@@ -106,24 +106,46 @@ fn as_many_default_shares_fit_as_are_configured() {
     }
 }
 
-/// A request without a type gets the smallest device, and a share only when nothing else is left.
+/// A request without a type gets a whole card, a partition where no card is whole, and a share only when nothing else is left.
 #[test]
-fn an_untyped_request_gets_the_smallest_thing() {
+fn an_untyped_request_gets_a_whole_card() {
     let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
     let mut config = Offer::default();
     config.sharing.mps = Some(Mps::default());
     let pool = node.pool(&config);
     let mut scheduler = Scheduler::new(&pool);
-    let any = "any";
-    let at_least = |memory: &str| {
-        format!(
-            "device.driver == \"{DRIVER}\" && device.capacity[\"{DRIVER}\"].memory.compareTo(quantity(\"{memory}\")) >= 0"
-        )
-    };
-    for (memory, expected) in [("1Gi", "1g10gb"), ("15Gi", "1g20gb"), ("30Gi", "3g40gb"), ("60Gi", "7g80gb")]
-    {
-        let granted = scheduler.allocate(any, Some(&at_least(memory)), json!({})).unwrap();
-        assert_eq!(granted.name().partition().unwrap().profile.as_str(), expected, "{memory}");
+    let of_driver = format!("device.driver == \"{DRIVER}\"");
+    // Every card but one is partly in use.
+    let profile = format!("device.attributes[\"{DRIVER}\"].profile == \"4g.40gb\"");
+    let mig = format!("mig.{DRIVER}");
+    for _ in 0..7 {
+        assert!(scheduler.allocate(&mig, Some(&profile), json!({})).is_some());
+    }
+    let mut untyped = || scheduler.allocate("any", Some(&of_driver), json!({})).unwrap().name();
+    assert!(matches!(untyped(), DeviceName::Card(_)));
+    for _ in 0..7 * 3 {
+        let name = untyped();
+        assert_eq!(name.partition().unwrap().profile.as_str(), "1g10gb", "{name}");
+    }
+}
+
+/// Who wants whatever has room says so.
+#[test]
+fn a_partition_else_a_card() {
+    let example = include_str!("../../../../examples/partitions/partition-or-card.yaml");
+    let objects: Vec<Value> = serde_saphyr::from_multiple(example).unwrap();
+    let mut spec = objects[0]["spec"]["spec"].clone();
+    for alternative in spec["devices"]["requests"][0]["firstAvailable"].as_array_mut().unwrap() {
+        // As the API server fills in.
+        alternative["allocationMode"] = json!("ExactCount");
+        alternative["count"] = json!(1);
+    }
+    for (hardware, expected) in [("hgx-h100-80gb", "1g20gb"), ("l40s-x8", "a card")] {
+        let node = EmulatedNode::with_one_card(hardware);
+        let mut scheduler = Scheduler::new(&node.pool(&Offer::default()));
+        let name = scheduler.allocate_spec(&spec).unwrap().name();
+        let got = name.partition().map_or("a card", |partition| partition.profile.as_str());
+        assert_eq!(got, expected, "{hardware}");
     }
 }
 

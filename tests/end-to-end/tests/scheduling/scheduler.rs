@@ -84,8 +84,23 @@ impl Scheduler {
 
     /// Allocates a claim for one device of the class, as for a pod; `None` if it has to wait.
     pub fn allocate(&mut self, class: &str, selector: Option<&str>, capacity: Value) -> Option<Granted> {
+        let mut request = json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": 1});
+        if let Some(selector) = selector {
+            request["selectors"] = json!([{"cel": {"expression": selector}}]);
+        }
+        if capacity.as_object().is_some_and(|capacity| !capacity.is_empty()) {
+            request["capacity"] = json!({"requests": capacity});
+        }
+        self.allocate_spec(&json!({"devices": {"requests": [{"name": "device", "exactly": request}]}}))
+    }
+
+    /// Allocates a claim with this `spec`, for one device.
+    pub fn allocate_spec(&mut self, spec: &Value) -> Option<Granted> {
         self.claims += 1;
-        let mut claim = claim(&format!("claim-{}", self.claims), class, selector, capacity);
+        let name = format!("claim-{}", self.claims);
+        let metadata = json!({"name": name, "namespace": "default", "uid": name});
+        let mut claim: ResourceClaim =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
         let request = Claim::try_from(&claim).unwrap();
         let node: Node = Node::from(&serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap());
         let allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
@@ -207,19 +222,4 @@ fn class_objects() -> Vec<DeviceClass> {
 /// The same in the allocator's form.
 pub fn classes() -> Classes {
     class_objects().iter().map(Class::from).collect()
-}
-
-fn claim(name: &str, class: &str, selector: Option<&str>, capacity: Value) -> ResourceClaim {
-    let mut request = json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": 1});
-    if let Some(selector) = selector {
-        request["selectors"] = json!([{"cel": {"expression": selector}}]);
-    }
-    if capacity.as_object().is_some_and(|capacity| !capacity.is_empty()) {
-        request["capacity"] = json!({"requests": capacity});
-    }
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "namespace": "default", "uid": name},
-        "spec": {"devices": {"requests": [{"name": "device", "exactly": request}]}},
-    }))
-    .unwrap()
 }

@@ -107,6 +107,6 @@ fn slices(node: &str, (pool, allocation): Pool) -> [Value; 2] {
             json!({ "gpu.tessera.dev/node-report": report }),
             json!({ "sharedCounters": sets }),
         ),
-        slice("2-cards", json!({}), json!({ "devices": devices })),
+        slice("1-cards", json!({}), json!({ "devices": devices })),
     ]
 }
