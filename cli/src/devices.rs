@@ -113,7 +113,7 @@ pub fn for_evaluation(
     attributes: Option<&BTreeMap<String, DeviceAttribute>>,
     capacity: Option<&BTreeMap<String, DeviceCapacity>>,
     allow_multiple_allocations: bool,
-    list_type_attributes: bool,
+    reads_lists: bool,
 ) -> Result<tessera_cel::Device, QuantityError> {
     let attributes =
         attributes.into_iter().flatten().map(|(name, value)| (name.clone(), published(value))).collect();
@@ -121,7 +121,7 @@ pub fn for_evaluation(
         capacity.into_iter().flatten().map(|(name, value)| (name.clone(), value.value.0.clone())).collect();
     tessera_cel::Device::new(driver)
         .with_multiple_allocations(allow_multiple_allocations)
-        .with_attributes(&attributes, list_type_attributes)
+        .with_attributes(&attributes, reads_lists)
         .with_capacity(&capacity)
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde::Serialize;
-use tessera_cel::{COST_LIMIT, CompileError, Features, Selector};
+use tessera_cel::{COST_LIMIT, CompileError, Environment, Selector};
 
 use crate::api_server::Wanted;
 use crate::arguments::CelArguments;
@@ -101,7 +101,7 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
 /// The API server's error on writing an object with the expression, if it would refuse one that kube-scheduler would
 /// evaluate.
 fn refused(expression: &str) -> Option<String> {
-    let error = Selector::compile_new(expression, Features::default()).err()?;
+    let error = Selector::compile_new(expression, Environment::default()).err()?;
     let why = match error {
         CompileError::TooComplex { estimate: u64::MAX } => {
             "; it sees no bound of the cost, because it counts with the longest texts and lists that the types allow"
@@ -245,7 +245,7 @@ fn answer(selector: &Selector, place: &Place<'_>) -> (Answer, u64, Option<tesser
         published.attributes.as_ref(),
         published.capacity.as_ref(),
         published.allow_multiple_allocations == Some(true),
-        false,
+        Environment::default().reads_lists(),
     );
     let (result, cost, device) = match evaluated {
         Ok(device) => {

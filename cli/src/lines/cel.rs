@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceCapacity};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tessera_cel::{CompileError, Features, Selector};
+use tessera_cel::{CompileError, Environment, Selector};
 
 use super::Answers;
 use crate::devices;
@@ -44,12 +44,13 @@ impl Answers for Server {
         if self.compiled.len() >= KEPT {
             self.compiled.clear();
         }
-        let features = Features { list_type_attributes: request.list_type_attributes };
+        let environment =
+            Environment { list_type_attributes: request.list_type_attributes, ..Environment::default() };
         let key = (request.expression, request.list_type_attributes);
         let selector = self
             .compiled
             .entry(key)
-            .or_insert_with_key(|(expression, _)| Selector::compile_with(expression, features));
+            .or_insert_with_key(|(expression, _)| Selector::compile_with(expression, environment));
         let selector = match selector {
             Ok(selector) => selector,
             Err(error) => return Ok(json!({ "match": null, "compileError": error.to_string() })),
@@ -59,7 +60,7 @@ impl Answers for Server {
             request.attributes.as_ref(),
             request.capacity.as_ref(),
             request.allow_multiple_allocations == Some(true),
-            request.list_type_attributes,
+            environment.reads_lists(),
         )
         .map_err(|error| format!("a capacity is no quantity: {error}"))?;
         let evaluation = selector.evaluate(&device);

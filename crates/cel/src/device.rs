@@ -17,7 +17,7 @@ pub enum AttributeValue<'v> {
     String(&'v str),
     /// `version`, parsed
     Version(&'v Version),
-    /// `intValues`, with the gate DRAListTypeAttributes
+    /// `intValues`, where lists can be read: [`crate::Environment::reads_lists`]
     Ints(&'v [i64]),
     /// `boolValues`
     Bools(&'v [bool]),
@@ -94,7 +94,7 @@ pub enum PublishedAttribute {
     Strings(Vec<String>),
     /// `versionValues`
     Versions(Vec<String>),
-    /// None of the fields that Kubernetes 1.36 knows.
+    /// None of the fields that Kubernetes knows.
     Unknown,
 }
 
@@ -151,15 +151,15 @@ impl Device {
     /// Adds attributes by their published names (`name` or `domain/name`).
     ///
     /// A value that Kubernetes could not use (an unparsable version, an unknown kind, a list while
-    /// `list_type_attributes` is off) makes every selector fail on this device, as it does there.
+    /// `reads_lists` is off) makes every selector fail on this device, as it does there.
     #[must_use]
     pub fn with_attributes(
         mut self,
         attributes: &BTreeMap<String, PublishedAttribute>,
-        list_type_attributes: bool,
+        reads_lists: bool,
     ) -> Self {
         for (name, published) in attributes {
-            match store(published, list_type_attributes) {
+            match store(published, reads_lists) {
                 Ok(stored) => {
                     let (domain, id) = split_name(name, &self.driver);
                     self.attributes.push((domain.to_owned(), id.to_owned(), stored));
@@ -190,7 +190,7 @@ pub fn split_name<'n>(name: &'n str, driver: &'n str) -> (&'n str, &'n str) {
     name.split_once('/').unwrap_or((driver, name))
 }
 
-fn store(published: &PublishedAttribute, list_type_attributes: bool) -> Result<Stored, String> {
+fn store(published: &PublishedAttribute, reads_lists: bool) -> Result<Stored, String> {
     let version =
         |text: &String| Version::parse(text).map_err(|error| format!("parse semantic version: {error}"));
     Ok(match published {
@@ -198,10 +198,10 @@ fn store(published: &PublishedAttribute, list_type_attributes: bool) -> Result<S
         PublishedAttribute::Bool(value) => Stored::Bool(*value),
         PublishedAttribute::String(value) => Stored::String(value.clone()),
         PublishedAttribute::Version(value) => Stored::Version(version(value)?),
-        PublishedAttribute::Ints(values) if list_type_attributes => Stored::Ints(values.clone()),
-        PublishedAttribute::Bools(values) if list_type_attributes => Stored::Bools(values.clone()),
-        PublishedAttribute::Strings(values) if list_type_attributes => Stored::Strings(values.clone()),
-        PublishedAttribute::Versions(values) if list_type_attributes => {
+        PublishedAttribute::Ints(values) if reads_lists => Stored::Ints(values.clone()),
+        PublishedAttribute::Bools(values) if reads_lists => Stored::Bools(values.clone()),
+        PublishedAttribute::Strings(values) if reads_lists => Stored::Strings(values.clone()),
+        PublishedAttribute::Versions(values) if reads_lists => {
             Stored::Versions(values.iter().map(version).collect::<Result<_, _>>()?)
         }
         _ => return Err("unsupported attribute value".to_owned()),

@@ -87,7 +87,7 @@ pub(crate) fn overload(id: &str) -> Option<Implementation> {
 
         "@mapInsert_map_key_value" => lists::map_insert,
         "@mapInsert_map_map" => lists::map_insert_all,
-        "dra_includes_dyn_dyn" => lists::includes,
+        "dra_includes_dyn_dyn" | "list_includes_dyn_dyn" => lists::includes,
         "list_a_index_of_int" => lists::index_of,
         "list_a_last_index_of_int" => lists::last_index_of,
         "list_distinct" => lists::distinct,

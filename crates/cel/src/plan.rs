@@ -43,7 +43,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, marks: bool) -> Result<(Program
         ast,
         checked,
         marks,
-        program: Program::default(),
+        program: Program { version: checked.version, ..Program::default() },
         reads: Reads::default(),
         constants: vec![None; ast.nodes.len()],
         labels: Vec::new(),
@@ -207,10 +207,11 @@ impl Planner<'_> {
         if let Reference::Variable(name) = &self.checked.references[node as usize] {
             let op = match self.find(scope, name) {
                 Some(slot) => Op::Variable { slot, free },
-                None => {
+                None if is_device_variable(name) => {
                     self.reads_everything();
                     Op::Device { free }
                 }
+                None => Op::Fail(format!("no such attribute(s): {name}").into()),
             };
             self.program.ops.push(op);
             return Ok(());
@@ -250,4 +251,9 @@ impl Planner<'_> {
             Kind::Literal(_) | Kind::Identifier(_) => Err("unresolved name".to_owned()),
         }
     }
+}
+
+/// Whether a name that no loop declares is that of the device.
+fn is_device_variable(name: &str) -> bool {
+    name.strip_prefix('.').unwrap_or(name) == "device"
 }

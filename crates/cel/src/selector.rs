@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::check::checker::{self, Checked, Features, Reference};
+use crate::check::checker::{self, Checked};
 use crate::check::estimate;
 use crate::check::types::Type;
 use crate::check::validators;
 use crate::device::DeviceView;
+use crate::environment::{Environment, Origin, is_1_37};
 use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::program::Program;
 use crate::evaluate::value::Value;
@@ -16,10 +17,10 @@ use crate::syntax::ast::Ast;
 use crate::syntax::parser;
 use crate::syntax::source;
 
-/// Cost limit of an evaluation: CELSelectorExpressionMaxCost of Kubernetes 1.36.
+/// Cost limit of an evaluation: CELSelectorExpressionMaxCost of Kubernetes.
 pub const COST_LIMIT: u64 = 1_000_000;
 
-/// Length limit of an expression in bytes: CELSelectorExpressionMaxLength of Kubernetes 1.36.
+/// Length limit of an expression in bytes: CELSelectorExpressionMaxLength of Kubernetes.
 pub const LENGTH_LIMIT: usize = 10 * 1024;
 
 /// Why an expression is not a selector. The texts are Kubernetes', except for syntax errors, whose texts come from its
@@ -126,33 +127,53 @@ struct Compiled {
 pub struct Selector(Arc<Compiled>);
 
 impl Selector {
-    /// Compiles an expression with the gates of Kubernetes 1.36 at their defaults, as kube-scheduler does with objects
-    /// that the API server has accepted: without a cost limit.
+    /// Compiles a stored expression, as kube-scheduler of the newest known Kubernetes does with objects that the API
+    /// server has accepted: without a cost limit.
     ///
     /// # Errors
-    /// Kubernetes 1.36 would refuse the expression too.
+    /// kube-scheduler would refuse the expression too.
     pub fn compile(expression: &str) -> Result<Self, CompileError> {
-        Self::compile_with(expression, Features::default())
+        Self::compile_with(expression, Environment::default())
     }
 
-    /// Compiles an expression.
+    /// Compiles a stored expression as kube-scheduler of this release does.
     ///
     /// # Errors
-    /// Kubernetes 1.36 with these gates would refuse the expression too.
-    pub fn compile_with(expression: &str, features: Features) -> Result<Self, CompileError> {
+    /// kube-scheduler would refuse the expression too.
+    pub fn compile_with(expression: &str, environment: Environment) -> Result<Self, CompileError> {
+        Self::compile_as(expression, environment, Origin::Stored)
+    }
+
+    /// Compiles a new expression, as the API server of this release does when an object with it is created or the
+    /// expression is changed.
+    ///
+    /// # Errors
+    /// The API server would refuse the expression: also one that is too long, could cost too much, or without the gate
+    /// DRAListTypeAttributes uses attributes as lists or `includes`.
+    pub fn compile_new(expression: &str, environment: Environment) -> Result<Self, CompileError> {
+        if expression.len() > LENGTH_LIMIT {
+            return Err(CompileError::TooLong);
+        }
+        let selector = Self::compile_as(expression, environment, Origin::New)?;
+        let estimate = selector.max_cost();
+        if estimate > COST_LIMIT {
+            return Err(CompileError::TooComplex { estimate });
+        }
+        Ok(selector)
+    }
+
+    fn compile_as(expression: &str, environment: Environment, origin: Origin) -> Result<Self, CompileError> {
         let invalid = |issues: &[source::Issue]| CompileError::Invalid(source::render(expression, issues));
-        let ast = parser::parse(expression).map_err(|issue| invalid(&[issue]))?;
-        let checked = checker::check(&ast, features).map_err(|issues| invalid(&issues))?;
+        let ast = parser::parse(expression, environment.version).map_err(|issue| invalid(&[issue]))?;
+        let checked = checker::check(&ast, environment, origin).map_err(|issues| invalid(&issues))?;
         let issues = validators::validate(&ast, &checked);
         if !issues.is_empty() {
             return Err(invalid(&issues));
         }
         let output = &checked.types[ast.root as usize];
-        let accepted = matches!(output, Type::Bool | Type::Any)
-            || (features.list_type_attributes && matches!(output, Type::Dyn));
         let mut shown = output.to_string();
         source::truncate(&mut shown);
-        if !accepted {
+        if !is_output(output, environment, origin) {
             return Err(CompileError::OutputType(shown));
         }
         let (program, reads) = plan::plan(&ast, &checked, false).map_err(|mut reason| {
@@ -167,45 +188,6 @@ impl Selector {
             reads,
             output: shown,
         })))
-    }
-
-    /// Compiles an expression as the API server of Kubernetes 1.36 does when an object with it is created or the
-    /// expression is changed.
-    ///
-    /// # Errors
-    /// The API server would refuse the expression: in addition to [`Self::compile_with`], if it is too long, could cost
-    /// too much, or uses `includes` without the gate DRAListTypeAttributes.
-    pub fn compile_new(expression: &str, features: Features) -> Result<Self, CompileError> {
-        if expression.len() > LENGTH_LIMIT {
-            return Err(CompileError::TooLong);
-        }
-        let selector = Self::compile_with(expression, features)?;
-        selector.refuse_gated(features)?;
-        let estimate = selector.max_cost();
-        if estimate > COST_LIMIT {
-            return Err(CompileError::TooComplex { estimate });
-        }
-        Ok(selector)
-    }
-
-    /// Refuses functions that only stored expressions may use.
-    fn refuse_gated(&self, features: Features) -> Result<(), CompileError> {
-        if features.list_type_attributes {
-            return Ok(());
-        }
-        let issues: Vec<source::Issue> = std::iter::zip(&self.0.ast.nodes, &self.0.checked.references)
-            .filter(|(_, reference)| {
-                matches!(reference, Reference::Function { function, .. } if function.name == "includes")
-            })
-            .map(|(node, _)| {
-                source::Issue::at(node.at, "undeclared reference to 'includes' (in container '')")
-            })
-            .collect();
-        if issues.is_empty() {
-            Ok(())
-        } else {
-            Err(CompileError::Invalid(source::render(self.source(), &issues)))
-        }
     }
 
     /// Upper bound of its cost for any device, as the API server estimates it; `u64::MAX` where there is no bound.
@@ -270,6 +252,15 @@ impl Selector {
         });
         parts
     }
+}
+
+/// Whether a selector may have this type: a bool's, or an attribute's, which may hold one.
+fn is_output(output: &Type, environment: Environment, origin: Origin) -> bool {
+    let dynamic = environment.attributes_are_dyn(origin);
+    if is_1_37(environment.version) {
+        return *output == Type::Bool || *output == if dynamic { Type::Dyn } else { Type::Any };
+    }
+    matches!(output, Type::Bool | Type::Any) || (dynamic && matches!(output, Type::Dyn))
 }
 
 fn conclude(result: Result<Value<'_>, Stop>) -> Result<bool, EvaluationError> {

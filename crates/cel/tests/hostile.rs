@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use tessera_cel::{CompileError, Device, EvaluationError, Features, Selector};
+use tessera_api::kubernetes::KubernetesVersion;
+use tessera_cel::{CompileError, Device, Environment, EvaluationError, Selector};
 
 /// Stack of the threads that run the expressions: half of the default of Rust's threads; an eighth in optimised builds,
 /// which are the ones that run expressions of strangers.
@@ -18,12 +19,16 @@ fn run(expression: String) -> Result<Result<bool, EvaluationError>, CompileError
     let result: Result<_, CompileError> = std::thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || {
-            let selector = Selector::compile(&expression)?;
-            // The API server also estimates hostile expressions.
-            let _ = Selector::compile_new(&expression, Features::default());
             let device = Device::new("gpu.tessera.dev");
-            let _ = selector.explain(&device);
-            Ok(selector.matches(&device))
+            let run_as = |environment: Environment| {
+                let selector = Selector::compile_with(&expression, environment)?;
+                // The API server also estimates hostile expressions.
+                let _ = Selector::compile_new(&expression, environment);
+                let _ = selector.explain(&device);
+                Ok(selector.matches(&device))
+            };
+            let _: Result<_, CompileError> = run_as(KubernetesVersion::V1_36_3.into());
+            run_as(Environment::default())
         })
         .expect("a thread starts")
         .join()

@@ -10,7 +10,7 @@ use tessera_api::gpu_pool::precedence;
 use tessera_api::node_report::{CardReport, LAYOUT, PoolReport};
 use tessera_api::offer::Mps;
 use tessera_api::{GpuPoolSpec, PciBusId};
-use tessera_cel::{Features, PublishedAttribute, Selector};
+use tessera_cel::{Environment, PublishedAttribute, Selector};
 
 use crate::Machine;
 use crate::machine::Card;
@@ -80,8 +80,10 @@ pub fn resolve(
                 offer: Arc::new(spec.offer.clone()),
                 allocation: spec.allocation,
             };
+            // Kubernetes does not read these: the rules are those of new expressions in the newest known release,
+            // whichever the cluster has.
             let compile = |text: &String| {
-                Selector::compile_new(text, Features::default()).map_err(|error| error.to_string())
+                Selector::compile_new(text, Environment::default()).map_err(|error| error.to_string())
             };
             Some(Candidate { name, pool, spec, offer, cards: spec.cards.as_ref().map(compile) })
         })

@@ -1,19 +1,23 @@
 //! The type checker: finds the overload of every call and the type of every node, with the verdicts and messages of
-//! cel-go 0.26's checker.
+//! cel-go's checker.
 //!
 //! Upstream recurses over the tree; this one keeps a list of pending tasks.
 
 mod calls;
 mod comprehensions;
 mod literals;
+mod names;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::check::declarations::{self, Function, Overload};
-use crate::check::messages::{EMPTY, NULL_VALUE};
+use tessera_api::kubernetes::KubernetesVersion;
+
+use crate::check::declarations::{Function, Overload};
+use crate::check::messages::EMPTY;
 use crate::check::types::{DEVICE, QUANTITY, Type};
 use crate::check::unify::Substitutions;
+use crate::environment::{Environment, Origin};
 use crate::syntax::ast::{Ast, Kind, Literal, NodeId, operators};
 use crate::syntax::source::Issue;
 
@@ -28,9 +32,9 @@ const MOST_ISSUES: usize = 100;
 pub(crate) enum Reference {
     #[default]
     None,
-    /// A variable.
+    /// A variable. With a dot in front: the variable outside of all loops, of which a loop has another of this name.
     Variable(Arc<str>),
-    /// A type by its name.
+    /// A type by its name; the dot as for a variable.
     TypeName(Arc<str>),
     /// A function; `target` says whether the call's target is an argument of it.
     Function { function: &'static Function, overloads: Vec<&'static Overload>, target: bool },
@@ -41,14 +45,8 @@ pub(crate) enum Reference {
 pub(crate) struct Checked {
     pub types: Vec<Type>,
     pub references: Vec<Reference>,
-}
-
-/// Gates of Kubernetes that change the environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Features {
-    /// The alpha gate DRAListTypeAttributes: attributes may be lists, so their static type is `dyn` instead of `any`,
-    /// and the macros work on them.
-    pub list_type_attributes: bool,
+    /// The release by whose rules it was checked.
+    pub version: KubernetesVersion,
 }
 
 enum Task {
@@ -66,10 +64,11 @@ enum Task {
 }
 
 /// Checks the whole of `ast`.
-pub(crate) fn check(ast: &Ast, features: Features) -> Result<Checked, Vec<Issue>> {
+pub(crate) fn check(ast: &Ast, environment: Environment, origin: Origin) -> Result<Checked, Vec<Issue>> {
     let mut checker = Checker {
         ast,
-        features,
+        environment,
+        origin,
         types: vec![None; ast.nodes.len()],
         references: vec![Reference::None; ast.nodes.len()],
         substitutions: Substitutions::default(),
@@ -93,12 +92,13 @@ pub(crate) fn check(ast: &Ast, features: Features) -> Result<Checked, Vec<Issue>
         .iter()
         .map(|found| found.as_ref().map_or(Type::Dyn, |found| checker.substitutions.resolve(found, true)))
         .collect();
-    Ok(Checked { types, references: checker.references })
+    Ok(Checked { types, references: checker.references, version: environment.version })
 }
 
 struct Checker<'a> {
     ast: &'a Ast,
-    features: Features,
+    environment: Environment,
+    origin: Origin,
     types: Vec<Option<Type>>,
     references: Vec<Reference>,
     substitutions: Substitutions,
@@ -106,12 +106,6 @@ struct Checker<'a> {
     issues: Vec<Issue>,
     tasks: Vec<Task>,
     too_large: bool,
-}
-
-/// What a name resolves to.
-enum Named {
-    Variable(Arc<str>, Type),
-    TypeName(Arc<str>, Type),
 }
 
 impl Checker<'_> {
@@ -230,38 +224,15 @@ impl Checker<'_> {
         }
     }
 
-    fn look_up(&self, name: &str) -> Option<Named> {
-        let name = name.strip_prefix('.').unwrap_or(name);
-        for scope in self.scopes.iter().rev() {
-            if let Some((name, found)) = scope.get_key_value(name) {
-                return Some(Named::Variable(name.clone(), found.clone()));
-            }
-        }
-        if name == NULL_VALUE {
-            return Some(Named::TypeName(name.into(), Type::Int));
-        }
-        let found = declarations::named_type(name)?;
-        Some(Named::TypeName(name.into(), Type::Meta(Some(Arc::new(found)))))
-    }
-
-    /// Makes `node` a reference to the variable or type of this name.
-    fn refer(&mut self, node: NodeId, name: &str) -> bool {
-        let (reference, found) = match self.look_up(name) {
-            Some(Named::Variable(name, found)) => (Reference::Variable(name), found),
-            Some(Named::TypeName(name, found)) => (Reference::TypeName(name), found),
-            None => return false,
-        };
-        self.set(node, found);
-        self.references[node as usize] = reference;
-        true
-    }
-
     fn device_field(&self, field: &str) -> Option<Type> {
         let by_domain = |value: Type| Type::map(Type::String, Type::map(Type::String, value));
         Some(match field {
             "driver" => Type::String,
             "allowMultipleAllocations" => Type::Bool,
-            "attributes" => by_domain(if self.features.list_type_attributes { Type::Dyn } else { Type::Any }),
+            "attributes" => {
+                let dynamic = self.environment.attributes_are_dyn(self.origin);
+                by_domain(if dynamic { Type::Dyn } else { Type::Any })
+            }
             "capacity" => by_domain(Type::Struct(QUANTITY)),
             _ => return None,
         })

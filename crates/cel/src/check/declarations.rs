@@ -1,13 +1,17 @@
 //! The functions of the environment.
 //!
-//! `declarations.tsv` was printed by `tests/oracle -declarations` from the environment that Kubernetes 1.36.3 builds for
-//! devices (cel-go 0.26.0): function, overload, member or global, arguments, result, in the order of the checker.
+//! `declarations.tsv` was printed by `tests/oracle -declarations` from the environments that Kubernetes 1.36 and 1.37
+//! build for stored expressions of devices: function, overload, member or global, arguments, result, and the release
+//! where only one of them has the line; in the order of the checker.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use tessera_api::kubernetes::KubernetesVersion;
+
 use super::messages::{self, Message};
 use super::types::{OPTIONAL, Parameter, Type};
+use crate::environment::is_1_37;
 
 /// One signature of a function.
 #[derive(Debug)]
@@ -27,8 +31,13 @@ pub(crate) struct Function {
     pub overloads: Vec<Overload>,
 }
 
-static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
-    let mut functions: HashMap<&'static str, Function> = HashMap::new();
+type Functions = HashMap<&'static str, Function>;
+
+static FUNCTIONS_1_36: LazyLock<Functions> = LazyLock::new(|| read("1.36"));
+static FUNCTIONS_1_37: LazyLock<Functions> = LazyLock::new(|| read("1.37"));
+
+fn read(release: &str) -> Functions {
+    let mut functions = Functions::new();
     for line in include_str!("declarations.tsv").lines() {
         let mut fields = line.split('\t');
         let (Some(name), Some(id), Some(style), Some(arguments), Some(result)) =
@@ -36,6 +45,9 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
         else {
             continue;
         };
+        if fields.next().is_some_and(|only| only != release) {
+            continue;
+        }
         let arguments: Vec<Type> = arguments
             .split(" ; ")
             .filter(|part| !part.is_empty())
@@ -54,11 +66,12 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
             .push(overload);
     }
     functions
-});
+}
 
 /// The function of this name.
-pub(crate) fn function(name: &str) -> Option<&'static Function> {
-    FUNCTIONS.get(name.strip_prefix('.').unwrap_or(name))
+pub(crate) fn function(name: &str, version: KubernetesVersion) -> Option<&'static Function> {
+    let functions = if is_1_37(version) { &FUNCTIONS_1_37 } else { &FUNCTIONS_1_36 };
+    functions.get(name.strip_prefix('.').unwrap_or(name))
 }
 
 fn collect_parameters(of: &Type, names: &mut Vec<char>) {
@@ -137,16 +150,16 @@ fn parse(text: &mut Text) -> Type {
 /// The type that an identifier names, if it names one: `int`, `net.IP`, …
 ///
 /// The checker knows some names that the evaluator does not: using those is an error when the program is made.
-pub(crate) fn named_type(name: &str) -> Option<Type> {
-    let a = || Type::Parameter(Parameter::Named('A'));
+pub(crate) fn named_type(name: &str, version: KubernetesVersion) -> Option<Type> {
+    let parameter = |name| if is_1_37(version) { Type::Dyn } else { Type::Parameter(Parameter::Named(name)) };
     Some(match name {
         "bool" => Type::Bool,
         "bytes" => Type::Bytes,
         "double" => Type::Double,
         "duration" | "google.protobuf.Duration" => Type::Duration,
         "int" => Type::Int,
-        "list" => Type::list(a()),
-        "map" => Type::map(a(), Type::Parameter(Parameter::Named('B'))),
+        "list" => Type::list(parameter('A')),
+        "map" => Type::map(parameter('A'), parameter('B')),
         "null_type" => Type::Null,
         "string" => Type::String,
         "timestamp" | "google.protobuf.Timestamp" => Type::Timestamp,
@@ -154,6 +167,7 @@ pub(crate) fn named_type(name: &str) -> Option<Type> {
         "uint" => Type::Uint,
         "net.IP" => Type::Opaque("net.IP", Arc::new([])),
         "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),
+        OPTIONAL if is_1_37(version) => Type::optional(Type::Dyn),
         OPTIONAL => Type::Opaque(OPTIONAL, Arc::new([])),
         super::types::DEVICE => Type::Struct(super::types::DEVICE),
         name => return messages::message(name).map(Message::result),
@@ -165,6 +179,6 @@ pub(crate) fn is_runtime_type(name: &str) -> bool {
     match name {
         "duration" | "timestamp" | super::types::DEVICE => false,
         "google.protobuf.Duration" | "google.protobuf.Timestamp" | messages::EMPTY => true,
-        name => messages::message(name).is_none(),
+        name => !name.starts_with('.') && messages::message(name).is_none(),
     }
 }

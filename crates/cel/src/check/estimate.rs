@@ -1,6 +1,6 @@
 //! Upper bound of an expression's cost: the estimate that the API server compares with the cost limit before it accepts
-//! a selector, computed like checker/cost.go of cel-go 0.26 with the estimators of k8s.io/apiserver 0.36 and
-//! k8s.io/dynamic-resource-allocation 0.36.
+//! a selector, computed like checker/cost.go of cel-go with the estimators of k8s.io/apiserver and
+//! k8s.io/dynamic-resource-allocation.
 //!
 //! Upstream recurses over the tree; this one keeps a list of pending tasks. The order is upstream's, because
 //! sizes found on the way are remembered and some paths overwrite others ([`path`]).

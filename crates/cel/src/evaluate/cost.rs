@@ -1,9 +1,12 @@
-//! The cost of calls, as cel-go 0.26 and the estimator of k8s.io/apiserver 0.36 count it.
+//! The cost of calls, as cel-go and the estimator of k8s.io/apiserver count it.
+
+use tessera_api::kubernetes::KubernetesVersion;
 
 use super::list::List;
 use super::machine::Machine;
 use super::qualify;
 use super::value::Value;
+use crate::environment::is_1_37;
 
 /// How the cost of a call depends on its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +14,9 @@ pub(crate) enum CostRule {
     Fixed(u64),
     /// A tenth of the first argument's size, rounded up.
     TraverseFirst,
-    /// A fifth of it.
+    /// A tenth of the second argument's size, rounded up.
+    TraverseSecond,
+    /// A fifth of the first argument's size.
     TraverseFirstTwice,
     /// A fifth of the result's size.
     TraverseResultTwice,
@@ -47,11 +52,12 @@ pub(crate) enum CostRule {
 }
 
 /// The rule of a function; `overload` is its overload if the checker found exactly one.
-pub(crate) fn rule(function: &str, overload: Option<&str>) -> CostRule {
+pub(crate) fn rule(function: &str, overload: Option<&str>, version: KubernetesVersion) -> CostRule {
     if let Some(rule) = overload.and_then(overload_rule) {
         return rule;
     }
     match function {
+        "includes" if is_1_37(version) => CostRule::TraverseElements,
         "check" => CostRule::Fixed(350_000),
         "fieldSelector" | "labelSelector" => CostRule::FieldSelector,
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => CostRule::TraverseElements,
@@ -65,7 +71,7 @@ pub(crate) fn rule(function: &str, overload: Option<&str>) -> CostRule {
         "containsIP" => CostRule::ContainsIp { parse: overload == Some("cidr_contains_ip_string") },
         "containsCIDR" => CostRule::ContainsCidr { parse: overload == Some("cidr_contains_cidr_string") },
         "validate" => CostRule::Validate,
-        _ => default_rule(overload),
+        _ => default_rule(overload, version),
     }
 }
 
@@ -83,8 +89,10 @@ fn overload_rule(overload: &str) -> Option<CostRule> {
     })
 }
 
-fn default_rule(overload: Option<&str>) -> CostRule {
+fn default_rule(overload: Option<&str>, version: KubernetesVersion) -> CostRule {
     match overload {
+        Some("starts_with_string" | "ends_with_string") if is_1_37(version) => CostRule::TraverseSecond,
+        Some("matches") if is_1_37(version) => CostRule::Pattern,
         Some(
             "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
             | "strings_quote" | "string_format",
@@ -173,6 +181,7 @@ pub(crate) fn cost<'v>(
     Ok(match rule {
         CostRule::Fixed(cost) => cost,
         CostRule::TraverseFirst => tenth(arguments.first().map_or(1, |value| deep_size(machine, value))),
+        CostRule::TraverseSecond => tenth(arguments.get(1).map_or(1, |value| deep_size(machine, value))),
         CostRule::TraverseFirstTwice => fifth(first()),
         CostRule::TraverseResultTwice => fifth(result.map_or(1, |value| size(machine, value))),
         CostRule::Pattern => {
@@ -224,8 +233,11 @@ pub(crate) fn cost<'v>(
                 Some(Value::Int(depth)) => *depth as f64,
                 Some(other) => return Err(conversion_panic(other, "types.Int")),
             };
-            // Go converts a negative float to an unsigned number that wraps around to a refund.
-            ((first() as f64 * depth) as i64 as u64).wrapping_add(11)
+            if machine.is_1_37() {
+                let factor = if depth < 0.0 { 1.0 } else { depth };
+                return Ok(unsigned(first() as f64 * factor).saturating_add(11));
+            }
+            unsigned(first() as f64 * depth).wrapping_add(11)
         }
         CostRule::SelfCompare(index) => {
             let Some(value) = arguments.get(usize::from(index)) else { return Ok(1) };
@@ -233,6 +245,18 @@ pub(crate) fn cost<'v>(
         }
         CostRule::Sets(factor) => first().saturating_mul(second()).saturating_mul(factor).saturating_add(1),
     })
+}
+
+/// As Go converts a float to an unsigned number: a negative one wraps around to a refund.
+fn unsigned(value: f64) -> u64 {
+    const BEYOND: f64 = 18_446_744_073_709_551_616.0;
+    if value < 0.0 {
+        value as i64 as u64
+    } else if value < BEYOND {
+        value as u64
+    } else {
+        1 << 63
+    }
 }
 
 /// A tenth rounded up.
@@ -256,9 +280,20 @@ fn self_compare<'v>(machine: &Machine<'v>, value: &Value<'v>) -> Result<u64, Str
             (items.len() as u64, matches!(items.first(), Some(Value::String(_) | Value::Bytes(_))))
         }
         other => {
+            let has_add = matches!(
+                other,
+                Value::Int(_)
+                    | Value::Uint(_)
+                    | Value::Double(_)
+                    | Value::String(_)
+                    | Value::Bytes(_)
+                    | Value::Duration(_)
+                    | Value::Timestamp(_)
+            );
             return Err(format!(
-                "interface conversion: {} is not traits.Lister: missing method Add",
-                other.go_type()
+                "interface conversion: {} is not traits.Lister: missing method {}",
+                other.go_type(),
+                if has_add { "Contains" } else { "Add" }
             ));
         }
     };

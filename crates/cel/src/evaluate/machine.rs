@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 
 use crate::device::DeviceView;
+use crate::environment::is_1_37;
 use crate::evaluate::compared::Compared;
 use crate::evaluate::list::List;
 use crate::evaluate::map::Map;
@@ -75,6 +76,11 @@ impl<'v> Machine<'v> {
             comparisons: Cell::new(0),
             compared: RefCell::default(),
         }
+    }
+
+    /// Whether the rules are those of Kubernetes 1.37.
+    pub(crate) fn is_1_37(&self) -> bool {
+        is_1_37(self.program.version)
     }
 
     pub(crate) fn device(&self) -> &'v dyn DeviceView {

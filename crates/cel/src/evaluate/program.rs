@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use regex::Regex;
+use tessera_api::kubernetes::KubernetesVersion;
 
 use super::cost::CostRule;
 use super::machine::{Machine, Stop};
@@ -79,7 +80,7 @@ pub(crate) enum Op {
     TestEnd {
         refund: bool,
     },
-    /// Upstream's conversion of an optional that it reads as an attribute.
+    /// Conversion of an optional that cel-go 0.26 reads as an attribute.
     Reread,
     Jump(Address),
     /// Pops a condition. An error replaces the whole conditional.
@@ -268,6 +269,8 @@ pub(crate) struct ConstantSet {
 /// A compiled expression.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
+    /// The release by whose rules it runs.
+    pub version: KubernetesVersion,
     pub ops: Vec<Op>,
     pub constants: Vec<Value<'static>>,
     pub sites: Vec<CallSite>,

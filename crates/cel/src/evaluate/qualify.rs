@@ -222,8 +222,8 @@ pub(crate) fn map_len<'v>(machine: &Machine<'v>, map: &Value<'v>) -> u64 {
     }
 }
 
-/// The effect of upstream's reading an optional as an attribute: it converts the content to a Go value and back, and
-/// cannot convert every type back.
+/// The effect of reading an optional as an attribute in cel-go 0.26: it converts the content to a Go value and back,
+/// and cannot convert every type back.
 pub(crate) fn reread<'v>(content: &Value<'v>) -> Value<'v> {
     match content {
         Value::Quantity { value, .. } => {

@@ -10,8 +10,11 @@ use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::qualify;
 use crate::evaluate::value::Value;
 
-/// Longest list that `includes` iterates over: ResourceSliceMaxAttributeValuesPerDevice of Kubernetes 1.36.
+/// Longest list that `includes` iterates over in Kubernetes 1.36: its ResourceSliceMaxAttributeValuesPerDevice.
 const MOST_INCLUDED: u64 = 48;
+
+/// Longest list that `lists.range` makes in Kubernetes 1.37: defaultMaxRangeSize of cel-go.
+const LONGEST_RANGE: i64 = 1_000_000;
 
 pub(crate) fn map_insert<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
     let [map, key, value] = arguments else { return mismatch() };
@@ -37,7 +40,7 @@ pub(crate) fn includes<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -
     }
     let list = machine.as_list(target);
     for (index, element) in list.iter().enumerate() {
-        if index as u64 >= MOST_INCLUDED {
+        if index as u64 >= MOST_INCLUDED && !machine.is_1_37() {
             return fail(format!(
                 "'includes' function cannot be applied to lists longer than {MOST_INCLUDED} values"
             ));
@@ -156,6 +159,14 @@ fn refuse_beyond_limit(machine: &mut Machine<'_>, length: u64) -> Result<(), Sto
 
 pub(crate) fn range<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
     let Value::Int(end) = arguments[0] else { return mismatch() };
+    if machine.is_1_37() {
+        if end < 0 {
+            return fail(format!("lists.range: size must be non-negative, got {end}"));
+        }
+        if end > LONGEST_RANGE {
+            return fail(format!("lists.range: size {end} exceeds maximum allowed ({LONGEST_RANGE})"));
+        }
+    }
     let end = u64::try_from(end).unwrap_or(0);
     refuse_beyond_limit(machine, end)?;
     Ok(Value::list((0..end as i64).map(Value::Int).collect()))
@@ -278,11 +289,12 @@ pub(crate) fn sum_durations<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v
 }
 
 pub(crate) fn sort<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
-    let list = &arguments[0];
-    if !matches!(list, Value::List(_) | Value::Growing(_)) {
-        return fail("no such overload: sort");
-    }
-    let list = machine.as_list(list);
+    let list = match &arguments[0] {
+        list @ (Value::List(_) | Value::Growing(_)) => machine.as_list(list),
+        // Types with methods of their own refuse in other words.
+        Value::String(_) | Value::Timestamp(_) | Value::Duration(_) => return mismatch(),
+        _ => return fail("no such overload: sort"),
+    };
     sort_with(machine, &list, &list)
 }
 

@@ -52,14 +52,22 @@ fn characters(text: &str) -> i64 {
     text.chars().count() as i64
 }
 
-pub(crate) fn index_of<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+/// Where the empty text is found from an offset on.
+fn of_empty<'v>(machine: &Machine<'v>, text: &str, offset: i64) -> Answer<'v> {
+    if !machine.is_1_37() {
+        return Ok(Value::Int(offset));
+    }
+    if offset < 0 { out_of_range(offset) } else { Ok(Value::Int(offset.min(characters(text)))) }
+}
+
+pub(crate) fn index_of<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
     let (text, part, offset) = match arguments {
         [Value::String(text), Value::String(part)] => (text, part, 0),
         [Value::String(text), Value::String(part), Value::Int(offset)] => (text, part, *offset),
         _ => return mismatch(),
     };
     if part.is_empty() {
-        return Ok(Value::Int(offset));
+        return of_empty(machine, text, offset);
     }
     if offset < 0 {
         return out_of_range(offset);
@@ -70,7 +78,7 @@ pub(crate) fn index_of<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answ
     Ok(Value::Int(found.unwrap_or(-1)))
 }
 
-pub(crate) fn last_index_of<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
+pub(crate) fn last_index_of<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
     let (text, part, offset) = match arguments {
         [Value::String(text), Value::String(part)] => {
             let length = characters(text);
@@ -86,7 +94,7 @@ pub(crate) fn last_index_of<'v>(_: &mut Machine<'v>, arguments: &[Value<'v>]) ->
         _ => return mismatch(),
     };
     if part.is_empty() {
-        return Ok(Value::Int(offset));
+        return of_empty(machine, text, offset);
     }
     if offset < 0 {
         return out_of_range(offset);

@@ -61,7 +61,7 @@ impl Planner<'_> {
                 let rule = match test {
                     Test::Equal => cost::CostRule::Equals,
                     Test::NotEqual => cost::CostRule::TraverseSmaller,
-                    Test::Order(_) => cost::rule(function.name, single),
+                    Test::Order(_) => cost::rule(function.name, single, self.checked.version),
                 };
                 let constant = match self.constants[operands[1] as usize].clone() {
                     Some(value) => self.constant_index(value),
@@ -89,7 +89,7 @@ impl Planner<'_> {
             }
             operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS => {
                 let comparison = comparison(function.name);
-                let rule = cost::rule(function.name, single);
+                let rule = cost::rule(function.name, single, self.checked.version);
                 self.queue(vec![
                     value(operands[0]),
                     value(operands[1]),
@@ -241,7 +241,7 @@ impl Planner<'_> {
         let site = CallSite {
             function: function.name,
             arguments: operands.len() as u32,
-            rule: cost::rule(function.name, single),
+            rule: cost::rule(function.name, single, self.checked.version),
             target,
         };
         self.program.sites.push(site);

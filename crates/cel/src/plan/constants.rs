@@ -64,7 +64,7 @@ impl Planner<'_> {
             if !is_runtime_type(name) {
                 return Err(format!("reference to undefined type: {name}"));
             }
-            return Ok(named_type(name).map(|found| Value::Type(runtime_name(&found))));
+            return Ok(named_type(name, self.checked.version).map(|found| Value::Type(runtime_name(&found))));
         }
         Ok(match self.ast.kind(node) {
             Kind::Literal(literal) => Some(match literal {
@@ -166,7 +166,8 @@ impl Planner<'_> {
             return Ok(None);
         }
         let Some(arguments) = self.all_constant(operands.iter()) else { return Ok(None) };
-        let rule = cost::rule(function.name, (overloads.len() == 1).then(|| overloads[0].id));
+        let single = (overloads.len() == 1).then(|| overloads[0].id);
+        let rule = cost::rule(function.name, single, self.checked.version);
         let target = call_target(function, overloads);
         let site = CallSite { function: function.name, arguments: 0, rule: cost::CostRule::Fixed(0), target };
         with_machine(|machine| {

@@ -1,6 +1,6 @@
 //! Chains of selections: `device.attributes["domain"].name` and the like.
 
-use super::{Planner, Scope, Task};
+use super::{Planner, Scope, Task, is_device_variable};
 use crate::check::checker::Reference;
 use crate::evaluate::program::{Op, Read};
 use crate::evaluate::value::{Ref, Side, Value};
@@ -29,7 +29,7 @@ impl Planner<'_> {
 
     pub(super) fn is_device(&self, root: NodeId, scope: Scope) -> bool {
         matches!(&self.checked.references[root as usize],
-            Reference::Variable(name) if self.find(scope, name).is_none())
+            Reference::Variable(name) if self.find(scope, name).is_none() && is_device_variable(name))
     }
 
     /// A node's direct read, if it is one.
@@ -166,6 +166,11 @@ impl Planner<'_> {
         let is_conditional = matches!(self.ast.kind(root),
             Kind::Call { function, .. } if &**function == operators::CONDITIONAL)
             && self.constants[root as usize].is_none();
+        // Behind a dot, names in brackets too are those outside of loops.
+        let index_scope = match &self.checked.references[root as usize] {
+            Reference::Variable(name) if name.starts_with('.') => None,
+            _ => scope,
+        };
         let is_variable = matches!(self.checked.references[root as usize], Reference::Variable(_));
         let any_optional = steps.iter().any(|step| match step {
             Step::Constant { optional, .. } | Step::Dynamic { optional, .. } => *optional,
@@ -193,7 +198,7 @@ impl Planner<'_> {
                 Step::Dynamic { index, optional } => {
                     // After an error, the index is not evaluated.
                     tasks.push(Task::Op(Op::Check { below: 0, end }));
-                    tasks.push(Task::Node { node: *index, scope, free: true });
+                    tasks.push(Task::Node { node: *index, scope: index_scope, free: true });
                     tasks.push(Task::Op(Op::QualifyBy { optional: *optional, chained, end }));
                 }
             }

@@ -1,4 +1,4 @@
-//! Splits an expression into tokens by the lexer rules of cel-go 0.26's `CEL.g4`.
+//! Splits an expression into tokens by the lexer rules of cel-go's `CEL.g4`.
 
 use super::source::Issue;
 

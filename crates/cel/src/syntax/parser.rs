@@ -1,4 +1,4 @@
-//! Parses an expression into an [`Ast`]; accepts and refuses the same as cel-go 0.26's parser.
+//! Parses an expression into an [`Ast`]; accepts and refuses the same as cel-go's parser.
 //!
 //! Upstream's parser recurses and limits its recursion; this one keeps its state in two vectors (operands, and open
 //! constructs) and counts the depth that upstream's recursion would have, so that both refuse the same expressions and
@@ -10,6 +10,9 @@ mod reduce;
 
 use std::sync::Arc;
 
+use tessera_api::kubernetes::KubernetesVersion;
+
+use crate::environment::is_1_37;
 use crate::syntax::ast::{Ast, Kind, Literal, operators};
 use crate::syntax::lexer::{Token, TokenKind, tokenize};
 use crate::syntax::source::Issue;
@@ -36,7 +39,7 @@ impl Open {
 }
 
 /// Parses `source` and expands macros.
-pub(crate) fn parse(source: &str) -> Result<Ast, Issue> {
+pub(crate) fn parse(source: &str, version: KubernetesVersion) -> Result<Ast, Issue> {
     let size = source.chars().count();
     if size > LONGEST_EXPRESSION {
         return Err(Issue::nowhere(format!(
@@ -46,6 +49,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Issue> {
     let tokens = tokenize(source)?;
     let mut parser = Parser {
         source,
+        escapes_names: is_1_37(version),
         tokens,
         at: 0,
         ast: Ast::default(),
@@ -61,6 +65,8 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Issue> {
 
 struct Parser<'s> {
     source: &'s str,
+    /// Whether names of fields may stand in backticks.
+    escapes_names: bool,
     tokens: Vec<Token>,
     at: usize,
     ast: Ast,
@@ -236,20 +242,27 @@ impl Parser<'_> {
         }
     }
 
+    /// The name of a field, with or without backticks.
+    fn selected_name(&mut self) -> Result<Arc<str>, Issue> {
+        let token = self.token();
+        let text = self.text(token);
+        let name = match token.kind {
+            TokenKind::Identifier => text.into(),
+            TokenKind::EscapedIdentifier if self.escapes_names => text.trim_matches('`').into(),
+            TokenKind::EscapedIdentifier => return Err(Issue::at(token.start, "unsupported syntax: '`'")),
+            _ => return Err(self.unexpected("IDENTIFIER")),
+        };
+        self.at += 1;
+        Ok(name)
+    }
+
     /// `.field`, `.?field` or `.method(`. Returns true if arguments follow.
     fn member(&mut self) -> Result<bool, Issue> {
         let dot = self.next();
         let optional = self.takes_question();
         let token = self.token();
-        if token.kind == TokenKind::EscapedIdentifier {
-            return Err(Issue::at(token.start, "unsupported syntax: '`'"));
-        }
-        if token.kind != TokenKind::Identifier {
-            return Err(self.unexpected("IDENTIFIER"));
-        }
-        self.at += 1;
-        let name: Arc<str> = self.text(token).into();
-        if !optional && self.kind() == TokenKind::LeftParenthesis {
+        let name = self.selected_name()?;
+        if !optional && token.kind == TokenKind::Identifier && self.kind() == TokenKind::LeftParenthesis {
             let at = self.next().start;
             let first = self.operands.len();
             if self.kind() == TokenKind::RightParenthesis {

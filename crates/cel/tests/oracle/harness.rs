@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_cel::{Device, EvaluationError, Features, PublishedAttribute, Selector};
+use tessera_cel::{Device, Environment, EvaluationError, PublishedAttribute, Selector};
+
+/// Releases whose expressions differ.
+pub const VERSIONS: [KubernetesVersion; 2] = [KubernetesVersion::V1_36_3, KubernetesVersion::V1_37];
 
 /// A device in the form for both sides.
 #[derive(Debug, Clone, Default)]
@@ -82,11 +84,11 @@ pub struct Answer {
     overloads: Vec<String>,
 }
 
-fn ours(request: &Request) -> Answer {
-    let features = Features { list_type_attributes: request.list_type_attributes };
+fn ours(version: KubernetesVersion, request: &Request) -> Answer {
+    let environment = Environment { version, list_type_attributes: request.list_type_attributes };
     let admission_error =
-        Selector::compile_new(&request.expression, features).err().map(|error| error.to_string());
-    let selector = match Selector::compile_with(&request.expression, features) {
+        Selector::compile_new(&request.expression, environment).err().map(|error| error.to_string());
+    let selector = match Selector::compile_with(&request.expression, environment) {
         Ok(selector) => selector,
         Err(error) => {
             let compile_error = Some(error.to_string());
@@ -95,7 +97,7 @@ fn ours(request: &Request) -> Answer {
     };
     let device = Device::new(request.device.driver)
         .with_multiple_allocations(request.device.allow_multiple_allocations.unwrap_or(false))
-        .with_attributes(&request.device.attributes, request.list_type_attributes)
+        .with_attributes(&request.device.attributes, environment.reads_lists())
         .with_capacity(&request.device.capacity)
         .expect("quantities of test devices");
     let evaluation = selector.evaluate(&device);
@@ -138,12 +140,8 @@ fn same_admission(ours: &Option<String>, theirs: &Option<String>) -> bool {
     }
 }
 
-fn oracle() -> PathBuf {
-    tessera_oracle::program::path(KubernetesVersion::V1_36_3)
-}
-
-fn ask(requests: &[Request]) -> Vec<Answer> {
-    let mut child = Command::new(oracle())
+fn ask(version: KubernetesVersion, requests: &[Request]) -> Vec<Answer> {
+    let mut child = Command::new(tessera_oracle::program::path(version))
         .arg("-cel")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -185,19 +183,28 @@ fn without_details(text: &Option<String>) -> Option<String> {
 /// compile errors may differ: those about syntax come from upstream's parser generator.
 ///
 /// Returns the overloads of what both sides evaluated alike, and whether any of those evaluations ended in an answer.
-pub fn compare_all(requests: &[Request]) -> BTreeMap<String, bool> {
+pub fn compare_all(version: KubernetesVersion, requests: &[Request]) -> BTreeMap<String, bool> {
+    compare(version, requests, true)
+}
+
+/// As [`compare_all`], but for the costs of evaluations.
+pub fn compare_without_costs(version: KubernetesVersion, requests: &[Request]) {
+    compare(version, requests, false);
+}
+
+fn compare(version: KubernetesVersion, requests: &[Request], costs: bool) -> BTreeMap<String, bool> {
     let mut called = BTreeMap::new();
-    let answers = ask(requests);
+    let answers = ask(version, requests);
     let mut disagreements: Vec<String> = Vec::new();
     let mut shown: std::collections::HashSet<&str> = std::collections::HashSet::new();
     let mut count = 0;
     let (mut refused, mut failed, mut answered, mut texts, mut forbidden) = (0, 0, 0, 0, 0);
     for (request, theirs) in requests.iter().zip(&answers) {
-        let ours = ours(request);
+        let ours = ours(version, request);
         let agree = ours.matches == theirs.matches
             && ours.compile_error.is_some() == theirs.compile_error.is_some()
             && without_details(&ours.match_error) == without_details(&theirs.match_error)
-            && ours.cost == theirs.cost
+            && (!costs || ours.cost == theirs.cost)
             && ours.max_cost == theirs.max_cost
             && same_admission(&ours.admission_error, &theirs.admission_error);
         if agree && theirs.compile_error.is_none() {
@@ -235,21 +242,24 @@ pub fn compare_all(requests: &[Request]) -> BTreeMap<String, bool> {
         }
     }
     eprintln!(
-        "{} cases: {refused} refused, {forbidden} more when new, {failed} failed ({texts} with another text), {answered} answered, {count} disagreements",
+        "{version}: {} cases, {refused} refused, {forbidden} more when new, {failed} failed ({texts} with another text), {answered} answered, {count} disagreements",
         requests.len()
     );
     assert!(
         disagreements.is_empty(),
-        "{count} of {} disagree, the first of them:\n{}",
+        "{version}: {count} of {} disagree, the first of them:\n{}",
         requests.len(),
         disagreements.iter().take(40).cloned().collect::<Vec<_>>().join("\n")
     );
     called
 }
 
-/// The declarations of the environment as the oracle prints them.
-pub fn declarations() -> String {
-    let output = Command::new(oracle()).arg("-declarations").output().expect("the oracle starts");
+/// The declarations of a release's environment as the oracle prints them.
+pub fn declarations(version: KubernetesVersion) -> String {
+    let output = Command::new(tessera_oracle::program::path(version))
+        .arg("-declarations")
+        .output()
+        .expect("the oracle starts");
     assert!(output.status.success(), "the oracle prints the declarations");
     String::from_utf8(output.stdout).expect("names are UTF-8")
 }

@@ -87,7 +87,7 @@ fn none_fails_and_each_finds_what_it_is_for() {
     let selectors = selectors();
     assert!(selectors.len() >= 15, "{selectors:?}");
     for (class, expression) in &selectors {
-        let selector = Selector::compile_new(expression, tessera_cel::Features::default()).unwrap();
+        let selector = Selector::compile_new(expression, tessera_cel::Environment::default()).unwrap();
         let of_class = devices.iter().filter(|(device_type, ..)| match class.as_deref() {
             Some("gpu.nvidia.com") => device_type == "gpu",
             Some("mig.nvidia.com") => device_type == "mig",

@@ -1,7 +1,7 @@
 //! Checks calls: finds the overloads that fit.
 
 use super::{Checker, Reference, Task};
-use crate::check::declarations::{self, Function};
+use crate::check::declarations::Function;
 use crate::check::types::Type;
 use crate::check::unify::instantiate;
 use crate::syntax::ast::{Kind, NodeId, operators};
@@ -16,7 +16,7 @@ impl Checker<'_> {
         let Kind::Call { function, target, .. } = self.ast.kind(node) else { return };
         let (name, target) = (function.clone(), *target);
         let Some(target) = target else {
-            match declarations::function(&name) {
+            match self.function(&name) {
                 Some(function) => self.resolve(node, function, None),
                 None => self.undeclared(node, &name),
             }
@@ -24,7 +24,7 @@ impl Checker<'_> {
         };
         // `strings.quote(x)` is a function of that name, not the method `quote` of `strings`.
         if let Some(prefix) = self.ast.qualified_name(target)
-            && let Some(function) = declarations::function(&format!("{prefix}.{name}"))
+            && let Some(function) = self.function(&format!("{prefix}.{name}"))
         {
             self.resolve(node, function, None);
             return;
@@ -36,7 +36,7 @@ impl Checker<'_> {
     pub(super) fn after_target(&mut self, node: NodeId) {
         let Kind::Call { function, target, .. } = self.ast.kind(node) else { return };
         let (name, target) = (function.clone(), *target);
-        match declarations::function(&name) {
+        match self.function(&name) {
             Some(function) => self.resolve(node, function, target),
             None => self.undeclared(node, &name),
         }

@@ -1,15 +1,20 @@
 //! Checks literals of lists, maps and messages.
 
-use super::{Checker, Named};
+use tessera_api::kubernetes::KubernetesVersion;
+
+use super::Checker;
+use super::names::Named;
 use crate::check::messages::{self, FieldKind};
 use crate::check::types::{DEVICE, Type};
 use crate::check::unify::most_general;
+use crate::environment::is_1_37;
 use crate::syntax::ast::{Kind, NodeId};
 
 /// The message whose fields a literal of this type name has, if such a literal is allowed. Also for short names, which
 /// fail when they are evaluated.
-fn makes(name: &str) -> Option<&str> {
+fn makes(name: &str, version: KubernetesVersion) -> Option<&str> {
     match name {
+        "list" if is_1_37(version) => Some("google.protobuf.ListValue"),
         "duration" => Some("google.protobuf.Duration"),
         "timestamp" => Some("google.protobuf.Timestamp"),
         "null_type" | DEVICE => Some(name),
@@ -78,9 +83,9 @@ impl Checker<'_> {
     pub(super) fn message(&mut self, node: NodeId) {
         let Kind::Message { name, fields } = self.ast.kind(node) else { return };
         let (name, fields) = (name.strip_prefix('.').unwrap_or(name).to_owned(), fields.clone());
-        match self.look_up(&name) {
-            Some(Named::TypeName(_, Type::Meta(Some(made)))) if makes(&name).is_some() => {
-                let fields_of = makes(&name).unwrap_or_default();
+        let makes = makes(&name, self.environment.version);
+        match (self.look_up_message(&name), makes) {
+            (Some(Named::TypeName(_, Type::Meta(Some(made)))), Some(fields_of)) => {
                 for field in fields {
                     let wanted = match messages::message(fields_of) {
                         Some(message) => message.field(&field.name).map(FieldKind::wanted),
@@ -107,15 +112,15 @@ impl Checker<'_> {
                 }
                 self.set(node, (*made).clone());
             }
-            Some(Named::TypeName(..)) => {
+            (Some(Named::TypeName(..)), _) => {
                 self.report(node, format!("'{name}' is not a message type"));
                 self.set(node, Type::Error);
             }
-            Some(Named::Variable(..)) => {
+            (Some(Named::Variable(..)), _) => {
                 self.report(node, format!("'{name}' is not a type"));
                 self.set(node, Type::Error);
             }
-            None => self.undeclared(node, &name),
+            (None, _) => self.undeclared(node, &name),
         }
     }
 }

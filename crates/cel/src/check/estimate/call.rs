@@ -1,11 +1,14 @@
 //! Estimates of calls: cost, and size of the result.
 
+use tessera_api::kubernetes::KubernetesVersion;
+
 use super::Estimator;
 use super::limits;
 use super::path::Path;
 use super::range::Range;
 use super::sizes::union;
 use crate::check::types::Type;
+use crate::environment::is_1_37;
 use crate::syntax::ast::{Kind, Literal, NodeId};
 
 /// Cost of traversing a text, per character.
@@ -108,7 +111,7 @@ impl<'a> Estimator<'a> {
             }
             _ => {}
         }
-        let estimate = standard_cost(overload, target, arguments);
+        let estimate = standard_cost(overload, target, arguments, self.checked.version);
         Call { cost: estimate.cost.add(sum), ..estimate }
     }
 
@@ -171,7 +174,9 @@ impl<'a> Estimator<'a> {
         // Addresses have 4 or 16 bytes.
         let addresses = Range { min: 8, max: 32 }.times(TRAVERSAL);
         match (function, target, arguments) {
-            ("includes", Some(_), _) => Some(Call::costs(Range::up_to(limits::ATTRIBUTE_VALUES))),
+            ("includes", Some(_), _) if !is_1_37(self.checked.version) => {
+                Some(Call::costs(Range::up_to(limits::ATTRIBUTE_VALUES)))
+            }
             ("check", ..) => fixed(350_000),
             (
                 "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name"
@@ -183,18 +188,21 @@ impl<'a> Estimator<'a> {
                 let requirements = selector.size().times(0.5).times(50.0);
                 Some(Call::costs(Range::exactly(10).add(parse).add(requirements)))
             }
-            ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(target), _) => {
-                Some(Call::costs(match target.elements() {
-                    Some(elements) => {
-                        let mut each = Range::exactly(1);
-                        if matches!(elements.of, Type::String | Type::Bytes) {
-                            each = each.add(elements.size().times(TRAVERSAL));
-                        }
-                        target.size().multiply(each)
+            (
+                "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes",
+                Some(target),
+                _,
+            ) => Some(Call::costs(match target.elements() {
+                Some(elements) => {
+                    let mut each = Range::exactly(1);
+                    if matches!(elements.of, Type::String | Type::Bytes) {
+                        each = each.add(elements.size().times(TRAVERSAL));
                     }
-                    None => target.size().times(TRAVERSAL),
-                }))
-            }
+                    target.size().multiply(each)
+                }
+                None if function == "includes" => target.size(),
+                None => target.size().times(TRAVERSAL),
+            })),
             ("url", _, [text]) => Some(Call::costs(text.size().times(TRAVERSAL)).makes(text.size())),
             ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(target), _) => {
                 Some(Call::costs(target.size().times(TRAVERSAL)).makes(target.size()))
@@ -342,7 +350,12 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
 }
 
 /// cel-go's own functions, by overload.
-fn standard_cost(overload: &str, target: Option<&Operand<'_>>, arguments: &[Operand<'_>]) -> Call {
+fn standard_cost(
+    overload: &str,
+    target: Option<&Operand<'_>>,
+    arguments: &[Operand<'_>],
+    version: KubernetesVersion,
+) -> Call {
     match (overload, target, arguments) {
         ("string_format", Some(target), _) => Call::costs(target.known_size().times(TRAVERSAL)),
         ("string_to_bytes", _, [text]) => {
@@ -366,6 +379,9 @@ fn standard_cost(overload: &str, target: Option<&Operand<'_>>, arguments: &[Oper
         ("in_list", _, [_, list]) => Call::costs(list.known_size().times(1.0)),
         ("matches_string", Some(target), [pattern]) => {
             Call::costs(pattern_cost(target.known_size(), pattern.known_size()))
+        }
+        ("matches", None, [text, pattern]) if is_1_37(version) => {
+            Call::costs(pattern_cost(text.known_size(), pattern.known_size()))
         }
         ("contains_string", Some(target), [part]) => {
             let (text, part) = (target.known_size().times(TRAVERSAL), part.known_size().times(TRAVERSAL));

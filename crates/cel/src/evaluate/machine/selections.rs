@@ -27,7 +27,7 @@ impl<'v> Machine<'v> {
     /// Pushes a variable; if it is not computed yet, returns the address of its code.
     pub(super) fn read_variable(&mut self, slot: u32, free: bool) -> Result<Option<u32>, Stop> {
         let value = match &self.slots[slot as usize] {
-            Some(Value::Optional(Some(inner))) => Value::some(qualify::reread(inner)),
+            Some(Value::Optional(Some(inner))) => Value::some(self.reread(inner)),
             Some(value) => value.clone(),
             None => {
                 if let Some(Some(lazy)) = self.program.lazy.get(slot as usize) {
@@ -41,6 +41,11 @@ impl<'v> Machine<'v> {
             self.charge(1)?;
         }
         Ok(None)
+    }
+
+    /// The content of an optional that is read as an attribute.
+    pub(super) fn reread(&self, content: &Value<'v>) -> Value<'v> {
+        if self.is_1_37() { content.clone() } else { qualify::reread(content) }
     }
 
     pub(super) fn qualify(

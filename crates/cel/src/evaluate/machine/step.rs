@@ -4,7 +4,6 @@ use super::comparisons::{compare, in_set};
 use super::{Machine, Stop};
 use crate::evaluate::cost::{self, CostRule};
 use crate::evaluate::program::Op;
-use crate::evaluate::qualify;
 use crate::evaluate::value::Value;
 
 impl<'v> Machine<'v> {
@@ -123,7 +122,7 @@ impl<'v> Machine<'v> {
             }
             Op::ChainBegin { end } => match self.stack.last() {
                 Some(Value::Optional(Some(inner))) => {
-                    let inner = qualify::reread(inner);
+                    let inner = self.reread(inner);
                     self.pop();
                     let failed = inner.is_error();
                     self.stack.push(inner);
@@ -162,7 +161,7 @@ impl<'v> Machine<'v> {
             }
             Op::Reread => {
                 if let Some(Value::Optional(Some(inner))) = self.stack.last() {
-                    let inner = qualify::reread(inner);
+                    let inner = self.reread(inner);
                     self.pop();
                     self.stack.push(Value::some(inner));
                 }
@@ -227,7 +226,14 @@ impl<'v> Machine<'v> {
                     self.stack.push(inner);
                     *end
                 }
-                _ => *end,
+                Some(Value::Optional(Some(_)) | Value::Error(_)) => *end,
+                _ => {
+                    if self.is_1_37() {
+                        self.pop();
+                        self.stack.push(Value::error("no such overload"));
+                    }
+                    *end
+                }
             },
             Op::FoldBegin { two, accumulator, end } => {
                 self.fold_begin(*two, *accumulator, *end)?.unwrap_or(next)

@@ -240,15 +240,7 @@ impl Parser<'_> {
     /// The name of a field, and whether it is optional.
     pub(super) fn field_name(&mut self) -> Result<(Arc<str>, bool), Issue> {
         let optional = self.takes_question();
-        let token = self.token();
-        if token.kind == TokenKind::EscapedIdentifier {
-            return Err(Issue::at(token.start, "unsupported syntax: '`'"));
-        }
-        if token.kind != TokenKind::Identifier {
-            return Err(self.unexpected("IDENTIFIER"));
-        }
-        let name = self.text(token).into();
-        self.at += 1;
+        let name = self.selected_name()?;
         if self.kind() != TokenKind::Colon {
             return Err(self.unexpected("':'"));
         }
