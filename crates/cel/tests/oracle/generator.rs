@@ -126,8 +126,9 @@ impl Generator {
 
     fn attribute(&mut self) -> String {
         let (domain, name) = (self.pick(&DOMAINS), self.pick(&NAMES));
-        match self.below(3) {
-            0 => format!("device.attributes[\"{domain}\"][\"{name}\"]"),
+        match self.below(60) {
+            0..20 => format!("device.attributes[\"{domain}\"][\"{name}\"]"),
+            20 => format!("device.attributes[\"{domain}\"].`{name}`"),
             _ => format!("device.attributes[\"{domain}\"].{name}"),
         }
     }
@@ -201,7 +202,7 @@ impl Generator {
             };
         }
         let depth = depth - 1;
-        match self.below(36) {
+        match self.below(38) {
             0 | 1 => format!("{} && {}", self.bool(depth), self.bool(depth)),
             2 | 3 => format!("({} || {})", self.bool(depth), self.bool(depth)),
             4 => format!("!({})", self.bool(depth)),
@@ -265,6 +266,11 @@ impl Generator {
             31 => format!("{{{}: {}, 'k': 2}}[{}] == 2", self.string(0), self.int(depth), self.string(0)),
             32 => format!("bool({})", self.any(0)),
             33 => format!("dyn({}) {} {}", self.any(0), self.comparison(), self.any(depth)),
+            34 => {
+                let macro_name = self.pick(&["all", "exists", "exists_one"]);
+                format!("{}.{macro_name}(x, x {} {})", self.attribute(), self.comparison(), self.leaf())
+            }
+            35 => format!("matches({}, {})", self.string(depth), self.string_literal()),
             _ => self.bool(0),
         }
     }

@@ -1,4 +1,5 @@
-//! The cases of upstream's own test, k8s.io/dynamic-resource-allocation v0.36.3 `cel/compile_test.go` (Apache-2.0).
+//! The cases of upstream's own test, `cel/compile_test.go` of k8s.io/dynamic-resource-allocation v0.36.3 and v0.37.2
+//! (Apache-2.0).
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,8 @@ use tessera_cel::PublishedAttribute;
 
 use super::harness::{DeviceSpec, Request};
 
-/// Expression, attribute of the case's device, and whether list attributes are on.
-type Case = (&'static str, Attribute, bool);
+/// Expression, and attribute of the case's device.
+type Case = (&'static str, Attribute);
 
 /// The attribute `name` of the case's device.
 #[derive(Clone, Copy)]
@@ -27,79 +28,67 @@ enum Attribute {
 }
 
 const CASES: &[Case] = &[
-    ("true", Attribute::None, false),
-    ("false", Attribute::None, false),
-    ("?!", Attribute::None, false),
-    ("1", Attribute::None, false),
-    (
-        r#"device.attributes["no-such-domain"].noSuchAttr.isGreaterThan(quantity("0"))"#,
-        Attribute::None,
-        false,
-    ),
-    (
-        r#"device.attributes["no-such-domain"]["noSuchAttr"].isGreaterThan(quantity("0"))"#,
-        Attribute::None,
-        false,
-    ),
-    (r#""no-such-domain" in device.attributes"#, Attribute::None, false),
-    (r#""dra.example.com" in device.attributes"#, Attribute::Bool, false),
-    (r#"device.driver == """#, Attribute::None, false),
-    (r#"device.driver == "dra.example.com""#, Attribute::None, false),
-    (r#"device.attributes["dra.example.com"].name"#, Attribute::Bool, false),
-    (r#"device.attributes["dra.example.com"]["name"]"#, Attribute::Bool, false),
-    (r#"cel.bind(dra, device.attributes["dra.example.com"], dra.name)"#, Attribute::Bool, false),
-    (r#"device.attributes["other.example.com"].name"#, Attribute::Bool, false),
-    (r#"device.attributes["dra.example.com"].name > 0"#, Attribute::Int, false),
-    (r#"device.attributes["dra.example.com"].name == "fish""#, Attribute::Text, false),
-    (r#"device.attributes["dra.example.com"].name.exists(x, x > 0)"#, Attribute::Int, true),
-    (r#"device.attributes["dra.example.com"].name.exists(x, x == true)"#, Attribute::Bool, true),
-    (r#"device.attributes["dra.example.com"].name.exists(x, x == "fish")"#, Attribute::Text, true),
-    (r#"device.attributes["dra.example.com"].name"#, Attribute::Texts, false),
-    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Bools, true),
-    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Ints, true),
-    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Texts, true),
-    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Versions, true),
-    (r#"device.attributes["dra.example.com"].name.exists(x, x > 0)"#, Attribute::Ints, true),
-    (r#"device.attributes["dra.example.com"].name.all(x, x != "")"#, Attribute::Texts, true),
+    ("true", Attribute::None),
+    ("false", Attribute::None),
+    ("?!", Attribute::None),
+    ("1", Attribute::None),
+    (r#"device.attributes["no-such-domain"].noSuchAttr.isGreaterThan(quantity("0"))"#, Attribute::None),
+    (r#"device.attributes["no-such-domain"]["noSuchAttr"].isGreaterThan(quantity("0"))"#, Attribute::None),
+    (r#""no-such-domain" in device.attributes"#, Attribute::None),
+    (r#""dra.example.com" in device.attributes"#, Attribute::Bool),
+    (r#"device.driver == """#, Attribute::None),
+    (r#"device.driver == "dra.example.com""#, Attribute::None),
+    (r#"device.attributes["dra.example.com"].name"#, Attribute::Bool),
+    (r#"device.attributes["dra.example.com"]["name"]"#, Attribute::Bool),
+    (r#"cel.bind(dra, device.attributes["dra.example.com"], dra.name)"#, Attribute::Bool),
+    (r#"device.attributes["other.example.com"].name"#, Attribute::Bool),
+    (r#"device.attributes["dra.example.com"].name > 0"#, Attribute::Int),
+    (r#"device.attributes["dra.example.com"].name == "fish""#, Attribute::Text),
+    (r#"device.attributes["dra.example.com"].name.exists(x, x > 0)"#, Attribute::Int),
+    (r#"device.attributes["dra.example.com"].name.exists(x, x == true)"#, Attribute::Bool),
+    (r#"device.attributes["dra.example.com"].name.exists(x, x == "fish")"#, Attribute::Text),
+    (r#"device.attributes["dra.example.com"].name"#, Attribute::Texts),
+    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Bools),
+    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Ints),
+    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Texts),
+    (r#"device.attributes["dra.example.com"].name.size() == 2"#, Attribute::Versions),
+    (r#"device.attributes["dra.example.com"].name.exists(x, x > 0)"#, Attribute::Ints),
+    (r#"device.attributes["dra.example.com"].name.all(x, x != "")"#, Attribute::Texts),
     (
         r#"device.attributes["dra.example.com"].name.all(x, x.isGreaterThan(semver("0.0.1")))"#,
         Attribute::Versions,
-        true,
     ),
     (
         r#"device.attributes["dra.example.com"].name.exists(x, x.isGreaterThan(semver("0.0.1")))"#,
         Attribute::Version,
-        true,
     ),
-    (r#"device.attributes["dra.example.com"].name.includes("fish")"#, Attribute::Text, false),
-    (r#"device.attributes["dra.example.com"].name.includes(true)"#, Attribute::Bool, true),
-    (r#"device.attributes["dra.example.com"].name.includes(true)"#, Attribute::False, true),
-    (r#"device.attributes["dra.example.com"].name.includes(true)"#, Attribute::Bools, true),
-    (r#"device.attributes["dra.example.com"].name.includes(false)"#, Attribute::Trues, true),
-    (r#"device.attributes["dra.example.com"].name.includes(1)"#, Attribute::Int, true),
-    (r#"device.attributes["dra.example.com"].name.includes(2)"#, Attribute::Int, true),
-    (r#"device.attributes["dra.example.com"].name.includes(1)"#, Attribute::Ints, true),
-    (r#"device.attributes["dra.example.com"].name.includes(3)"#, Attribute::Ints, true),
-    (r#"device.attributes["dra.example.com"].name.includes("fish")"#, Attribute::Text, true),
-    (r#"device.attributes["dra.example.com"].name.includes("bird")"#, Attribute::Text, true),
-    (r#"device.attributes["dra.example.com"].name.includes("fish")"#, Attribute::Texts, true),
-    (r#"device.attributes["dra.example.com"].name.includes("cat")"#, Attribute::Texts, true),
-    (r#"device.attributes["dra.example.com"].name.includes(semver("1.0.0"))"#, Attribute::Version, true),
-    (r#"device.attributes["dra.example.com"].name.includes(semver("2.0.0"))"#, Attribute::Version, true),
-    (r#"device.attributes["dra.example.com"].name.includes(semver("1.0.0"))"#, Attribute::Versions, true),
-    (r#"device.attributes["dra.example.com"].name.includes(semver("3.0.0"))"#, Attribute::Versions, true),
-    (r#"device.attributes["dra.example.com"].name.includes(-1)"#, Attribute::ManyInts, true),
-    (r#"device.attributes["dra.example.com"].name.includes(0)"#, Attribute::ManyInts, true),
-    (r#"device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#, Attribute::None, false),
+    (r#"device.attributes["dra.example.com"].name.includes("fish")"#, Attribute::Text),
+    (r#"device.attributes["dra.example.com"].name.includes(true)"#, Attribute::Bool),
+    (r#"device.attributes["dra.example.com"].name.includes(true)"#, Attribute::False),
+    (r#"device.attributes["dra.example.com"].name.includes(true)"#, Attribute::Bools),
+    (r#"device.attributes["dra.example.com"].name.includes(false)"#, Attribute::Trues),
+    (r#"device.attributes["dra.example.com"].name.includes(1)"#, Attribute::Int),
+    (r#"device.attributes["dra.example.com"].name.includes(2)"#, Attribute::Int),
+    (r#"device.attributes["dra.example.com"].name.includes(1)"#, Attribute::Ints),
+    (r#"device.attributes["dra.example.com"].name.includes(3)"#, Attribute::Ints),
+    (r#"device.attributes["dra.example.com"].name.includes("fish")"#, Attribute::Text),
+    (r#"device.attributes["dra.example.com"].name.includes("bird")"#, Attribute::Text),
+    (r#"device.attributes["dra.example.com"].name.includes("fish")"#, Attribute::Texts),
+    (r#"device.attributes["dra.example.com"].name.includes("cat")"#, Attribute::Texts),
+    (r#"device.attributes["dra.example.com"].name.includes(semver("1.0.0"))"#, Attribute::Version),
+    (r#"device.attributes["dra.example.com"].name.includes(semver("2.0.0"))"#, Attribute::Version),
+    (r#"device.attributes["dra.example.com"].name.includes(semver("1.0.0"))"#, Attribute::Versions),
+    (r#"device.attributes["dra.example.com"].name.includes(semver("3.0.0"))"#, Attribute::Versions),
+    (r#"device.attributes["dra.example.com"].name.includes(-1)"#, Attribute::ManyInts),
+    (r#"device.attributes["dra.example.com"].name.includes(0)"#, Attribute::ManyInts),
+    (r#"device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#, Attribute::None),
     (
         r#""name" in device.capacity["dra.example.com"] && device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#,
         Attribute::None,
-        false,
     ),
     (
         r#"!("name" in device.capacity["dra.example.com"]) || device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#,
         Attribute::None,
-        false,
     ),
     (
         r#"
@@ -115,26 +104,23 @@ device.attributes["dra.example.com"]["string"] == "fish" &&
 device.attributes["dra.example.com"]["version"].isGreaterThan(semver("0.0.1"))
 "#,
         Attribute::None,
-        false,
     ),
     (
         r#"device.attributes["dra.example.com"].bool && device.attributes["dra.example.com"].bool && device.attributes["dra.example.com"].bool"#,
         Attribute::None,
-        false,
     ),
-    (r#"device.attributes.exists_one(x, x == "dra.example.com")"#, Attribute::Text, false),
-    (r#"device.attributes["dra.example.com"].exists_one(x, x == "int")"#, Attribute::None, false),
-    (r#"device.attributes["dra.example.com"].string.split("is").size() >= 2"#, Attribute::None, false),
-    (r#"device.attributes["dra.example.com"].string.matches("[^a]?is")"#, Attribute::None, false),
-    (r#"device.capacity.exists_one(x, x == "dra.example.com")"#, Attribute::None, false),
-    (r#"device.capacity["dra.example.com"].exists_one(x, x == "name")"#, Attribute::None, false),
+    (r#"device.attributes.exists_one(x, x == "dra.example.com")"#, Attribute::Text),
+    (r#"device.attributes["dra.example.com"].exists_one(x, x == "int")"#, Attribute::None),
+    (r#"device.attributes["dra.example.com"].string.split("is").size() >= 2"#, Attribute::None),
+    (r#"device.attributes["dra.example.com"].string.matches("[^a]?is")"#, Attribute::None),
+    (r#"device.capacity.exists_one(x, x == "dra.example.com")"#, Attribute::None),
+    (r#"device.capacity["dra.example.com"].exists_one(x, x == "name")"#, Attribute::None),
     (
         "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(y, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(z, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(z2, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(z3, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(z4, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(z5, int('1'.find('[0-9]*')) < 100)))))))",
         Attribute::None,
-        false,
     ),
-    ("device.allowMultipleAllocations == true", Attribute::None, false),
-    ("device.allowMultipleAllocations == false", Attribute::None, false),
+    ("device.allowMultipleAllocations == true", Attribute::None),
+    ("device.allowMultipleAllocations == false", Attribute::None),
 ];
 
 fn published(attribute: Attribute) -> Option<PublishedAttribute> {
@@ -155,11 +141,13 @@ fn published(attribute: Attribute) -> Option<PublishedAttribute> {
     })
 }
 
-/// Every case, with `allowMultipleAllocations` unset, false and true.
+/// Every case with list attributes off and on, and with `allowMultipleAllocations` unset, false and true.
 pub fn requests() -> Vec<Request> {
     let mut requests = Vec::new();
-    for (expression, attribute, list_type_attributes) in CASES {
-        for allow_multiple_allocations in [None, Some(false), Some(true)] {
+    for (expression, attribute) in CASES {
+        let of_gate = |gate| [None, Some(false), Some(true)].map(|allowed| (gate, allowed));
+        for (list_type_attributes, allow_multiple_allocations) in [false, true].into_iter().flat_map(of_gate)
+        {
             let mut attributes = BTreeMap::from([
                 ("bool".to_owned(), PublishedAttribute::Bool(true)),
                 ("int".to_owned(), PublishedAttribute::Int(1)),
@@ -175,7 +163,7 @@ pub fn requests() -> Vec<Request> {
                     attributes,
                     capacity: BTreeMap::from([("name".to_owned(), "1Mi".to_owned())]),
                 },
-                list_type_attributes: *list_type_attributes,
+                list_type_attributes,
             });
         }
     }
