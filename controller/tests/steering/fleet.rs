@@ -38,14 +38,12 @@ impl Deref for Turn {
     }
 }
 
-/// One for all tests, with PodGroups, which kube-scheduler knows as well.
+/// One for all tests, with PodGroups and DeviceTaintRules, which kube-scheduler knows as well.
 async fn shared() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     let start = || async {
         let mut options = ClusterOptions::scheduler_tier(0);
-        let gates = ["GenericWorkload", "GangScheduling"];
-        options.extra.feature_gates = gates.map(|gate| (gate.to_owned(), true)).into();
-        options.extra.api_server = vec!["--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned()];
+        options.extra = options.kubernetes.with_all_kinds();
         Cluster::start(options).await.unwrap()
     };
     CLUSTER.get_or_init(start).await
@@ -66,6 +64,7 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     delete_all(Api::<MutatingWebhookConfiguration>::all(client.clone())).await;
     delete_all(Api::<ValidatingWebhookConfiguration>::all(client.clone())).await;
     delete_workloads(&turn).await;
+    turn.kubectl(&["delete", "devicetaintrules", "--all"]).await.unwrap();
     delete_all(Api::<ResourceClaimTemplate>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<Lease>::namespaced(client.clone(), NAMESPACE)).await;
     delete_all(Api::<Event>::namespaced(client.clone(), NAMESPACE)).await;

@@ -16,3 +16,4 @@ mod pods;
 mod pools;
 mod replay;
 mod steered;
+mod taint_rules;

@@ -40,7 +40,7 @@ const NEEDED: [(Deed, &str, &str, &str); 11] = [
     (Deed::AsksWhoItIs, "authentication.k8s.io", "tokenreviews", "create"),
     (Deed::AsksWhatHeMay, "authorization.k8s.io", "subjectaccessreviews", "create"),
     (Deed::Reminds, "resource.k8s.io", "deviceclasses", "patch"),
-    (Deed::Watches("resource.k8s.io/v1beta2"), "resource.k8s.io", "devicetaintrules", "watch"),
+    (Deed::Watches("resource.k8s.io/v1"), "resource.k8s.io", "devicetaintrules", "watch"),
     (Deed::Watches("jobset.x-k8s.io/v1alpha2"), "jobset.x-k8s.io", "jobsets", "watch"),
     (Deed::Watches("leaderworkerset.x-k8s.io/v1"), "leaderworkerset.x-k8s.io", "leaderworkersets", "watch"),
     (Deed::Watches("scheduling.k8s.io/v1beta1"), "scheduling.k8s.io", "podgroups", "watch"),

@@ -10,7 +10,7 @@ use kube::api::{WatchEvent, WatchParams};
 use serde_json::json;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, managed};
-use tessera_harness::{Cluster, ClusterOptions, ExtraFlags};
+use tessera_harness::{Cluster, ClusterOptions};
 use tokio::sync::OnceCell;
 
 use crate::gpu_pools::report;
@@ -184,11 +184,9 @@ async fn without_taints() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     crate::node::cluster().await;
     let start = || {
-        let feature_gates = [("DRADeviceTaints".to_owned(), false)].into();
-        Cluster::start(ClusterOptions {
-            extra: ExtraFlags { feature_gates, ..ExtraFlags::default() },
-            ..ClusterOptions::scheduler_tier(0)
-        })
+        let mut options = ClusterOptions::scheduler_tier(0);
+        options.extra = options.kubernetes.without(&["DRADeviceTaints"]);
+        Cluster::start(options)
     };
     CLUSTER.get_or_try_init(start).await.unwrap()
 }

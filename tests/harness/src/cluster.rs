@@ -15,6 +15,7 @@ mod ready;
 mod record;
 mod start;
 mod users;
+mod version;
 
 use std::{
     io::Write,
@@ -27,11 +28,12 @@ pub use availability::Unavailable;
 pub use commands::CommandOutput;
 pub use components::Component;
 pub use error::ClusterError;
-pub use options::{ClusterOptions, ExtraFlags, KubernetesVersion, Tier};
+pub use options::{ClusterOptions, ExtraFlags, Tier};
 pub use pods::PodState;
 pub(crate) use ready::log_end;
 pub use record::ClusterRecord;
 use tokio::time::{Instant, sleep};
+pub use version::KubernetesVersion;
 
 use crate::{
     host::{Host, RELEASE},

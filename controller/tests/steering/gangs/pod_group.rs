@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tessera_harness::Cluster;
+use tessera_harness::{Cluster, KubernetesVersion};
 
 use crate::instance::Instance;
 use crate::{fleet, pods};
 
 fn pod_group(name: &str, min: usize) -> Value {
     json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+        "apiVersion": KubernetesVersion::of_tests().pod_groups(), "kind": "PodGroup",
         "metadata": { "name": name, "namespace": "default" },
         "spec": { "schedulingPolicy": { "gang": { "minCount": min } } },
     })

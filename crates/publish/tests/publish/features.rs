@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use k8s_openapi::api::resource::v1::DeviceTaint;
-use tessera_harness::{Cluster, ClusterOptions, ExtraFlags};
+use tessera_harness::{Cluster, ClusterOptions};
 use tessera_kube_util::client;
 use tessera_publish::Feature;
 
@@ -66,11 +66,8 @@ async fn without_counters_whole_cards_are_published_and_counters_come_when_they_
 async fn a_real_server_with_the_gates_switched_off_gets_whole_cards_and_is_not_asked_twice() {
     drop(administrator().await);
     let gates = ["DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"];
-    let feature_gates = gates.map(|gate| (gate.to_owned(), false)).into();
-    let options = ClusterOptions {
-        extra: ExtraFlags { feature_gates, ..ExtraFlags::default() },
-        ..ClusterOptions::scheduler_tier(0)
-    };
+    let mut options = ClusterOptions::scheduler_tier(0);
+    options.extra = options.kubernetes.without(&gates);
     let cluster = Cluster::start(options).await.expect("a cluster");
     let config = administrator_of(&cluster).await;
     let node = TestNode::in_cluster(config.clone(), "gates").await;

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{progress::Progress, tools::Module};
+use super::KubernetesVersion;
+use crate::progress::Progress;
 
 /// How much of a cluster is real.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,53 +22,6 @@ impl std::fmt::Display for Tier {
             Self::Scheduler => "scheduler",
             Self::Node => "node",
         })
-    }
-}
-
-/// A minor version of Kubernetes that Tessera runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KubernetesVersion {
-    /// 1.37.
-    V1_37,
-    /// 1.36.
-    #[default]
-    V1_36,
-    /// 1.35.
-    V1_35,
-}
-
-impl KubernetesVersion {
-    /// The version that clusters of tests have: `TESSERA_KUBERNETES`, as `1.36`, else 1.36.
-    ///
-    /// # Panics
-    ///
-    /// If the variable has no version that can be built: tests of another version would say nothing.
-    pub fn of_tests() -> Self {
-        match std::env::var("TESSERA_KUBERNETES") {
-            Ok(text) => text.parse().unwrap_or_else(|error| panic!("TESSERA_KUBERNETES={text}: {error}")),
-            Err(_) => Self::default(),
-        }
-    }
-
-    pub(super) fn module(self) -> Module {
-        match self {
-            Self::V1_37 => Module::Kubernetes137,
-            Self::V1_36 => Module::Kubernetes,
-            Self::V1_35 => Module::Kubernetes135,
-        }
-    }
-}
-
-impl std::str::FromStr for KubernetesVersion {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "1.37" => Ok(Self::V1_37),
-            "1.36" => Ok(Self::V1_36),
-            "1.35" => Ok(Self::V1_35),
-            _ => Err("1.37, 1.36 and 1.35 can be built".to_owned()),
-        }
     }
 }
 
