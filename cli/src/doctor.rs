@@ -13,6 +13,7 @@ mod plugins;
 pub mod published;
 mod runtime;
 mod unasked;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +56,8 @@ pub struct Finding {
 pub struct Live {
     /// The API server's version: `v1.36.3`.
     pub version: Option<String>,
+    /// Versions of kube-schedulers by pod, where kubelets run them.
+    pub schedulers: BTreeMap<String, String>,
     /// Kubernetes' feature gates, as the API server has them.
     pub gates: Option<BTreeMap<String, bool>>,
     /// Whether a controller leads.
@@ -122,6 +125,7 @@ impl Facts<'_> {
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.node.is_none() {
+        found.extend(versions::findings(facts));
         found.extend(control_plane::findings(facts));
         found.extend(classes::findings(facts));
         found.extend(devices::pools(facts));

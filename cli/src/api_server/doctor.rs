@@ -26,8 +26,9 @@ const MOST_PENDING: u32 = 500;
 
 /// Asks. What may not be read, or cannot be, is left out.
 pub async fn live(client: &Client) -> Live {
-    let (version, gates, controller, policies, (plugins, readyz), unschedulable, unasked, clock) = tokio::join!(
+    let (version, schedulers, gates, controller, policies, (plugins, readyz), unschedulable, unasked, clock) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
+        schedulers(client),
         gates(client),
         controller(client),
         policies(client),
@@ -36,11 +37,25 @@ pub async fn live(client: &Client) -> Live {
         unasked(client),
         clock(client),
     );
-    Live { version, gates, controller, policies, plugins, unschedulable, readyz, unasked, clock }
+    Live { version, schedulers, gates, controller, policies, plugins, unschedulable, readyz, unasked, clock }
 }
 
 fn get(path: &str) -> Option<hyper::Request<Vec<u8>>> {
     hyper::Request::get(path).body(Vec::new()).ok()
+}
+
+/// Versions of kube-schedulers by pod: the tags of their images, where they are static pods as those of kubeadm.
+async fn schedulers(client: &Client) -> BTreeMap<String, String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    let Ok(pods) = pods.list(&ListParams::default().labels("component=kube-scheduler")).await else {
+        return BTreeMap::new();
+    };
+    let version = |pod: &Pod| {
+        let image = pod.spec.as_ref()?.containers.first()?.image.as_deref()?;
+        let (_, tag) = image.split('@').next()?.rsplit_once(':')?;
+        tag.starts_with('v').then(|| (pod.name_any(), tag.to_owned()))
+    };
+    pods.items.iter().filter_map(version).collect()
 }
 
 /// The gates, from the API server's metrics: `kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 1`.

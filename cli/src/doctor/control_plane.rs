@@ -1,6 +1,4 @@
-//! The API server, its feature gates, the controller, policies and clocks.
-
-use std::collections::BTreeMap;
+//! Feature gates of the API server, the controller, policies and clocks.
 
 use tessera_api::gpu_pool::Allocation;
 
@@ -27,38 +25,6 @@ const fn gate(name: &'static str, without: &'static str) -> Gate {
     Gate { name, without }
 }
 
-/// The oldest version that Tessera is tried on, and the first with everything.
-const OLDEST: (u32, u32) = (1, 35);
-const FULL: (u32, u32) = (1, 36);
-
-/// A fault of kube-scheduler with devices that take counters, as ours do.
-struct Fault {
-    what: &'static str,
-    /// Gates without which it does not show.
-    gates: &'static [&'static str],
-    /// The first version without it of each minor version that had it; `None` where there is none.
-    mended: &'static [(u32, Option<u32>)],
-}
-
-/// Faults of kube-scheduler, from the release notes of Kubernetes 1.35.6, 1.36.2 and 1.36.3.
-const FAULTS: [Fault; 3] = [
-    Fault {
-        what: "gives a whole card, or partitions of it, to one pod while others hold shares of it (kubernetes/kubernetes#139034)",
-        gates: &["DRAPartitionableDevices", "DRAConsumableCapacity"],
-        mended: &[(35, None), (36, Some(2))],
-    },
-    Fault {
-        what: "ends at a claim with allocationMode: All, and schedules nothing any more (kubernetes/kubernetes#138882)",
-        gates: &["DRAPartitionableDevices"],
-        mended: &[(35, Some(6)), (36, Some(2))],
-    },
-    Fault {
-        what: "lets pods wait for partitions and shares that are free (kubernetes/kubernetes#140663)",
-        gates: &["DRAPartitionableDevices"],
-        mended: &[(36, Some(3))],
-    },
-];
-
 /// Seconds by which clocks may differ.
 const CLOCKS: i64 = 30;
 
@@ -66,22 +32,6 @@ const CLOCKS: i64 = 30;
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(live) = facts.live else { return Vec::new() };
     let mut found = Vec::new();
-    if let Some(version) = live.version.as_deref() {
-        match parsed(version) {
-            Some(known) if known < OLDEST => found.push(error(
-                "API server",
-                format!("it is {version}: the driver needs Kubernetes 1.35"),
-                "upgrade the control plane",
-            )),
-            Some(known) if known < FULL => found.push(warning(
-                "API server",
-                format!("it is {version}: steering and managed pools need Kubernetes 1.36"),
-                "upgrade the control plane, or leave pools Native",
-            )),
-            _ => {}
-        }
-        found.extend(faults(version, live.gates.as_ref()));
-    }
     for Gate { name, without } in GATES {
         if live.gates.as_ref().and_then(|gates| gates.get(name)) == Some(&false) {
             let todo = format!(
@@ -140,36 +90,6 @@ fn controller(facts: &Facts<'_>, controller: Option<&Controller>) -> Option<Find
     }
 }
 
-/// What kube-scheduler of this version does wrong. It is taken to be of the API server's version.
-fn faults(version: &str, gates: Option<&BTreeMap<String, bool>>) -> Option<Finding> {
-    let (_, minor) = parsed(version)?;
-    let patch = version.split('.').nth(2)?;
-    let end = patch.find(|c: char| !c.is_ascii_digit()).unwrap_or(patch.len());
-    let patch: u32 = patch[..end].parse().ok()?;
-    // They are on by default since 1.36.
-    let is_on = |gate: &&str| gates.and_then(|gates| gates.get(*gate)).copied().unwrap_or(minor >= FULL.1);
-    let has = |fault: &&Fault| {
-        let mended = fault.mended.iter().find(|(of, _)| *of == minor);
-        mended.is_some_and(|(_, mended)| mended.is_none_or(|mended| patch < mended))
-            && fault.gates.iter().all(is_on)
-    };
-    let what: Vec<&str> = FAULTS.iter().filter(has).map(|fault| fault.what).collect();
-    let remedy = match minor {
-        35 => {
-            "upgrade to Kubernetes 1.36.3 or later; until then offer shares in a GpuPool of their own, without whole cards and partitions"
-        }
-        _ => "upgrade to Kubernetes 1.36.3 or later",
-    };
-    (!what.is_empty())
-        .then(|| error("kube-scheduler", format!("that of {version} {}", what.join("; it ")), remedy))
-}
-
-/// `v1.36.3` as (1, 36).
-pub(super) fn parsed(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
@@ -201,30 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_kube_scheduler_show_with_the_gates_that_they_need() {
-        let with = |version: &str, on: bool| {
-            let gates = FAULTS[0].gates.iter().map(|gate| ((*gate).to_owned(), on)).collect();
-            faults(version, Some(&gates)).map(|finding| finding.what)
-        };
-        assert!(
-            with("v1.35.5", true).unwrap().contains("shares of it (kubernetes/kubernetes#139034); it ends")
-        );
-        assert!(!with("v1.35.6", true).unwrap().contains("138882"));
-        assert_eq!(
-            [with("v1.35.5", false), with("v1.36.0", false), with("v1.36.3", true)],
-            [None, None, None]
-        );
-        assert!(
-            faults("v1.35.5", None).is_none()
-                && faults("v1.36.0", None).is_some()
-                && faults("1.36", None).is_none()
-        );
-    }
-
-    #[test]
     fn each_trouble_of_the_control_plane_is_told() {
         let well = || Live {
-            version: Some("v1.36.3".to_owned()),
             gates: Some([("DRADeviceTaints".to_owned(), true)].into()),
             controller: Some(Controller::Leading { holder: "a".to_owned() }),
             policies: Some(vec!["tessera-kubelet-plugin".to_owned()]),
@@ -234,14 +132,10 @@ mod tests {
         assert_eq!(told(&well()), [""; 0]);
         assert_eq!(told(&Live::default()), [""; 0], "what may not be read is not wrong");
         for (live, says) in [
-            (Live { version: Some("v1.34.7+k3s1".to_owned()), ..well() }, "needs Kubernetes 1.35"),
-            (Live { version: Some("v1.35.0".to_owned()), ..well() }, "need Kubernetes 1.36"),
             (
                 Live { gates: Some([("DRADeviceTaints".to_owned(), false)].into()), ..well() },
                 "DRADeviceTaints is off: cards of managed pools are not offered, and sick cards are not tainted; start",
             ),
-            (Live { version: Some("v1.36.1-gke.1200".to_owned()), ..well() }, "hold shares of it"),
-            (Live { version: Some("v1.36.2".to_owned()), ..well() }, "that of v1.36.2 lets pods wait"),
             (Live { controller: Some(Controller::Absent), ..well() }, "none leads"),
             (
                 Live {

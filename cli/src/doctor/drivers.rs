@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::version::MINIMUM_DRIVER;
 
-use super::control_plane::parsed;
+use super::versions::parsed;
 use super::{Facts, Finding, error, warning};
 
 /// Nodes that are named of a version; of more, how many there are.

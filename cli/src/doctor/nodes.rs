@@ -1,6 +1,6 @@
 //! Nodes: versions of their kubelets and container runtimes, and who else owns their cards.
 
-use super::control_plane::parsed;
+use super::versions::parsed;
 use super::{Facts, Finding, error, owners, runtime, warning};
 
 /// What is wrong with nodes that have cards.

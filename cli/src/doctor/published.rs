@@ -19,6 +19,8 @@ pub struct Published {
     pools: BTreeMap<String, Pool>,
     /// The drivers that publish devices of each node.
     drivers: BTreeMap<String, BTreeSet<String>>,
+    /// The drivers that publish counters in pools of a name.
+    counters: BTreeMap<String, BTreeSet<String>>,
     asked: Vec<Asked>,
     /// Kinds of devices that were seen.
     kinds: HashSet<u64>,
@@ -72,6 +74,12 @@ impl Published {
                 drivers.insert(spec.driver.clone());
             }
         }
+        if spec.shared_counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
+            let drivers = self.counters.entry(spec.pool.name.clone()).or_default();
+            if !drivers.contains(&spec.driver) {
+                drivers.insert(spec.driver.clone());
+            }
+        }
         for device in spec.devices.iter().flatten() {
             self.try_selectors(slice, device);
         }
@@ -98,6 +106,12 @@ impl Published {
                 asked.try_on(device, slice.spec.node_name.as_deref(), evaluated, *driver == self.driver);
             }
         }
+    }
+
+    /// Names of pools in which several drivers publish counters.
+    pub fn twins(&self) -> Vec<&str> {
+        let several = self.counters.iter().filter(|(_, drivers)| drivers.len() > 1);
+        several.map(|(name, _)| name.as_str()).collect()
     }
 
     /// Pools of the driver by name.

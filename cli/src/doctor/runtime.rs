@@ -1,6 +1,6 @@
 //! Whether the container runtime of a node reads CDI specs, by which containers get their cards.
 
-use super::control_plane::parsed;
+use super::versions::parsed;
 use super::{Finding, error, warning};
 
 /// A runtime that does not, or not by itself. `version` is what the kubelet says of it: `containerd://1.7.27`.
