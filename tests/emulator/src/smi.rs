@@ -108,6 +108,7 @@ fn run(arguments: &Arguments) -> Result<String, SmiError> {
         return Ok(topo::print(&library, &readings));
     }
     if arguments.gpu_reset {
+        drop(library);
         return reset::print(&readings);
     }
     if let Some(mode) = arguments.compute_mode {

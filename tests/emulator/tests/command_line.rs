@@ -386,7 +386,9 @@ fn a_reset_is_refused_while_a_card_is_used_and_ends_what_waits_for_it() {
     let refused = said(node, &["--gpu-reset", "-i", "0"], 19);
     assert!(refused.contains("currently in use by another process"), "{refused}");
     assert!(emulator(&["process", "remove", &path, "--card", "0", "--pid", "1"]).status.success());
-    let done = said(node, &["-r", "-i", "0"], 0);
+    let bus_id = said(node, &["--query-gpu=pci.bus_id", "--format=csv,noheader", "-i", "0"], 0);
+    let short = bus_id.trim().strip_prefix("0000").expect("a domain of eight digits").to_lowercase();
+    let done = said(node, &["-r", "-i", &short], 0);
     assert!(done.contains(" was successfully reset.\nAll done."), "{done}");
     let modes = ["--query-gpu=mig.mode.current,pstate,clocks.max.sm", "--format=csv,noheader", "-i", "0"];
     assert!(said(node, &modes, 0).starts_with("Enabled, P"), "{}", said(node, &modes, 0));

@@ -1,6 +1,7 @@
 //! A process's session with its machine, between `nvmlInit` and `nvmlShutdown`.
 
 use std::ffi::{CStr, OsStr};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub struct Session {
     opened: Instant,
     /// Milliseconds since `opened` at which the state's file was last looked at.
     looked: AtomicU64,
+    /// Keeps the cards from being reset.
+    _open: Option<File>,
 }
 
 /// The state as it was at one moment.
@@ -128,6 +131,7 @@ impl Session {
         let empty = cards().filter(|(_, state)| state.unplugged).map(|(card, _)| card.index).collect();
         machine.empty_slots = empty;
         Ok(Session {
+            _open: store.have_open()?,
             driver_installations: snapshot.state.driver_installations,
             insertions: snapshot.state.cards.iter().map(|card| card.insertions).collect(),
             machine,
@@ -139,8 +143,10 @@ impl Session {
         })
     }
 
-    /// As a container sees it: only cards whose device nodes it was given.
+    /// As a container sees it: only cards whose device nodes it was given. It has no others open, and those count by the
+    /// processes on them.
     fn in_container(mut self) -> Self {
+        self._open = None;
         let absent = |card: &&Card| !Path::new("/dev").join(format!("nvidia{}", card.minor)).exists();
         let absent = self.machine.cards.iter().filter(absent).map(|card| card.index);
         self.machine.empty_slots.extend(absent);

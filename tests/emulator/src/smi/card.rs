@@ -70,10 +70,12 @@ impl Reading {
             readings.push(Self::read(library, index, device));
         }
         if let Some(id) = id {
+            // Its domain may have four digits, as in sysfs.
+            let bus_id = format!("{id:0>16}");
             readings.retain(|reading| {
                 reading.index.to_string() == id
                     || reading.uuid.as_deref() == Ok(id)
-                    || reading.pci.is_ok_and(|pci| pci.id().eq_ignore_ascii_case(id))
+                    || reading.pci.is_ok_and(|pci| pci.id().eq_ignore_ascii_case(&bus_id))
             });
             if readings.is_empty() {
                 let text = "No devices were found".to_owned();

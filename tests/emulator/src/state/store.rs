@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use serde::Serialize;
@@ -12,6 +13,9 @@ use super::generation::Generation;
 use super::{State, meter};
 use crate::failure::Failure;
 use crate::machine::Machine;
+
+/// The file that whoever has the cards open holds a shared lock of.
+const CLIENTS: &str = "clients.lock";
 
 /// Where a machine is kept: `DIR/state`.
 #[derive(Clone, Debug)]
@@ -80,6 +84,44 @@ impl Store {
         Ok(lock)
     }
 
+    /// Says that this process has the machine's cards open, as long as it keeps the file. `None` where the machine is of an
+    /// emulator that did not know that.
+    ///
+    /// # Errors
+    /// When the lock's file cannot be locked.
+    pub fn have_open(&self) -> Result<Option<File>, StoreError> {
+        let Some(lock) = self.clients()? else { return Ok(None) };
+        let path = self.path(CLIENTS);
+        rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(|error| at(&path)(error.into()))?;
+        Ok(Some(lock))
+    }
+
+    /// Whether any process has the machine's cards open, this one included.
+    ///
+    /// # Errors
+    /// When the lock's file cannot be opened.
+    pub fn is_open(&self) -> Result<bool, StoreError> {
+        let Some(lock) = self.clients()? else { return Ok(false) };
+        let is_locked = || rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err();
+        // A child that a process has just forked has its files open until it executes its program.
+        Ok((0..5).all(|_| {
+            let is_locked = is_locked();
+            if is_locked {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            is_locked
+        }))
+    }
+
+    fn clients(&self) -> Result<Option<File>, StoreError> {
+        let path = self.path(CLIENTS);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(at(&path)(error)),
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -117,8 +159,10 @@ impl Store {
         fs::create_dir_all(&self.directory).map_err(at(&self.directory))?;
         let generation = self.generation_path();
         fs::write(&generation, [0; 4]).map_err(at(&generation))?;
-        let lock = self.path("lock");
-        File::create(&lock).map_err(at(&lock))?;
+        for name in ["lock", CLIENTS] {
+            let lock = self.path(name);
+            File::create(&lock).map_err(at(&lock))?;
+        }
         self.write("state.json", &State::new(machine.cards.len()))?;
         // Last, since its presence marks the machine as complete.
         self.write("machine.json", machine)

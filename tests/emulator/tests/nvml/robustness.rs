@@ -1,5 +1,6 @@
 //! Wrong sizes and versions, changes behind everybody's back, and speed.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_v3_t, nvmlMemory_v2_t};
@@ -47,6 +48,23 @@ fn lists_too_long_for_their_room_say_how_long_they_are() {
         nvml.functions.nvmlDeviceGetGraphicsRunningProcesses_v3(device, &raw mut count, std::ptr::null_mut())
     };
     assert_eq!((code, count), (SUCCESS, 0), "none of that kind");
+}
+
+#[test]
+fn a_card_that_another_process_has_open_is_not_reset() {
+    let machine = Machine::create(&["--hardware", "a30-x2"]);
+    let reset = || {
+        let mut smi = Command::new(machine.path().join("bin/nvidia-smi"));
+        let output = smi.args(["--gpu-reset", "-i", "0"]).output().expect("nvidia-smi runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let nvml = machine.nvml();
+    let (code, said) = reset();
+    assert_eq!(code, Some(19));
+    assert!(said.contains("is currently in use by another process"), "{said}");
+    // SAFETY: takes nothing.
+    assert_eq!(unsafe { nvml.functions.nvmlShutdown() }, SUCCESS);
+    assert_eq!(reset(), (Some(0), String::new()));
 }
 
 #[test]
