@@ -37,13 +37,14 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::card_history::CardHistory;
-use crate::driver::{self, Driver};
+use crate::driver::{self, Driver, LetGo};
 use crate::prepare::DriverFilesState;
 use health::HealthBook;
 
 pub use looks::Looks;
 pub use own_partitions::{OwnPartition, OwnPartitions, OwnPartitionsReceiver};
 pub use problem::Problem;
+pub use resets::ResetCards;
 pub use snapshot::Discovery;
 pub use xid_memory::XidMemory;
 
@@ -68,6 +69,10 @@ pub struct DiscoveryOptions {
     pub policy: HealthPolicy,
     /// How long the driver library may be away, because it is opened anew, before all cards count as lost.
     pub away: Duration,
+    /// Whether the driver library is closed by request. That is not away.
+    pub let_go: LetGo,
+    /// The cards that this process has reset.
+    pub reset_cards: ResetCards,
     /// Keeps which card was where, and since when; `None` for a process that prepares nothing.
     pub history: Option<Arc<CardHistory>>,
     /// How long a driver call, for one card or for all, may take before its subject counts as not answering.
@@ -91,6 +96,8 @@ impl DiscoveryOptions {
             xid_memory: None,
             policy: HealthPolicy::default(),
             away: driver::AWAY,
+            let_go: watch::channel(false).1,
+            reset_cards: ResetCards::default(),
             history: None,
             deadline: Duration::from_secs(10),
             driver_files: watch::channel(DriverFilesState::default()).1,
@@ -104,6 +111,7 @@ struct Shared {
     health: Mutex<HealthBook>,
     look_again: Arc<Notify>,
     xid_memory: Option<XidMemory>,
+    reset_cards: ResetCards,
 }
 
 /// Keeps `machines` up to date with the hardware until cancelled. Reads at once, then whenever the driver reports an
@@ -138,7 +146,9 @@ pub async fn run(
         health: Mutex::new(HealthBook::of_earlier(earlier, options.policy.clone())),
         look_again: options.look_again.clone(),
         xid_memory: options.xid_memory.clone(),
+        reset_cards: options.reset_cards.clone(),
     });
+    let mut let_go = options.let_go.clone();
     let mut events: Option<EventWatch> = None;
     let mut listening_to: Option<Arc<dyn Nvml>> = None;
     let mut pause = options.unsettled_interval;
@@ -153,10 +163,14 @@ pub async fn run(
             listening_to.clone_from(&nvml);
             if was_open && nvml.is_none() {
                 // Nothing of the library is held here, or it could not be opened anew.
+                let away = async {
+                    driver::is_not_let_go(&mut let_go).await;
+                    tokio::time::sleep(options.away).await;
+                };
                 tokio::select! {
                     () = cancelled.cancelled() => return,
                     changed = hardware.changed() => if changed.is_err() { return } else { continue },
-                    () = tokio::time::sleep(options.away) => {}
+                    () = away => {}
                 }
             }
         }
@@ -237,6 +251,7 @@ fn look(
     // Listen before reading, so that no event falls in between.
     let watch = nvml.filter(|_| listen).and_then(|nvml| discovery.listen(nvml, sink(shared)));
     shared.save();
+    discovery.were_reset(shared.reset_cards.take());
     let health = locked(&shared.health).clone();
     match nvml {
         Some(nvml) => discovery.read(nvml, &health, own),

@@ -1,5 +1,6 @@
 //! Keeps the driver library open. It may come and go: a node can boot before its driver is installed.
 
+mod closer;
 mod kernel_list;
 
 use std::{
@@ -15,10 +16,17 @@ use prometheus_client::{
 };
 use tessera_kube_util::{backoff::Backoff, metrics::add};
 use tessera_nvml::{DriverRoot, Library, Nvml, OpenError};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
+use closer::Request;
 use kernel_list::KernelList;
+
+pub(crate) use closer::is_not_let_go;
+pub use closer::{Closed, DriverCloser, LetGo};
 
 /// The open driver library; `None` while it is missing, too old or finds no cards. The reason is in
 /// [`DriverKeeper::reason`].
@@ -51,6 +59,9 @@ const REMIND: Duration = Duration::from_secs(600);
 /// Opens the library: [`Library::open_below`], or a stand-in of a test.
 type Open = dyn Fn(&DriverRoot) -> Result<Arc<dyn Nvml>, OpenError> + Send + Sync;
 
+/// Says whether this process has let go of all sessions with the library: [`Library::is_closed_within`], or a stand-in of a test.
+type IsClosed = dyn Fn(&DriverRoot) -> bool + Send + Sync;
+
 /// Metrics of the driver library. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct DriverMetrics {
@@ -68,8 +79,12 @@ pub struct DriverKeeper {
     driver_root: DriverRoot,
     proc_root: PathBuf,
     open: Arc<Open>,
+    is_closed: Arc<IsClosed>,
     driver: watch::Sender<Option<Arc<dyn Nvml>>>,
     reason: watch::Sender<Option<String>>,
+    let_go: watch::Sender<bool>,
+    closer: DriverCloser,
+    requests: mpsc::Receiver<Request>,
     metrics: DriverMetrics,
 }
 
@@ -95,7 +110,11 @@ impl DriverKeeper {
         let open = |root: &DriverRoot| -> Result<Arc<dyn Nvml>, OpenError> {
             Ok(Arc::new(Library::open_anew_below(root, CLOSED_WITHIN)?))
         };
-        Self::with_open(driver_root, proc_root, Arc::new(open), metrics)
+        let is_closed = |root: &DriverRoot| Library::is_closed_within(root, CLOSED_WITHIN);
+        Self {
+            is_closed: Arc::new(is_closed),
+            ..Self::with_open(driver_root, proc_root, Arc::new(open), metrics)
+        }
     }
 
     fn with_open(
@@ -105,7 +124,19 @@ impl DriverKeeper {
         metrics: DriverMetrics,
     ) -> Self {
         let reason = watch::Sender::new(Some(OPENING.to_owned()));
-        Self { driver_root, proc_root, open, driver: watch::Sender::new(None), reason, metrics }
+        let (closer, requests) = DriverCloser::new();
+        Self {
+            driver_root,
+            proc_root,
+            open,
+            is_closed: Arc::new(|_| true),
+            driver: watch::Sender::new(None),
+            reason,
+            let_go: watch::Sender::new(false),
+            closer,
+            requests,
+            metrics,
+        }
     }
 
     /// The open library, as it comes and goes.
@@ -120,9 +151,21 @@ impl DriverKeeper {
         self.reason.subscribe()
     }
 
+    /// Whether the library is closed on request.
+    #[must_use]
+    pub fn let_go(&self) -> LetGo {
+        self.let_go.subscribe()
+    }
+
+    /// Has the library closed for a while.
+    #[must_use]
+    pub fn closer(&self) -> DriverCloser {
+        self.closer.clone()
+    }
+
     /// Keeps the library open until `shutdown`. All driver calls are on blocking threads; one that hangs does not
     /// delay this.
-    pub async fn run(self, shutdown: CancellationToken) {
+    pub async fn run(mut self, shutdown: CancellationToken) {
         let work = async {
             loop {
                 // Before the library: what comes in between is then news, not overlooked.
@@ -131,7 +174,14 @@ impl DriverKeeper {
                 self.reason.send_replace(None);
                 self.metrics.ready.set(1);
                 self.driver.send_replace(Some(Arc::clone(&nvml)));
-                let why = match until_it_ends(nvml, listed, &self.proc_root).await {
+                self.let_go.send_replace(false);
+                let end = tokio::select! {
+                    end = until_it_ends(nvml, listed, &self.proc_root) => end,
+                    // It never ends: this keeps a sender.
+                    Some(request) = self.requests.recv() => End::Asked(request),
+                };
+                let mut asked = None;
+                let why = match end {
                     End::Failed(error) => {
                         tracing::warn!(error, "the driver library does not answer any more; opening it anew");
                         self.metrics.failed("stopped_answering");
@@ -144,15 +194,37 @@ impl DriverKeeper {
                         );
                         format!("{news}: the driver library is being opened anew")
                     }
+                    End::Asked(request) => {
+                        tracing::info!(why = request.why, "closing the driver library for a while");
+                        // Before it is gone: nobody takes the cards for lost then.
+                        self.let_go.send_replace(true);
+                        let why = request.why.clone();
+                        asked = Some(request);
+                        why
+                    }
                 };
                 self.metrics.ready.set(0);
                 self.reason.send_replace(Some(why));
                 self.driver.send_replace(None);
+                if let Some(request) = asked {
+                    self.keep_closed(request).await;
+                }
             }
         };
         tokio::select! {
             () = work => {}
             () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Returns when who asked has done what the library was closed for, or when calls of the driver hang, so that it cannot be
+    /// closed, which is answered.
+    async fn keep_closed(&self, request: Request) {
+        let (is_closed, root) = (Arc::clone(&self.is_closed), self.driver_root.clone());
+        if tokio::task::spawn_blocking(move || is_closed(&root)).await.unwrap_or(false) {
+            request.keep_closed().await;
+        } else {
+            request.refuse(format!("calls of the driver have not returned within {CLOSED_WITHIN:?}"));
         }
     }
 
@@ -163,7 +235,15 @@ impl DriverKeeper {
         loop {
             let (open, root) = (Arc::clone(&self.open), self.driver_root.clone());
             let since = Instant::now();
-            let (message, label) = match tokio::task::spawn_blocking(move || open(&root)).await {
+            let mut opening = tokio::task::spawn_blocking(move || open(&root));
+            let opened = match tokio::time::timeout(OPEN_WITHIN, &mut opening).await {
+                Ok(opened) => opened,
+                Err(_) => {
+                    self.let_go.send_replace(false);
+                    opening.await
+                }
+            };
+            let (message, label) = match opened {
                 Ok(Ok(nvml)) => {
                     tracing::info!(elapsed = ?since.elapsed(), "driver library open");
                     return nvml;
@@ -171,6 +251,7 @@ impl DriverKeeper {
                 Ok(Err(error)) => (error.to_string(), label(&error)),
                 Err(panic) => (format!("opening the driver library broke off: {panic}"), "panic"),
             };
+            self.let_go.send_replace(false);
             self.metrics.failed(label);
             if told.as_ref().is_none_or(|(last, at)| *last != message || at.elapsed() > REMIND) {
                 tracing::warn!(
@@ -185,14 +266,19 @@ impl DriverKeeper {
     }
 }
 
-/// Returns when the library has not been open for [`AWAY`], and could not be opened or takes very long.
-pub(crate) async fn is_away(mut driver: Driver, mut reason: watch::Receiver<Option<String>>) {
+/// Returns when the library has not been open for [`AWAY`], not by request, and could not be opened or takes very long.
+pub(crate) async fn is_away(
+    mut driver: Driver,
+    mut reason: watch::Receiver<Option<String>>,
+    mut let_go: LetGo,
+) {
     loop {
         // Both senders live as long as the plugin: an error means that it is ending.
         if driver.wait_for(Option::is_none).await.is_err() {
             return std::future::pending().await;
         }
         let failed = async {
+            is_not_let_go(&mut let_go).await;
             tokio::time::sleep(AWAY).await;
             let has_failed =
                 |reason: &Option<String>| reason.as_ref().is_some_and(|reason| reason != OPENING);
@@ -211,6 +297,8 @@ enum End {
     Failed(String),
     /// What the kernel lists and the library, which looked for cards when it was opened, cannot know.
     Outdated(String),
+    /// Somebody needs it closed.
+    Asked(Request),
 }
 
 /// Returns when the driver's version can't be read any more, which is so after the kernel module was unloaded or replaced;
@@ -296,6 +384,51 @@ mod tests {
         shutdown.cancel();
         running.await.unwrap();
         assert_eq!(attempts.load(Ordering::SeqCst), 2);
+    }
+
+    /// A keeper whose library opens at once, and whose sessions have ended when `is_closed` says so.
+    fn keeper(is_closed: bool) -> DriverKeeper {
+        let open = |_: &DriverRoot| -> Result<Arc<dyn Nvml>, OpenError> { Ok(Arc::new(NoCards)) };
+        let (root, metrics) =
+            (DriverRoot::from(Path::new("/")), DriverMetrics::register(&mut Registry::default()));
+        let keeper = DriverKeeper::with_open(root, "/nowhere".into(), Arc::new(open), metrics);
+        DriverKeeper { is_closed: Arc::new(move |_| is_closed), ..keeper }
+    }
+
+    #[tokio::test]
+    async fn a_library_that_is_closed_on_request_is_not_away() {
+        let keeper = keeper(true);
+        let (mut hardware, reason, mut let_go) = (keeper.driver(), keeper.reason(), keeper.let_go());
+        let closer = keeper.closer();
+        let running = tokio::spawn(keeper.run(CancellationToken::new()));
+        hardware.wait_for(Option::is_some).await.unwrap();
+        let mut away = tokio::spawn(is_away(hardware.clone(), reason.clone(), let_go.clone()));
+        let closed = closer.close("a card is being reset".to_owned()).await.unwrap();
+        assert!(hardware.borrow().is_none() && *let_go.borrow());
+        assert_eq!(reason.borrow().as_deref(), Some("a card is being reset"));
+        assert!(
+            tokio::time::timeout(AWAY + Duration::from_secs(1), &mut away).await.is_err(),
+            "it is not away"
+        );
+        drop(closed);
+        hardware.wait_for(Option::is_some).await.unwrap();
+        let_go.wait_for(|is_let_go| !is_let_go).await.unwrap();
+        // Who asked may have given up.
+        closer.close("again".to_owned()).await.map(drop).unwrap();
+        hardware.wait_for(Option::is_some).await.unwrap();
+        running.abort();
+    }
+
+    #[tokio::test]
+    async fn a_library_that_hangs_is_opened_again_and_who_asked_is_told() {
+        let keeper = keeper(false);
+        let (mut hardware, closer) = (keeper.driver(), keeper.closer());
+        let running = tokio::spawn(keeper.run(CancellationToken::new()));
+        hardware.wait_for(Option::is_some).await.unwrap();
+        let refused = closer.close("a card is being reset".to_owned()).await.map(drop).unwrap_err();
+        assert!(refused.contains("have not returned within 5s"), "{refused}");
+        hardware.wait_for(Option::is_some).await.unwrap();
+        running.abort();
     }
 
     #[tokio::test]

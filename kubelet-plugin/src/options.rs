@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::cdi::OtherDriver;
+use crate::{cdi::OtherDriver, nvidia_smi::NvidiaSmi};
 use clap::Parser;
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::health::HealthPolicy;
@@ -135,7 +135,8 @@ pub struct Options {
     ///
     /// JSON: `{"classes":{"nvlink-down":"Informational"},"xids":{"79":"NoExecute"}}`. Effects are `Off`, `Informational`
     /// (Events and the status of pods), `NoSchedule` (no new claims) and `NoExecute` (Kubernetes evicts pods, too). A
-    /// single XID wins over the class `xid`, NVIDIA's catalog and the driver's recommendation.
+    /// single XID wins over the class `xid`, NVIDIA's catalog and the driver's recommendation. With `"recovery":"Reset"` cards
+    /// that a reset helps are reset when no claim holds them.
     #[arg(long, env = "HEALTH_POLICY", value_name = "JSON", default_value = "{}", hide_default_value = true)]
     pub health_policy: HealthPolicy,
 
@@ -256,6 +257,12 @@ impl Options {
     pub fn in_driver_root(&self) -> Option<[OsString; 3]> {
         let program = std::env::current_exe().ok().filter(|_| self.driver_root != Path::new("/"))?;
         Some([program.into(), crate::root_command::SUBCOMMAND.into(), self.driver_root.clone().into()])
+    }
+
+    /// The driver's own tool, run in the driver's root.
+    #[must_use]
+    pub fn nvidia_smi(&self) -> NvidiaSmi {
+        NvidiaSmi::new(self.installed()).in_its_root(self.in_driver_root())
     }
 
     /// Where the program for CDI hooks is installed.

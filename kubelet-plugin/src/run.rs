@@ -4,7 +4,7 @@
 //! DriverKeeper ─> discovery ─> PoolFollower ─┬─> PoolMaker ─┬─> Publisher ─> API server
 //!        │             │  ^                    │        ^     │
 //!        │             v  │                    v        │     └─> health ──┐
-//!        ├────────> LayoutKeeper <─────────────┤ ───────┘                  │
+//!        ├─> LayoutKeeper, ResetKeeper <───────┤ ───────┘                  │
 //!        └───────────────> Preparer <──────────┘ <───── KubeletServer <────┘
 //!                             │
 //!                http: /metrics /usage /healthz /readyz
@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     card_history::CardHistory,
-    discovery::{self, DiscoveryOptions, XidMemory},
+    discovery::{self, DiscoveryOptions, ResetCards, XidMemory},
     driver::DriverKeeper,
     gpu_pools::{PoolFollower, Reading},
     options::Options,
@@ -128,6 +128,7 @@ async fn start(
     // Start the slowest part first.
     let keeper = DriverKeeper::new(options.installed(), options.proc_root.clone(), metrics.driver.clone());
     let (hardware, hardware_reason) = (keeper.driver(), keeper.reason());
+    let (let_go, closer, reset_cards) = (keeper.let_go(), keeper.closer(), ResetCards::default());
     tasks.spawn("the driver keeper", keeper.run(shutdown.clone()));
     let (machine_sender, machines) = watch::channel(None);
     let (own_partitions_sender, own_partitions) = watch::channel(None);
@@ -139,6 +140,8 @@ async fn start(
         history: Some(Arc::clone(&history)),
         memory: Some(options.plugin_directory().join("undivided-cards.json")),
         policy: options.health_policy.clone(),
+        let_go: let_go.clone(),
+        reset_cards: reset_cards.clone(),
         xid_memory: Some(XidMemory::new(&options.plugin_directory(), options.proc_root.clone())),
         ..DiscoveryOptions::new(options.sysfs_root.clone())
     };
@@ -266,6 +269,9 @@ async fn start(
         client,
         hardware,
         hardware_reason,
+        let_go,
+        closer,
+        reset_cards,
         of_node,
         machines,
         own_partitions: own_partitions_sender,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::Placement;
 
-pub use policy::{HealthPolicy, HealthPolicyError};
+pub use policy::{HealthPolicy, HealthPolicyError, OwnRecovery};
 use xid_catalog::XidEntry;
 
 /// A kind of fault. Its order is that of the severity in messages: the first is named first.

@@ -76,10 +76,7 @@ impl Library {
     /// As [`Library::open_below`].
     pub fn open_anew_below(driver_root: &DriverRoot, patience: Duration) -> Result<Self, OpenError> {
         let path = driver_root.find_library()?;
-        let (name, since) = (versioned_name(&path), Instant::now());
-        while sessions().contains_key(&name) && since.elapsed() <= patience {
-            thread::sleep(LOOK);
-        }
+        is_closed_within(&path, patience);
         let library = Self::open(&path)?;
         if library.session.began_beside_another {
             tracing::warn!(
@@ -88,6 +85,13 @@ impl Library {
             );
         }
         Ok(library)
+    }
+
+    /// Waits at most `patience` until no session of this process with the library below the driver's root is open, so that the
+    /// process has no card open either. Returns whether that is so. Blocks.
+    #[must_use]
+    pub fn is_closed_within(driver_root: &DriverRoot, patience: Duration) -> bool {
+        driver_root.find_library().map_or(true, |path| is_closed_within(&path, patience))
     }
 
     /// Loads and starts the library at `path`.
@@ -159,6 +163,18 @@ impl Drop for Session {
                 sessions.remove(&self.path);
             }
         }
+    }
+}
+
+/// Waits at most `patience` until no session with the library at `path` is open, and returns whether that is so.
+fn is_closed_within(path: &Path, patience: Duration) -> bool {
+    let (name, since) = (versioned_name(path), Instant::now());
+    loop {
+        let is_closed = !sessions().contains_key(&name);
+        if is_closed || since.elapsed() > patience {
+            return is_closed;
+        }
+        thread::sleep(LOOK);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether a card was reset since the last look, by this process or an earlier one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
@@ -16,8 +17,15 @@ pub(super) struct LastSeen {
     pub(super) recovery: Option<Recovery>,
     /// Whether it was lost.
     pub(super) lost: bool,
+    /// Whether this process has reset it since.
+    #[serde(skip)]
+    pub(super) was_reset: bool,
     pub(super) counted: Counted,
 }
+
+/// The cards that this process has reset and discovery has not looked at since. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct ResetCards(Arc<Mutex<BTreeSet<PciBusId>>>);
 
 /// What a driver counts anew after a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +37,18 @@ pub(super) struct Counted {
     /// Whether less was counted in the last look.
     #[serde(skip)]
     is_less: bool,
+}
+
+impl ResetCards {
+    /// Notes that a card was reset.
+    pub fn add(&self, card: PciBusId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(card);
+    }
+
+    /// Takes all.
+    pub(super) fn take(&self) -> BTreeSet<PciBusId> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Counted {
@@ -52,6 +72,11 @@ impl Resets {
         self.0.entry(card).or_default().lost = true;
     }
 
+    /// Notes that the card was reset, which counts when it is next seen.
+    pub(super) fn note(&mut self, card: PciBusId) {
+        self.0.entry(card).or_default().was_reset = true;
+    }
+
     /// Notes how the card is now, and returns whether it was reset, or is another one. `same_library` says whether the driver
     /// library was open since the last look: a card that nobody has open counts anew without a reset, unless it is in
     /// persistence mode.
@@ -71,6 +96,7 @@ impl Resets {
         // A single value below the last may be an error.
         let counts_anew = is_less && before.counted.is_less;
         let was_reset = before.lost
+            || before.was_reset
             || differ(&before.uuid, &now.uuid)
             || differ(&before.driver_version, &now.driver_version)
             || recovered
@@ -127,6 +153,7 @@ mod tests {
             driver_version: Some("550.54".to_owned()),
             recovery,
             lost: false,
+            was_reset: false,
             counted: Counted { energy_millijoules: Some(energy), ..Counted::default() },
         }
     }
@@ -161,6 +188,9 @@ mod tests {
         assert!(resets(LastSeen { uuid: Some("GPU-2".to_owned()), ..now() }).learn(card(), now(), true));
         let older = LastSeen { driver_version: Some("535.1".to_owned()), ..now() };
         assert!(resets(older).learn(card(), now(), false));
+        let mut by_us = resets(now());
+        by_us.note(card());
+        assert!(by_us.learn(card(), now(), false) && !by_us.learn(card(), now(), false));
         let mut lost = resets(now());
         lost.lose(card());
         assert!(lost.learn(card(), now(), true) && !lost.learn(card(), now(), true));

@@ -100,6 +100,13 @@ impl Discovery {
         self.resets = Resets::of_earlier(cards);
     }
 
+    /// Takes which cards this process has reset since the last look: what the driver says may not show it.
+    pub(super) fn were_reset(&mut self, cards: BTreeSet<PciBusId>) {
+        for card in cards {
+            self.resets.note(card);
+        }
+    }
+
     /// How a card was last seen.
     pub(super) fn last_seen(&self, card: PciBusId) -> Option<&LastSeen> {
         self.resets.last_seen(card)
@@ -333,6 +340,7 @@ impl Discovery {
                     driver_version: self.driver_version.clone(),
                     recovery: card.recovery,
                     lost: false,
+                    was_reset: false,
                     counted: counted.get(&pci).copied().unwrap_or_default(),
                 };
                 if self.resets.learn(pci, now, same_library) {

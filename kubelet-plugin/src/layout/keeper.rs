@@ -48,7 +48,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(60);
 /// How long one step of the work on a card may take. Instances take about a second each to make or to destroy.
 const STEP: Duration = Duration::from_secs(60);
 
-/// Keeps claims from a card while it is changed.
+/// Keeps claims from a card while it is changed or reset.
 pub trait CardHolder: Clone + Send + Sync + 'static {
     /// Holds the card until it is dropped.
     type Guard: Send + 'static;
@@ -219,8 +219,8 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             }
             let named: Option<&Named> = wanted.of(card).flatten();
             let layout = named.map_or_else(|| NO_LAYOUT.to_owned(), |(name, _)| name.clone());
-            let whole_only = desired == Desired::Off;
-            cards.insert(card, CardStatus { layout, state, message, whole_only });
+            let (whole_only, is_fixed) = (desired == Desired::Off, matches!(desired, Desired::Fixed(_)));
+            cards.insert(card, CardStatus { layout, state, message, whole_only, is_fixed });
         }
         if !changed.is_empty() {
             self.wait_until_seen(&changed).await;
@@ -257,8 +257,9 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         if stored.is_none() && *desired == Desired::Untouched {
             return done(LayoutState::Applied, String::new(), false);
         }
-        let nvml = self.hardware.borrow().clone().ok_or("the driver is gone")?;
+        // Before the library: who holds the card now may wait until nobody has that open.
         let hold = in_time(self.holder.hold(card)).await?;
+        let nvml = self.hardware.borrow().clone().ok_or("the driver is gone")?;
         // The call keeps the card held, so that a hanging call has a single thread, however often this is repeated.
         let (seen, hold) = {
             let nvml = nvml.clone();

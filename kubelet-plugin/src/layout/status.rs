@@ -31,6 +31,8 @@ pub struct CardStatus {
     pub message: String,
     /// Whether the layout wants the card whole: partitions are not offered.
     pub whole_only: bool,
+    /// Whether the layout says which partitions are on the card.
+    pub is_fixed: bool,
 }
 
 /// State of a card's layout.
@@ -68,6 +70,13 @@ impl LayoutStatus {
     #[must_use]
     pub fn none() -> Self {
         LayoutStatus { settled: true, cards: BTreeMap::new() }
+    }
+
+    /// Whether the card's partitions, if it has any, are those of a layout, which makes them again when they are gone.
+    #[must_use]
+    pub fn makes_again(&self, card: PciBusId) -> bool {
+        let status = self.cards.get(&card);
+        status.is_some_and(|status| status.is_fixed && status.state == LayoutState::Applied)
     }
 
     /// The machine as it should be published: cards with a pending layout take no new claims, and cards that must

@@ -93,8 +93,7 @@ impl Attempt<'_> {
         allocated: &[AllocatedDevice],
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let worker = self.worker;
-        let nvml = worker.nvml()?;
-        let files = self.driver_files(&nvml).await?;
+        let files = self.driver_files(&worker.nvml()?).await?;
         let module = self.call.unless_ended(unified_memory::load(&worker.options));
         self.timed(Phase::DriverFiles, module).await?;
 
@@ -105,6 +104,8 @@ impl Attempt<'_> {
         );
         let since = Instant::now();
         let locks = self.card_locks(&cards).await?;
+        // Not kept while others have the cards: to reset one, nobody may have the library open.
+        let nvml = worker.nvml()?;
         if since.elapsed() > LOCK_PATIENCE {
             // The claim may have changed while we waited.
             self.still_allocated(allocated).await?;

@@ -1,4 +1,4 @@
-//! Keeps claims from a card that a static layout wants to change.
+//! Keeps claims from a card that a static layout wants to change, or that is reset.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

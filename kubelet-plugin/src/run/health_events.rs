@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use tessera_api::health::{HealthClass, HealthEffect, HealthFault, HealthPolicy, Recovery};
+use tessera_api::health::{HealthClass, HealthEffect, HealthFault, HealthPolicy, OwnRecovery, Recovery};
 use tessera_api::{DeviceName, PciBusId};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Card;
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::prepare::Preparer;
+use crate::reset;
 
 /// Reasons of the Events.
 const UNHEALTHY: &str = "CardUnhealthy";
@@ -67,7 +68,8 @@ impl HealthEvents {
                 if claims.is_none() {
                     claims = Some(self::claims(&self.preparer).await);
                 }
-                let note = sentences(&format!("{name} {fault}"), effect, fault, Some(card));
+                let way = way(fault, card, &self.policy);
+                let note = sentences(&format!("{name} {fault}"), effect, fault, way);
                 self.of_node.send(severity(effect), "Discover", UNHEALTHY, &note).await;
                 self.tell_users(card, fault, effect, claims.as_deref().unwrap_or_default());
             }
@@ -154,21 +156,24 @@ const fn severity(effect: HealthEffect) -> Severity {
     }
 }
 
-/// The fault, what follows from it, and, for who can do something about `card`, how.
-fn sentences(fault_of: &str, effect: HealthEffect, fault: &HealthFault, card: Option<&Card>) -> String {
+/// The fault, what follows from it, and, for who can do something about the card, how.
+fn sentences(fault_of: &str, effect: HealthEffect, fault: &HealthFault, way: Option<String>) -> String {
     let mut note = fault_of.to_owned();
     if let Some(consequence) = consequence(effect) {
         let until = if fault.recovery == Recovery::None { "as long as that lasts" } else { "until then" };
         note.push_str(&format!(". It gets no new claims {until}{consequence}"));
     }
-    if let Some(way) = card.and_then(|card| way(fault, card)) {
+    if let Some(way) = way {
         note.push_str(&format!(". {way}"));
     }
     note
 }
 
-/// How to do what helps, on this node.
-fn way(fault: &HealthFault, card: &Card) -> Option<String> {
+/// How to do what helps, on this node, or that the plugin does it.
+fn way(fault: &HealthFault, card: &Card, policy: &HealthPolicy) -> Option<String> {
+    if policy.recovery() == OwnRecovery::Reset && reset::helps(card, policy) {
+        return Some("The plugin resets the card when no claim holds it".to_owned());
+    }
     if !matches!(fault.recovery, Recovery::Reset | Recovery::DrainAndReset | Recovery::BusReset) {
         return None;
     }
@@ -197,16 +202,24 @@ const fn consequence(effect: HealthEffect) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn told(fault: HealthFault, effect: HealthEffect, recommended: Option<Recovery>) -> String {
+    fn told(
+        policy: &HealthPolicy,
+        fault: HealthFault,
+        effect: HealthEffect,
+        recommended: Option<Recovery>,
+    ) -> String {
         let mut card = Card::new("0000:3b:00.0".parse().unwrap());
         card.recovery = recommended;
         let fault = fault.with_recommendation(recommended);
-        sentences(&format!("gpu-3b-00 {fault}"), effect, &fault, Some(&card))
+        card.faults.insert(fault.clone());
+        let way = way(&fault, &card, policy);
+        sentences(&format!("gpu-3b-00 {fault}"), effect, &fault, way)
     }
 
     #[test]
     fn an_event_says_what_really_helps() {
-        let xid = |xid, effect, recommended| told(HealthFault::xid(xid, None), effect, recommended);
+        let policy = HealthPolicy::default();
+        let xid = |xid, effect, recommended| told(&policy, HealthFault::xid(xid, None), effect, recommended);
         let informational = HealthEffect::Informational;
         assert_eq!(xid(94, informational, Some(Recovery::None)), "gpu-3b-00 had an error (xid-94)");
         assert_eq!(xid(48, informational, Some(Recovery::None)), "gpu-3b-00 had an error (xid-48)");
@@ -224,6 +237,12 @@ mod tests {
         assert!(silent.contains("are evicted. No card") && silent.contains("remove xids.json"), "{silent}");
         let own = xid(94, HealthEffect::NoSchedule, Some(Recovery::None));
         assert!(own.ends_with("It gets no new claims as long as that lasts"), "{own}");
+        let resets: HealthPolicy = r#"{"recovery":"Reset"}"#.parse().unwrap();
+        let by_plugin = told(&resets, HealthFault::xid(48, None), HealthEffect::NoSchedule, None);
+        assert!(by_plugin.ends_with("The plugin resets the card when no claim holds it"), "{by_plugin}");
+        let bus = Some(Recovery::BusReset);
+        let by_hand = told(&resets, HealthFault::xid(48, None), HealthEffect::NoSchedule, bus);
+        assert!(by_hand.contains("take its pod from the node"), "{by_hand}");
         assert!(reset.len() < 1024 && silent.len() < 1024, "the longest note of an Event");
     }
 

@@ -17,15 +17,17 @@ use super::{
     pools::{DriverAway, PoolMaker},
 };
 use crate::card_history::CardHistory;
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverCloser, LetGo};
 use crate::{
     cdi::Roots,
-    discovery::{Looks, OwnPartitions},
+    discovery::{Looks, OwnPartitions, ResetCards},
     gpu_pools::Resolution,
     layout::{LayoutKeeper, LayoutPace, LayoutStatus},
     options::Options,
     prepare::{DriverFilesState, PrepareError, PrepareOptions, Preparer},
+    reset::{ResetKeeper, ResetPace},
 };
+use tessera_api::health::OwnRecovery;
 use tessera_dra_kubelet::{
     claims::ClaimPreparer,
     device_health::HealthReport,
@@ -43,6 +45,12 @@ pub struct NodePart {
     pub hardware: Driver,
     /// Why there is no driver library.
     pub hardware_reason: watch::Receiver<Option<String>>,
+    /// Whether the driver library is closed by request.
+    pub let_go: LetGo,
+    /// Closes it.
+    pub closer: DriverCloser,
+    /// Receives the cards that were reset.
+    pub reset_cards: ResetCards,
     /// Sends Events of the node.
     pub of_node: NodeEvents,
     /// The machine.
@@ -92,6 +100,7 @@ impl NodePart {
         self.preparer.send_replace(Some(preparer.clone()));
 
         let layouts = self.keep_layouts(&preparer, &tasks);
+        self.reset_cards(&preparer, &layouts, &tasks);
         let (health_sender, health) = watch::channel(None);
         let maker = PoolMaker {
             layouts,
@@ -110,6 +119,7 @@ impl NodePart {
             driver_away: DriverAway {
                 hardware: self.hardware.clone(),
                 reason: self.hardware_reason.clone(),
+                let_go: self.let_go.clone(),
                 of_node: self.of_node.clone(),
             },
         };
@@ -172,6 +182,26 @@ impl NodePart {
             LayoutKeeper { fresh, ..keeper }.run(shutdown).await;
         });
         layouts
+    }
+
+    /// Starts the keeper of resets, if the administrator wants any.
+    fn reset_cards(&self, preparer: &Preparer, layouts: &watch::Receiver<LayoutStatus>, tasks: &Tasks) {
+        if self.options.health_policy.recovery() != OwnRecovery::Reset {
+            return;
+        }
+        let keeper = ResetKeeper {
+            policy: self.options.health_policy.clone(),
+            machines: self.machines.clone(),
+            published: self.published.clone(),
+            layouts: layouts.clone(),
+            holder: preparer.clone(),
+            closer: self.closer.clone(),
+            tool: self.options.nvidia_smi(),
+            reset_cards: self.reset_cards.clone(),
+            of_node: self.of_node.clone(),
+            pace: ResetPace::default(),
+        };
+        tasks.spawn("the keeper of resets", keeper.run(self.shutdown.clone()));
     }
 
     async fn open(&self) -> Preparer {

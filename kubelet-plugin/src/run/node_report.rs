@@ -202,8 +202,13 @@ mod tests {
         let states =
             [LayoutState::Pending, LayoutState::NeedsReset, LayoutState::NeedsReset, LayoutState::Applied];
         for (bus, state) in (1..).zip(states) {
-            let status =
-                CardStatus { layout: "one".into(), state, message: "changes".into(), whole_only: false };
+            let status = CardStatus {
+                layout: "one".into(),
+                state,
+                message: "changes".into(),
+                whole_only: false,
+                is_fixed: true,
+            };
             layouts.cards.insert(pci(bus), status);
         }
         let annotations = annotations(&resolution, &[], true, NodeFacts::default(), &layouts);

@@ -34,6 +34,7 @@ async fn wrong_values_are_refused_by_name() {
         (r#"health.classes={"lost": "Evict"}"#, "/health/classes/lost"),
         (r#"health.classes={"nvlink": "Off"}"#, "nvlink"),
         (r#"health.xids={"seventy": "Off"}"#, "seventy"),
+        (r#"health.recovery="Reboot""#, "/health/recovery"),
         (r#"migLayouts.configs={"a": []}"#, "/migLayouts/configs/a"),
         (
             r#"migLayouts.configs={"a": [{"devices": "some", "mig-enabled": false}]}"#,
@@ -283,11 +284,12 @@ async fn every_option_of_the_plugin_in_the_chart_exists() {
 #[tokio::test]
 async fn what_faults_mean_reaches_the_plugin() {
     use clap::Parser as _;
-    use tessera_api::health::{HealthClass, HealthEffect, HealthFault};
+    use tessera_api::health::{HealthClass, HealthEffect, HealthFault, OwnRecovery};
     let classes: serde_json::Map<_, _> =
         HealthClass::ALL.map(|class| (class.name().to_owned(), json!("NoExecute"))).into_iter().collect();
     let classes = format!("health.classes={}", json!(classes));
-    let values = [classes.as_str(), r#"health.xids={"31": "Informational"}"#];
+    let recovery = r#"health.recovery="Reset""#;
+    let values = [classes.as_str(), r#"health.xids={"31": "Informational"}"#, recovery];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     let container = &only(&objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
     let arguments =
@@ -299,6 +301,7 @@ async fn what_faults_mean_reaches_the_plugin() {
     }
     assert_eq!(options.health_policy.effect_of_xid(79), HealthEffect::NoExecute);
     assert_eq!(options.health_policy.effect_of_xid(31), HealthEffect::Informational);
+    assert_eq!(options.health_policy.recovery(), OwnRecovery::Reset);
 }
 
 /// The plugin can read what the chart writes, with everything that the format has.

@@ -14,6 +14,7 @@ mod other_owners;
 mod partitions;
 mod plugin;
 mod replaced;
+mod resets;
 mod usage;
 mod whole;
 

@@ -11,12 +11,23 @@ use super::{HealthClass, HealthEffect, HealthFault};
 pub struct HealthPolicy {
     classes: BTreeMap<HealthClass, HealthEffect>,
     xids: BTreeMap<u64, HealthEffect>,
+    recovery: OwnRecovery,
+}
+
+/// What the plugin itself does to make a card healthy again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OwnRecovery {
+    /// Nothing.
+    #[default]
+    None,
+    /// It resets a card that a reset helps, when no claim holds any of it.
+    Reset,
 }
 
 /// A text is no [`HealthPolicy`]: it is not JSON, or has something in it that is not known.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0}; classes are {classes}, effects are Off, Informational, NoSchedule and NoExecute",
+    "{0}; classes are {classes}, effects are Off, Informational, NoSchedule and NoExecute, recovery is None or Reset",
     classes = HealthClass::ALL.map(HealthClass::name).join(", ")
 )]
 pub struct HealthPolicyError(serde_json::Error);
@@ -27,9 +38,16 @@ pub struct HealthPolicyError(serde_json::Error);
 struct Text {
     classes: BTreeMap<HealthClass, HealthEffect>,
     xids: BTreeMap<u64, HealthEffect>,
+    recovery: OwnRecovery,
 }
 
 impl HealthPolicy {
+    /// What the plugin does about faults beside telling them.
+    #[must_use]
+    pub const fn recovery(&self) -> OwnRecovery {
+        self.recovery
+    }
+
     /// What this fault means. One that the driver calls none keeps no claims away, unless it is just this XID or class of
     /// which an administrator says so.
     #[must_use]
@@ -70,10 +88,10 @@ impl HealthPolicy {
 impl FromStr for HealthPolicy {
     type Err = HealthPolicyError;
 
-    /// Reads what differs from the default: `{"classes":{"nvlink-down":"Off"},"xids":{"79":"NoExecute"}}`.
+    /// Reads what differs from the default: `{"classes":{"nvlink-down":"Off"},"xids":{"79":"NoExecute"},"recovery":"Reset"}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Text { classes, xids } = serde_json::from_str(text).map_err(HealthPolicyError)?;
-        Ok(Self { classes, xids })
+        let Text { classes, xids, recovery } = serde_json::from_str(text).map_err(HealthPolicyError)?;
+        Ok(Self { classes, xids, recovery })
     }
 }
 
@@ -92,6 +110,9 @@ mod tests {
         assert_eq!(policy.effect(&HealthFault::new(HealthClass::Lost)), HealthEffect::NoExecute);
         assert_eq!(policy.effect(&HealthFault::new(HealthClass::Fabric)), HealthEffect::NoSchedule);
         assert_eq!("{}".parse::<HealthPolicy>().unwrap(), HealthPolicy::default());
+        assert_eq!(policy.recovery(), OwnRecovery::None);
+        let resets: HealthPolicy = r#"{"classes":{},"xids":{},"recovery":"Reset"}"#.parse().unwrap();
+        assert_eq!(resets.recovery(), OwnRecovery::Reset);
     }
 
     #[test]
@@ -148,6 +169,7 @@ mod tests {
             (r#"{"classes":{"lost":"Evict"}}"#, "unknown variant `Evict`"),
             (r#"{"xids":{"seventy":"Off"}}"#, "expected key to be a number in quotes at line 1 column 10"),
             (r#"{"xid":{}}"#, "unknown field `xid`"),
+            (r#"{"recovery":"Reboot"}"#, "recovery is None or Reset"),
             (r#"{} {}"#, "trailing"),
             ("", "EOF"),
         ] {

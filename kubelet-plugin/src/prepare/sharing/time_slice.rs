@@ -1,23 +1,18 @@
 //! Cards shared by time: any number of processes take turns. Blocks: for blocking threads only.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tessera_api::PciBusId;
 use tessera_nvml::{ComputeMode, Nvml};
 
 use super::Sharing;
+use crate::nvidia_smi::{NvidiaSmi, NvidiaSmiError};
 use crate::prepare::PrepareError;
 use crate::prepare::record_ids::device_of_share;
 use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
 /// Time limit of the driver's tool. On an idle card it first initialises the card, for seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Directories below the driver root where `nvidia-smi` may be installed.
-const DIRECTORIES: &[&str] =
-    &["usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/local/nvidia/bin", "run/current-system/sw/bin"];
 
 impl Sharing {
     /// Lets any number of processes use the card in turns of the recorded length. Records the earlier settings first.
@@ -76,49 +71,24 @@ impl Sharing {
 
     /// Sets the interval with `nvidia-smi`, because NVML has no function for it.
     fn set_interval(&self, device: &str, card: PciBusId, uuid: &str, interval: u32) -> Result<(), Unset> {
-        let failed = |reason: String| Unset { reason, is_perhaps_set: false };
-        let unclear = |reason: String| Unset { reason, is_perhaps_set: true };
-        let root = &self.installed.path;
-        let named = self.installed.first.iter().map(PathBuf::as_path);
-        let mut directories = named.chain(DIRECTORIES.iter().map(Path::new));
-        let program = directories.find_map(|directory| self.installed.find(&directory.join("nvidia-smi")));
-        let program = program.ok_or_else(|| {
-            failed(format!(
-                "there is no nvidia-smi below {}, which sets time-slices; install the driver's utilities, or leave the interval \
-                 out where they are not to be had",
-                root.display()
-            ))
-        })?;
-        let mut command = Command::new(&program);
-        command.args(["compute-policy", "-i", uuid, "--set-timeslice", &interval.to_string()]);
-        if let Ok(library) = self.installed.find_library()
-            && root != Path::new("/")
-        {
-            // Only this library: next to it may be the libc of another system, which this one's loader can't use.
-            command.env("LD_PRELOAD", library);
-        }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child =
-            child.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
-        let since = Instant::now();
-        while child.try_wait().map_err(|error| unclear(error.to_string()))?.is_none() {
-            if since.elapsed() > PATIENCE {
-                let _ = child.kill();
-                // It may hang in the driver for longer than anybody can wait.
-                std::thread::spawn(move || child.wait());
-                return Err(unclear(format!("nvidia-smi does not end within {PATIENCE:?}")));
+        let arguments = ["compute-policy", "-i", uuid, "--set-timeslice", &interval.to_string()];
+        match NvidiaSmi::new(self.installed.clone()).run(&arguments, PATIENCE) {
+            Ok(_) => {
+                tracing::debug!(device, %card, interval, "set the time-slice");
+                Ok(())
             }
-            std::thread::sleep(Duration::from_millis(2));
+            Err(error @ (NvidiaSmiError::Late(_) | NvidiaSmiError::Lost(_))) => {
+                Err(Unset { reason: error.to_string(), is_perhaps_set: true })
+            }
+            Err(error @ NvidiaSmiError::Missing { .. }) => {
+                let reason = format!(
+                    "{error}, which sets time-slices; install the driver's utilities, or leave the interval out where they are \
+                     not to be had"
+                );
+                Err(Unset { reason, is_perhaps_set: false })
+            }
+            Err(error) => Err(Unset { reason: error.to_string(), is_perhaps_set: false }),
         }
-        let output = child.wait_with_output().map_err(|error| unclear(error.to_string()))?;
-        if output.status.success() {
-            tracing::debug!(device, %card, interval, "set the time-slice");
-            return Ok(());
-        }
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let said: String = said.trim().chars().take(300).collect();
-        Err(failed(format!("nvidia-smi: {said} ({})", output.status)))
     }
 }
 

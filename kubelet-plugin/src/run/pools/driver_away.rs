@@ -14,7 +14,7 @@ use tessera_kube_util::events::{NodeEvents, Severity};
 use tokio::sync::watch;
 
 use super::packed;
-use crate::driver::{self, Driver};
+use crate::driver::{self, Driver, LetGo};
 
 /// Reason of the Event, as of claims that wait for the driver.
 const NOT_READY: &str = "DriverNotReady";
@@ -26,6 +26,8 @@ pub struct DriverAway {
     pub hardware: Driver,
     /// Why there is no driver library.
     pub reason: watch::Receiver<Option<String>>,
+    /// Whether it is closed by request.
+    pub let_go: LetGo,
     /// Sends the Event of the node.
     pub of_node: NodeEvents,
 }
@@ -33,7 +35,7 @@ pub struct DriverAway {
 impl DriverAway {
     /// Returns when the driver cannot be used.
     pub async fn wait(&self) {
-        driver::is_away(self.hardware.clone(), self.reason.clone()).await;
+        driver::is_away(self.hardware.clone(), self.reason.clone(), self.let_go.clone()).await;
     }
 
     /// Says of `pool` in the log and an Event of the node that it is kept from claims.

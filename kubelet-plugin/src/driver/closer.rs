@@ -1,0 +1,65 @@
+//! Closing the driver library for a while: the driver resets no card that a program has open.
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Whether the library is closed by request, until it is open again. What was last seen of the cards holds meanwhile.
+pub type LetGo = watch::Receiver<bool>;
+
+/// Asks the keeper of the library to close it. Clones ask the same one.
+#[derive(Clone, Debug)]
+pub struct DriverCloser(mpsc::Sender<Request>);
+
+/// The library is closed while this exists: this process has no card open.
+#[derive(Debug)]
+pub struct Closed {
+    _until_dropped: oneshot::Sender<()>,
+}
+
+/// One wish to have the library closed.
+pub(super) struct Request {
+    /// What for, as a sentence: the reason why there is no library.
+    pub(super) why: String,
+    answer: oneshot::Sender<Result<Closed, String>>,
+}
+
+impl DriverCloser {
+    /// With what its keeper receives.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Request>) {
+        let (requests, received) = mpsc::channel(1);
+        (Self(requests), received)
+    }
+
+    /// Waits until the library is open, then until it is closed.
+    ///
+    /// # Errors
+    /// What keeps it open, as a sentence.
+    pub async fn close(&self, why: String) -> Result<Closed, String> {
+        let (answer, answered) = oneshot::channel();
+        let ending = || "the plugin is ending".to_owned();
+        self.0.send(Request { why, answer }).await.map_err(|_| ending())?;
+        answered.await.map_err(|_| ending())?
+    }
+}
+
+impl Request {
+    /// Answers that it is closed, and returns when who asked is done.
+    pub(super) async fn keep_closed(self) {
+        let (until_dropped, dropped) = oneshot::channel();
+        if self.answer.send(Ok(Closed { _until_dropped: until_dropped })).is_ok() {
+            // An error says that it was dropped.
+            let _ = dropped.await;
+        }
+    }
+
+    /// Answers that it cannot be closed.
+    pub(super) fn refuse(self, why: String) {
+        // Who asked may have gone.
+        let _ = self.answer.send(Err(why));
+    }
+}
+
+/// Returns when the library is not closed by request.
+pub async fn is_not_let_go(let_go: &mut LetGo) {
+    // An error says that the keeper has ended: nothing is closed by request then.
+    let _ = let_go.wait_for(|is_let_go| !is_let_go).await;
+}
