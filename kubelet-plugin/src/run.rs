@@ -25,6 +25,7 @@ mod hardware_looks;
 mod health_events;
 mod health_report;
 mod http;
+mod let_go;
 mod machine_events;
 pub mod metrics;
 mod node;
@@ -65,6 +66,7 @@ use crate::{
 use dump::Dump;
 use free_threads::FreeThreads;
 use health_events::HealthEvents;
+use let_go::LetGoFile;
 use machine_events::MachineEvents;
 use metrics::Metrics;
 use node::NodePart;
@@ -207,6 +209,14 @@ async fn start(
         preparer: preparer.clone(),
     };
     tasks.spawn("the Events of the machine", machine_events.run(shutdown.clone()));
+    let is_let_go = watch::Sender::new(false);
+    let let_go_file = LetGoFile {
+        file: options.plugin_directory().join(let_go::FILE),
+        closer: closer.clone(),
+        is_let_go: is_let_go.clone(),
+        of_node: of_node.clone(),
+    };
+    tasks.spawn("the file that says to let go of the cards", let_go_file.run(shutdown.clone()));
     let owners = OtherOwners {
         kubelet_directory: kubelet_directory.clone(),
         driver_name: driver_name.clone(),
@@ -270,6 +280,7 @@ async fn start(
         hardware,
         hardware_reason,
         let_go,
+        is_let_go: is_let_go.subscribe(),
         closer,
         reset_cards,
         of_node,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{Attempts, helps};
 use crate::discovery::ResetCards;
-use crate::driver::DriverCloser;
+use crate::driver::{DriverCloser, LetGo};
 use crate::layout::{CardHolder, LayoutStatus};
 use crate::nvidia_smi::NvidiaSmi;
 
@@ -56,6 +56,8 @@ pub struct ResetKeeper<Holder> {
     pub layouts: watch::Receiver<LayoutStatus>,
     /// Keeps claims away.
     pub holder: Holder,
+    /// Whether somebody else has the driver library closed: nothing is begun then.
+    pub let_go: LetGo,
     /// Closes the driver library.
     pub closer: DriverCloser,
     /// The driver's tool.
@@ -103,7 +105,7 @@ impl<Holder: CardHolder> ResetKeeper<Holder> {
             };
             known.learn(&helped, is_out, Instant::now());
             for card in &helped {
-                if known.is_due(card.pci, self.pace.grace, Instant::now()) {
+                if !*self.let_go.borrow() && known.is_due(card.pci, self.pace.grace, Instant::now()) {
                     self.reset(card, &mut known).await;
                 }
             }

@@ -180,13 +180,13 @@ fn way(fault: &HealthFault, card: &Card, policy: &HealthPolicy) -> Option<String
     let pci = card.pci;
     let unseen = match (fault.class, card.recovery) {
         (HealthClass::Xid, None) => {
-            "; this driver recommends no recoveries: remove xids.json before the plugin comes back"
+            "; this driver recommends no recoveries: instead, take the plugin's pod from the node, and remove xids.json"
         }
         _ => "",
     };
     Some(format!(
-        "No card is reset that a program has open, and the plugin has: take its pod from the node, \
-         `nvidia-smi --gpu-reset -i {pci}`, and let it come back (docs/health.md, Resetting a card{unseen})"
+        "No card is reset that a program has open, and the plugin has: make the file let-go in its directory on the node, \
+         `nvidia-smi --gpu-reset -i {pci}`, and remove the file (docs/health.md, Resetting a card{unseen})"
     ))
 }
 
@@ -242,7 +242,7 @@ mod tests {
         assert!(by_plugin.ends_with("The plugin resets the card when no claim holds it"), "{by_plugin}");
         let bus = Some(Recovery::BusReset);
         let by_hand = told(&resets, HealthFault::xid(48, None), HealthEffect::NoSchedule, bus);
-        assert!(by_hand.contains("take its pod from the node"), "{by_hand}");
+        assert!(by_hand.contains("make the file let-go"), "{by_hand}");
         assert!(reset.len() < 1024 && silent.len() < 1024, "the longest note of an Event");
     }
 

@@ -47,7 +47,9 @@ pub struct NodePart {
     pub hardware_reason: watch::Receiver<Option<String>>,
     /// Whether the driver library is closed by request.
     pub let_go: LetGo,
-    /// Closes it.
+    /// Whether an administrator has the cards let go of.
+    pub is_let_go: watch::Receiver<bool>,
+    /// Closes the driver library.
     pub closer: DriverCloser,
     /// Receives the cards that were reset.
     pub reset_cards: ResetCards,
@@ -116,6 +118,7 @@ impl NodePart {
             metrics: self.metrics.clone(),
             resolution: self.resolution.clone(),
             driver_files: self.driver_files.subscribe(),
+            is_let_go: self.is_let_go.clone(),
             driver_away: DriverAway {
                 hardware: self.hardware.clone(),
                 reason: self.hardware_reason.clone(),
@@ -195,6 +198,7 @@ impl NodePart {
             published: self.published.clone(),
             layouts: layouts.clone(),
             holder: preparer.clone(),
+            let_go: self.let_go.clone(),
             closer: self.closer.clone(),
             tool: self.options.nvidia_smi(),
             reset_cards: self.reset_cards.clone(),

@@ -10,7 +10,8 @@ use std::{
 
 use tessera_api::health::HealthPolicy;
 use tessera_inventory::{
-    PackedPool, PoolOptions, Warning,
+    Machine, PackedPool, PoolOptions, Warning,
+    machine::Health,
     pool::{Held, PackedContents, PackedSlice},
 };
 use tokio::sync::watch;
@@ -41,6 +42,9 @@ const REGISTRATION: Duration = Duration::from_secs(3);
 /// will take away. A layout takes some seconds.
 const LAYOUTS: Duration = Duration::from_secs(60);
 
+/// Value of the taint `unhealthy` while an administrator has the cards let go of.
+const LET_GO: &str = "let-go";
+
 /// Turns machines into pools.
 pub struct PoolMaker {
     /// Name and node of the pool.
@@ -69,6 +73,8 @@ pub struct PoolMaker {
     pub driver_files: watch::Receiver<DriverFilesState>,
     /// The machine, and what the GPU pools say of it; `None` until both are known.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
+    /// Whether an administrator has the cards let go of: they take no new claims meanwhile.
+    pub is_let_go: watch::Receiver<bool>,
     /// Tells when the driver cannot be used.
     pub driver_away: DriverAway,
 }
@@ -87,6 +93,7 @@ impl PoolMaker {
         let mut before = self.published_before;
         let mut status_of_published = self.published;
         let mut driver_files = self.driver_files;
+        let mut is_let_go = self.is_let_go;
         let mut taints_are_kept = true;
         let cgroup_version = cgroup_version();
         // What was last published: by the previous instance, then by this one.
@@ -115,7 +122,11 @@ impl PoolMaker {
                 };
                 let status = layouts.borrow_and_update().clone();
                 layouts_settled |= status.settled;
-                let pool = PackedPool::new(&status.offered(machine), &options);
+                let mut offered = status.offered(machine);
+                if *is_let_go.borrow_and_update() {
+                    keep_away(&mut offered);
+                }
+                let pool = PackedPool::new(&offered, &options);
                 recheck = !pool.no_longer_offered.is_empty();
                 tell(warnings(&pool.warnings, &resolution, taints_are_kept), &mut told);
                 let present = machine.cards.iter().filter(|card| card.health.answers()).count();
@@ -170,12 +181,20 @@ impl PoolMaker {
                     let Ok(status) = status else { return };
                     taints_are_kept = keeps_taints(&status);
                 }
-                // The sender lives as long as the plugin.
+                // The senders live as long as the plugin.
                 Ok(()) = driver_files.changed() => {}
+                Ok(()) = is_let_go.changed() => {}
                 () = &mut waited, if !layouts_settled => layouts_settled = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}
             }
         }
+    }
+}
+
+/// Keeps new claims from all cards, which an administrator needs.
+fn keep_away(machine: &mut Machine) {
+    for card in machine.cards.iter_mut().filter(|card| card.health == Health::Healthy) {
+        card.health = Health::Unhealthy { reason: LET_GO.to_owned() };
     }
 }
 

@@ -6,7 +6,10 @@ use serde_json::json;
 use tessera_fakes::poll::until_async;
 use tessera_harness::kubelet_stand_in::{Claim, Plugin as Registered};
 
-use crate::{node::Node, plugin::Plugin};
+use crate::{
+    node::{DRIVER, Node},
+    plugin::Plugin,
+};
 
 /// A plugin that resets cards, ready.
 async fn start(node: &Node, more: &[String]) -> (Plugin, Registered) {
@@ -160,5 +163,42 @@ async fn a_layout_is_made_again_after_a_reset_and_what_was_made_by_hand_is_left_
     })
     .await;
     assert_eq!(counts_since(&node, 1), 0);
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn an_administrators_file_has_the_cards_let_go_of() {
+    let node = Node::new("let-go", "l40s-x8").await;
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    let devices = node.devices().await;
+    let before = node.claim(&[&devices[5]]).await;
+    prepare(&registered, &before).await.unwrap();
+    let reset = || {
+        let mut smi = std::process::Command::new(node.machine.root().join("bin/nvidia-smi"));
+        smi.args(["--gpu-reset", "-i", "3"]).output().unwrap().status.success()
+    };
+    assert!(!reset(), "the plugin has the card open");
+
+    let file = node.kubelet_directory().join("plugins").join(DRIVER).join("let-go");
+    fs::write(&file, "").unwrap();
+    plugin.ready_line("[-] hardware: the cards are let go of until").await;
+    until_async("reset", async || reset()).await;
+    let kept_away: Vec<_> = devices.iter().map(|device| (device.clone(), "let-go".to_owned())).collect();
+    until_async("all tainted", async || node.tainted().await == kept_away).await;
+    node.until_event("CardsLetGo").await;
+
+    let claim = node.claim(&[&devices[3]]).await;
+    let (prepared, ()) = tokio::join!(prepare(&registered, &claim), async {
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(node.tainted().await, kept_away, "nothing is lost");
+        fs::remove_file(&file).unwrap();
+    });
+    prepared.expect("it waited");
+    node.until_event("CardsTaken").await;
+    until_async("untainted", async || node.tainted().await.is_empty()).await;
+    plugin.ready().await;
+    assert!(!plugin.log_text().contains("fell off the bus"), "{}", plugin.log_text());
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }
