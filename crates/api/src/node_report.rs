@@ -1,5 +1,5 @@
 //! What the plugin tells the controller of its node and selectors need not know: an annotation on the first slice of the
-//! node's pool, which is the first with counters unless the API server keeps none.
+//! node's pool.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,8 @@ pub struct CardReport {
     /// Pools that select it as well but come after `pool`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outranked: Vec<String>,
-    /// Devices that stay published, though no longer offered, because claims hold them.
+    /// Devices that stay published as they are because claims hold them: those that are no longer offered, and the card where
+    /// it was given out when nothing else of it was offered, and more of it is to be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }

@@ -27,7 +27,7 @@ pub struct PoolSummary {
     pub unmet: Vec<Shape>,
     /// Cards that it selects, but that these pools decide on.
     pub outranked_by: BTreeSet<String>,
-    /// Devices that are no longer offered, and stay because claims hold them.
+    /// Devices that are no longer offered as they were, and stay so because claims hold them.
     pub waits_for: u32,
     /// Extended resources that its cards could provide, and nobody does: all cards are managed, and claims of extended resources
     /// are made and allocated by kube-scheduler alone.

@@ -24,9 +24,9 @@ pub use slice::{Contents, Slice, Tier};
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute};
-use tessera_api::PciBusId;
 use tessera_api::health::HealthPolicy;
 use tessera_api::offer::PlacementOrder;
+use tessera_api::{DeviceName, PciBusId};
 
 use crate::machine::{Card, Machine};
 use crate::mig::Grid;
@@ -149,9 +149,9 @@ pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, D
             Some(mig) => Grid::new(card.pci, mig, PlacementOrder::default(), &mut warnings),
             None => Grid::whole(),
         };
-        let set = counters::of_card(card.pci, &grid);
         let description = Description::new(card, &versions, &options, &CardOffer::default(), &mut warnings);
-        (card.pci, makers.device(position, card, &description, &grid, &set, &mut warnings))
+        // No selector reads counters.
+        (card.pci, makers.device(position, card, &description, &grid, None, &mut warnings))
     });
     cards.collect()
 }
@@ -191,13 +191,34 @@ impl Publisher<'_> {
             None => Grid::whole(),
         };
         let Some(possible) = Possible::of(card, &grid, warnings) else { return };
-        let fresh = counters::of_card(card.pci, &grid);
-        let set = held.counter_set(fresh.clone());
-        let is_as_before = set != fresh;
+        let whole_card = DeviceName::Card(card.pci).to_string();
+        let can_collide = possible.has_others(&grid, offer) || held.holds_others(card.pci, &whole_card);
+        // kube-scheduler would allocate others of the card beside a device that draws on nothing. So that one stays alone, as it
+        // was given out, with the devices that are no longer offered; what is offered now comes when its claim has ended.
+        if can_collide && held.holds_alone(&whole_card) {
+            return;
+        }
+        let set = can_collide.then(|| {
+            let fresh = counters::of_card(card.pci, &grid);
+            let set = held.counter_set(fresh.clone());
+            let is_as_before = set != fresh;
+            (set, is_as_before)
+        });
+        let description = Description::new(card, &self.versions, self.options, card_offer, warnings);
+        // How many claims have one of its devices.
+        let for_claims = |device| match offer.sharing.consumable_shares {
+            Some(how) => consumable_shares::shared(device, how),
+            None => device,
+        };
+        if possible.whole() && offer.whole_cards {
+            let drawn_on = set.as_ref().map(|(set, _)| set);
+            let device = self.whole_cards.device(position, card, &description, &grid, drawn_on, warnings);
+            self.tiers.add_card(held.with_its_pool(for_claims(device)));
+        }
+        let Some((set, is_as_before)) = set else { return };
         if is_as_before {
             warnings.push(Warning::OldCounters(card.pci));
         }
-        let description = Description::new(card, &self.versions, self.options, card_offer, warnings);
 
         let partitions = if possible == Possible::Existing {
             partition::existing(card, &grid, &set, warnings)
@@ -211,11 +232,6 @@ impl Publisher<'_> {
         let shared =
             SharedDevices { card, description: &description, cuda_driver_version: self.cuda_driver_version };
         let mps = offer.sharing.mps.as_ref().filter(|_| !is_as_before);
-        // How many claims have one of its devices.
-        let for_claims = |device| match offer.sharing.consumable_shares {
-            Some(how) => consumable_shares::shared(device, how),
-            None => device,
-        };
         let card_slices = grid.profiles.iter().map(|profile| profile.facts.compute_slices).max().unwrap_or(1);
         for partition in &partitions {
             let device = partition.device(card, &description, warnings);
@@ -225,10 +241,6 @@ impl Publisher<'_> {
         }
         self.tiers.close_partitions(rank);
         if possible.whole() {
-            if offer.whole_cards {
-                let device = self.whole_cards.device(position, card, &description, &grid, &set, warnings);
-                self.tiers.add_card(held.with_its_pool(for_claims(device)));
-            }
             let mps = mps.filter(|mps| mps.cards);
             let device = mps.and_then(|mps| shared.mps(mps, &set, warnings));
             self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));

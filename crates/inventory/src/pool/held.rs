@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption};
-use tessera_api::{DeviceName, attribute};
+use tessera_api::{DeviceName, PciBusId, attribute};
 
 use super::{Contents, PackedContents, PoolOptions, counters, taints};
 use crate::machine::Card;
@@ -68,6 +68,18 @@ impl Held {
             None => drop(attributes.remove(attribute::GPU_POOL)),
         }
         device
+    }
+
+    /// Whether any device of `card` but that of this name is held.
+    pub(super) fn holds_others(&self, card: PciBusId, name: &str) -> bool {
+        let is_of_card = |held: &str| held.parse::<DeviceName>().is_ok_and(|held| held.card() == card);
+        self.devices.keys().any(|held| held != name && is_of_card(held))
+    }
+
+    /// Whether the device of this name is held and draws on no counters: it was given out when nothing else of its card
+    /// was offered.
+    pub(super) fn holds_alone(&self, name: &str) -> bool {
+        self.devices.get(name).is_some_and(|held| held.consumes_counters.as_ref().is_none_or(Vec::is_empty))
     }
 
     /// The counter set to publish for a card whose new set is `fresh`: the published one where held devices draw on

@@ -21,7 +21,9 @@ pub struct PackedPool {
     pub slices: Vec<PackedSlice>,
     /// See [`Pool::warnings`].
     pub warnings: Vec<Warning>,
-    /// Names of the devices that are published, tainted, only because claims hold them.
+    /// Names of the devices that are published, tainted, only because claims hold them: what is no longer offered, and cards
+    /// that were given out when nothing else of them was offered, and of which more is to be offered when their claims have
+    /// ended.
     pub no_longer_offered: Vec<String>,
 }
 

@@ -1,5 +1,7 @@
 //! What is offered of a card, depending on its MIG mode and on instances created by others.
 
+use tessera_api::Offer;
+
 use crate::machine::Card;
 use crate::mig::Grid;
 use crate::warning::Warning;
@@ -42,6 +44,15 @@ impl Possible {
 
     pub const fn whole(self) -> bool {
         matches!(self, Self::Whole | Self::Both)
+    }
+
+    /// Whether anything but the card as a whole is offered by `offer`, of a card that can be partitioned as `grid` says.
+    pub fn has_others(self, grid: &Grid<'_>, offer: &Offer) -> bool {
+        let partitions = self.partitions()
+            && grid.profiles.iter().any(|profile| offer.partitioning.offers(&profile.facts.name));
+        let sharing = &offer.sharing;
+        let shares = sharing.mps.as_ref().is_some_and(|mps| mps.cards) || sharing.time_slicing.is_some();
+        self == Self::Existing || partitions || self.whole() && shares
     }
 
     pub const fn partitions(self) -> bool {

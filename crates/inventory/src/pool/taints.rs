@@ -42,7 +42,7 @@ pub fn of_fault(driver_name: &str, fault: &HealthFault, policy: &HealthPolicy) -
     Some(DeviceTaint { key, value, effect: effect.to_owned(), time_added: None })
 }
 
-/// The taint of a held device that the machine no longer offers.
+/// The taint of a held device that the machine no longer offers as it was given out.
 pub fn not_offered(driver_name: &str) -> DeviceTaint {
     no_schedule(taint::key(driver_name, taint::NOT_OFFERED), None)
 }

@@ -26,14 +26,14 @@ impl<'a> WholeCards<'a> {
     }
 
     /// The card at `position` of the topology, which can be partitioned as `grid` says, consuming all of
-    /// `counter_set`.
+    /// `counter_set`; `None` where nothing else of the card is published.
     pub fn device(
         &self,
         position: usize,
         card: &Card,
         description: &Description,
         grid: &Grid<'_>,
-        counter_set: &CounterSet,
+        counter_set: Option<&CounterSet>,
         warnings: &mut Vec<Warning>,
     ) -> Device {
         let mut attributes = Attributes::with(card.pci, description.attributes.clone(), warnings);
@@ -60,7 +60,7 @@ impl<'a> WholeCards<'a> {
             name: DeviceName::Card(card.pci).to_string(),
             attributes: Some(attributes.into_map()),
             capacity: capacities(description, grid),
-            consumes_counters: Some(vec![counters::all_of(counter_set)]),
+            consumes_counters: counter_set.map(|set| vec![counters::all_of(set)]),
             taints: description.taints(None),
             ..Device::default()
         }

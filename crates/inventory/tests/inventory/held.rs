@@ -8,7 +8,7 @@ use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::any_machine;
 use crate::api_limits::violations;
-use crate::pool::{hgx_h100, options, whole_cards};
+use crate::pool::{hgx_h100, options, whole_cards, with_time_slices};
 
 /// The pool as it would be read back from an API server.
 fn published(pool: &Pool) -> Vec<ResourceSliceSpec> {
@@ -41,9 +41,9 @@ fn held(slices: &[ResourceSliceSpec], is_held: impl Fn(&str) -> bool) -> Held {
 /// The last pool of this process and the slices at the API server say the same.
 #[test]
 fn from_memory_as_from_the_api() {
-    let pool = Pool::new(&hgx_h100(), &whole_cards());
+    let pool = Pool::new(&hgx_h100(), &with_time_slices());
     let is_held = |name: &str| name != "gpu-11-00";
-    let packed = PackedPool::new(&hgx_h100(), &whole_cards());
+    let packed = PackedPool::new(&hgx_h100(), &with_time_slices());
     let from_memory = Held::new(packed.slices.iter().map(|slice| &slice.contents), is_held);
     assert_eq!(from_memory, held(&published(&pool), is_held));
     assert_eq!(from_memory.devices().count(), pool.devices().count() - 1);
@@ -65,11 +65,15 @@ fn without_card(position: usize) -> Machine {
 
 #[test]
 fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
-    let before = Pool::new(&hgx_h100(), &whole_cards());
+    let with_time_slices = |held| PoolOptions { held, ..with_time_slices() };
+    let holding = |slices: &[ResourceSliceSpec], names: &[&str]| {
+        with_time_slices(held(slices, |name| names.contains(&name)))
+    };
+    let before = Pool::new(&hgx_h100(), &with_time_slices(Held::default()));
     let options = holding(&published(&before), &["gpu-12-00", "gpu-13-00"]);
     let after = Pool::new(&without_card(2), &options);
     assert_eq!(violations(&after), [""; 0]);
-    assert_eq!(after.devices().count(), 8);
+    assert_eq!(after.devices().count(), 15);
 
     let held = device(&after, "gpu-12-00");
     let taints = held.taints.as_ref().unwrap();
@@ -88,7 +92,7 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
     let back = Pool::new(&hgx_h100(), &holding(&published(&after), &["gpu-12-00"]));
     assert_eq!(back.slices, before.slices, "the card came back");
     let released = Pool::new(&without_card(2), &holding(&published(&after), &[]));
-    assert_eq!(released.devices().count(), 7);
+    assert_eq!(released.devices().count(), 14);
     assert_eq!(released.counter_sets().count(), 7);
 }
 
@@ -133,7 +137,7 @@ fn a_held_card_that_went_into_mig_mode_stays() {
 
 /// A device of a later version of this driver, on a card that is still there.
 fn partition(counter: &str) -> Device {
-    let mut device = Pool::new(&hgx_h100(), &whole_cards()).devices().next().unwrap().clone();
+    let mut device = Pool::new(&hgx_h100(), &with_time_slices()).devices().next().unwrap().clone();
     device.name = "gpu-10-00-mig-1g10gb-6".to_owned();
     let counters = &mut device.consumes_counters.as_mut().unwrap()[0].counters;
     let one = counters.pop_first().unwrap().1;
@@ -143,19 +147,22 @@ fn partition(counter: &str) -> Device {
 
 #[test]
 fn a_held_partition_keeps_drawing_on_its_card() {
-    let mut slices = published(&Pool::new(&hgx_h100(), &whole_cards()));
+    let mut slices = published(&Pool::new(&hgx_h100(), &with_time_slices()));
     slices.last_mut().unwrap().devices.as_mut().unwrap().push(partition("memory-slice-6"));
     let after = Pool::new(&hgx_h100(), &holding(&slices, &["gpu-10-00-mig-1g10gb-6"]));
     assert_eq!(violations(&after), [""; 0]);
     assert_eq!(after.warnings, []);
     assert_eq!(after.devices().count(), 9);
     assert!(device(&after, "gpu-10-00-mig-1g10gb-6").taints.is_some());
-    assert_eq!(device(&after, "gpu-10-00").taints, None, "the counters keep new claims away");
+    let whole = device(&after, "gpu-10-00");
+    assert_eq!(whole.taints, None);
+    assert!(whole.consumes_counters.is_some(), "they keep new claims away");
+    assert_eq!(device(&after, "gpu-11-00").consumes_counters, None, "nothing else is on it");
 }
 
 #[test]
 fn counters_that_only_a_held_device_knows_stay() {
-    let mut slices = published(&Pool::new(&hgx_h100(), &whole_cards()));
+    let mut slices = published(&Pool::new(&hgx_h100(), &with_time_slices()));
     let set = &mut slices[0].shared_counters.as_mut().unwrap()[0];
     let one = set.counters.first_entry().unwrap().get().clone();
     set.counters.insert("extra".to_owned(), one);
@@ -169,7 +176,7 @@ fn counters_that_only_a_held_device_knows_stay() {
 
 #[test]
 fn a_held_device_that_lost_its_counters_is_reported() {
-    let mut slices = published(&Pool::new(&hgx_h100(), &whole_cards()));
+    let mut slices = published(&Pool::new(&hgx_h100(), &with_time_slices()));
     slices.retain(|slice| slice.shared_counters.is_none());
     let after = Pool::new(&without_card(2), &holding(&slices, &["gpu-12-00"]));
     assert_eq!(violations(&after), [""; 0]);

@@ -4,6 +4,7 @@
 
 mod any_machine;
 mod api_limits;
+mod changes;
 mod held;
 mod layout;
 mod managed;

@@ -28,6 +28,14 @@ pub fn whole_cards() -> PoolOptions {
     options
 }
 
+/// Whole cards and time-slices of them.
+pub fn with_time_slices() -> PoolOptions {
+    let mut options = whole_cards();
+    options.offers.others_mut().sharing.time_slicing =
+        Some(TimeSlicing { replicas: 4, interval: TimeSliceInterval::Default });
+    options
+}
+
 /// An HGX H100 with all facts.
 pub fn hgx_h100() -> Machine {
     let mut machine = known_machines::named("hgx-h100").machine();
@@ -133,8 +141,11 @@ fn a_whole_card_says_everything() {
         "ofaEngines": {"value": "1"},
     });
     assert_eq!(capacity, expected, "the card's memory, and of engines what the largest partition has");
-    assert_eq!(device.taints, None);
-    let consumption = &device.consumes_counters.as_ref().unwrap()[0];
+    assert_eq!((&device.taints, &device.consumes_counters), (&None, &None));
+    let shared = Pool::new(&hgx_h100(), &with_time_slices());
+    let shared = shared.devices().find(|shared| shared.name == device.name).unwrap();
+    assert_eq!(&Device { consumes_counters: None, ..shared.clone() }, device);
+    let consumption = &shared.consumes_counters.as_ref().unwrap()[0];
     assert_eq!(consumption.counter_set, "gpu-13-00-counter-set");
     let counters: Vec<&str> = consumption.counters.keys().map(String::as_str).collect();
     assert_eq!(counters, (0..8).map(|slice| format!("memory-slice-{slice}")).collect::<Vec<_>>());
@@ -148,32 +159,38 @@ fn what_the_hardware_does_not_say_is_not_published() {
     let device = pool.devices().next().unwrap();
     let names: Vec<&str> = device.attributes.as_ref().unwrap().keys().map(String::as_str).collect();
     assert_eq!(names, ["resource.kubernetes.io/pciBusID", "type"]);
-    assert_eq!(device.capacity, None);
-    assert_eq!(device.consumes_counters.as_ref().unwrap()[0].counters.len(), 1);
+    assert_eq!((&device.capacity, &device.consumes_counters), (&None, &None));
+    let shared = Pool::new(&machine, &with_time_slices());
+    assert_eq!(shared.devices().next().unwrap().consumes_counters.as_ref().unwrap()[0].counters.len(), 1);
 }
 
 #[test]
 fn slices_at_the_edges_of_the_limits() {
-    for (count, expected) in [
-        (0, vec![]),
-        (1, vec![("0-counters-0000", 1), ("1-cards-0000", 1)]),
-        (8, vec![("0-counters-0000", 8), ("1-cards-0000", 8)]),
-        (9, vec![("0-counters-0000", 8), ("0-counters-0001", 1), ("1-cards-0000", 9)]),
-        (16, vec![("0-counters-0000", 8), ("0-counters-0001", 8), ("1-cards-0000", 16)]),
-        (64, (0..8).map(|_| ("", 8)).chain([("1-cards-0000", 64)]).collect()),
-        (65, (0..8).map(|_| ("", 8)).chain([("", 1), ("1-cards-0000", 64), ("1-cards-0001", 1)]).collect()),
+    for (count, sets, devices) in [
+        (0, vec![], vec![]),
+        (1, vec![1], vec![1]),
+        (8, vec![8], vec![8]),
+        (9, vec![8, 1], vec![9]),
+        (16, vec![8, 8], vec![16]),
+        (64, vec![8; 8], vec![64]),
+        (65, [vec![8; 8], vec![1]].concat(), vec![64, 1]),
     ] {
         let card = &hgx_h100().cards[0];
         let cards = (0..count).map(|position| Card { pci: address(position), ..card.clone() }).collect();
-        let pool = Pool::new(&Machine { cards, ..hgx_h100() }, &whole_cards());
-        assert_eq!(violations(&pool), [""; 0], "{count} cards");
-        assert_eq!(pool.devices().count(), count);
-        assert_eq!(pool.counter_sets().count(), count);
-        let layout = layout(&pool);
-        assert_eq!(layout.len(), expected.len(), "{count} cards: {layout:?}");
-        for (slice, expected) in layout.into_iter().zip(expected) {
-            assert_eq!(slice.1, expected.1, "{count} cards");
-            assert!(slice.0.contains(expected.0), "{count} cards: {slice:?}");
+        let machine = Machine { cards, ..hgx_h100() };
+        let of_tier = |tier: &'static str, sizes: &[usize]| {
+            let slices = sizes.iter().enumerate();
+            slices.map(|(position, size)| (format!("{tier}-{position:04}"), *size)).collect::<Vec<_>>()
+        };
+        let shared =
+            [of_tier("0-counters", &sets), of_tier("1-cards", &devices), of_tier("3-shared", &devices)];
+        for (options, expected) in
+            [(whole_cards(), of_tier("1-cards", &devices)), (with_time_slices(), shared.concat())]
+        {
+            let pool = Pool::new(&machine, &options);
+            assert_eq!(violations(&pool), [""; 0], "{count} cards");
+            let layout = layout(&pool).into_iter().map(|(name, size)| (name.to_owned(), size));
+            assert_eq!(layout.collect::<Vec<_>>(), expected, "{count} cards");
         }
     }
 }
