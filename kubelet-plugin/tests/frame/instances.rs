@@ -1,8 +1,15 @@
 //! Several instances, and signals.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use futures::TryStreamExt as _;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use rustix::process::Signal;
+use serde_json::json;
 use tessera_harness::kubelet_stand_in::KubeletStandIn;
 
 use crate::{node::Node, plugin::LONG};
@@ -55,6 +62,88 @@ async fn without_pod_uid_the_second_waits_and_says_so() {
     node.register().await;
     second.ready().await;
     assert_eq!(second.terminate().await.code(), Some(0));
+}
+
+/// The devices that kube-scheduler goes by: those of the newest generation, once all its slices are there.
+fn complete(slices: &BTreeMap<String, ResourceSlice>) -> Option<Vec<String>> {
+    let newest = slices.values().map(|slice| slice.spec.pool.generation).max()?;
+    let newest: Vec<&ResourceSlice> =
+        slices.values().filter(|slice| slice.spec.pool.generation == newest).collect();
+    let count = i64::try_from(newest.len()).unwrap();
+    newest.iter().all(|slice| slice.spec.pool.resource_slice_count == count).then(|| {
+        let devices = newest.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
+        devices.map(|device| device.name.clone()).collect()
+    })
+}
+
+/// The last release tried partitions before whole cards: the same devices are in slices of other names.
+#[tokio::test]
+async fn slices_of_the_last_release_give_way_and_no_device_is_there_twice() {
+    let node = Node::new("renamed", "hgx-h100-80gb").await;
+    node.pool("all", json!({})).await;
+    let plugin = node.plugin(Some("uid-a"));
+    let registered = node.register().await;
+    plugin.ready().await;
+    let published = node.devices().await;
+    let held = published.iter().find(|name| name.contains("-mig-1g10gb-")).unwrap();
+    let claim = node.claim(&[held]).await;
+    registered.prepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+    plugin.terminate().await;
+
+    let api: Api<ResourceSlice> = Api::all(node.client.clone());
+    let of_last_release =
+        |name: &str| name.replace("1-cards", "2-cards").replace("2-partitions", "1-partitions");
+    for mut slice in node.slices().await {
+        let name = slice.metadata.name.take().unwrap();
+        api.delete(&name, &DeleteParams::default()).await.unwrap();
+        slice.metadata = ObjectMeta {
+            name: Some(of_last_release(&name)),
+            annotations: slice.metadata.annotations.take(),
+            owner_references: slice.metadata.owner_references.take(),
+            ..ObjectMeta::default()
+        };
+        slice.spec.pool.generation = 5;
+        api.create(&PostParams::default(), &slice).await.unwrap();
+    }
+    let of_node = format!("spec.nodeName={}", node.name);
+    let list = api.list(&ListParams::default().fields(&of_node)).await.unwrap();
+    let version = list.metadata.resource_version.clone().unwrap();
+    let named = |slice: ResourceSlice| (slice.metadata.name.clone().unwrap(), slice);
+    let mut slices: BTreeMap<String, ResourceSlice> = list.items.into_iter().map(named).collect();
+    let wanted: BTreeSet<String> = published.iter().cloned().collect();
+    assert_eq!(complete(&slices).unwrap().len(), wanted.len());
+
+    let plugin = node.plugin(Some("uid-b"));
+    let _registered = node.register().await;
+    let watch = WatchParams::default().fields(&of_node).timeout(60);
+    let mut events = std::pin::pin!(api.watch(&watch, &version).await.unwrap());
+    while slices.values().any(|slice| slice.spec.pool.generation == 5)
+        || complete(&slices).is_none_or(|devices| devices.len() != wanted.len())
+    {
+        match events.try_next().await.unwrap().expect("the slices have the new names within the time") {
+            WatchEvent::Added(slice) | WatchEvent::Modified(slice) => {
+                slices.extend([named(slice)]);
+            }
+            WatchEvent::Deleted(slice) => {
+                slices.remove(&slice.metadata.name.unwrap());
+            }
+            event => panic!("{event:?}"),
+        }
+        assert!(!slices.is_empty(), "there is always something published");
+        // Until the last slice of the new names is there, kube-scheduler waits; then it sees each device once.
+        let Some(devices) = complete(&slices) else { continue };
+        assert_eq!(devices.len(), wanted.len(), "{:?}", slices.keys());
+        assert_eq!(devices.into_iter().collect::<BTreeSet<_>>(), wanted);
+    }
+    assert!(
+        slices.keys().all(|name| *name != of_last_release(name) || name.contains("0-counters")),
+        "{:?}",
+        slices.keys()
+    );
+    plugin.ready().await;
+    assert_eq!(node.devices().await, published, "whole cards come first again");
+    assert_eq!(node.tainted().await, [], "what a claim holds is offered as before");
+    plugin.terminate().await;
 }
 
 #[tokio::test]
