@@ -4,6 +4,7 @@ mod asked;
 mod claims;
 mod classes;
 mod control_plane;
+mod counters;
 mod devices;
 mod drivers;
 mod extended_resources;
@@ -127,6 +128,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.node.is_none() {
         found.extend(versions::findings(facts));
         found.extend(control_plane::findings(facts));
+        found.extend(counters::findings(facts));
         found.extend(classes::findings(facts));
         found.extend(devices::pools(facts));
         found.extend(extended_resources::findings(facts));

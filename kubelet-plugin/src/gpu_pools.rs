@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! GpuPools (watched) ─┐
-//! labels of the Node ─┼─> known, also in a file ─┐
+//! labels of the Node ─┤
+//! API server's version┼─> known, also in a file ─┐
 //! last known (file) ──┘                          ├─> resolve ─> Resolution ─> publishing, layouts, preparing
 //! machine ───────────────────────────────────────┘
 //! ```

@@ -45,7 +45,7 @@ use tessera_dra_kubelet::{
 use tessera_kube_util::{
     client,
     events::{Events, NodeEvents},
-    node_labels,
+    node_labels, server_version,
     signals::Signals,
     tasks::Tasks,
 };
@@ -165,6 +165,11 @@ async fn start(
         "the node's labels",
         node_labels::follow(client.clone(), node_name.clone(), labels_sender, shutdown.clone()),
     );
+    let (kubernetes_sender, kubernetes) = watch::channel(None);
+    tasks.spawn(
+        "the API server's version",
+        server_version::follow(client.clone(), kubernetes_sender, shutdown.clone()),
+    );
     let (resolution_sender, resolution) = watch::channel(None);
     let (reading_sender, reading) = watch::channel(Reading::default());
     let instance = pod_uid.clone().unwrap_or_else(|| std::process::id().to_string());
@@ -184,6 +189,7 @@ async fn start(
         has_layouts: options.mig_layout_file.is_some(),
         handover: options.managed_handover,
         labels: labels.clone(),
+        kubernetes,
         machines: machines.clone(),
         resolution: resolution_sender,
         reading: reading_sender,

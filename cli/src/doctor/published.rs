@@ -43,6 +43,8 @@ pub struct Pool {
     pub cgroup_version: Option<u8>,
     /// The version of its node's container toolkit of NVIDIA, where that has unsafe hooks.
     pub unsafe_container_toolkit: Option<String>,
+    /// Whether it has counters.
+    pub has_counters: bool,
     /// Its cards.
     pub cards: BTreeMap<PciBusId, Card>,
     generation: i64,
@@ -160,6 +162,7 @@ impl Published {
 impl Pool {
     fn add(&mut self, slice: &ResourceSlice, driver: &str) {
         self.there += 1;
+        self.has_counters |= slice.spec.shared_counters.is_some();
         self.node.clone_from(&slice.spec.node_name);
         let annotations = slice.metadata.annotations.as_ref();
         let report = annotations.and_then(|all| all.get(node_report::ANNOTATION));

@@ -46,6 +46,12 @@ pub struct NodeReport {
     /// (CVE-2025-23266).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsafe_container_toolkit: Option<String>,
+    /// The version of the API server, as it said it last: `v1.37.2`; empty where it does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    /// What works, and will perhaps not be what is wanted: cards that no GpuPool selects are offered whole alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 /// One card.

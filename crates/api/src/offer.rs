@@ -1,5 +1,5 @@
 //! What a pool offers of its cards, and in which sizes. By default whole cards and MIG partitions on demand; shares only
-//! where they are asked for.
+//! where they are asked for. Of cards without a pool: [`Offer::without_pool`].
 
 mod error;
 mod partitioning;
@@ -11,6 +11,8 @@ pub use sharing::{ConsumableShares, ConsumableSharesMode, Mps, Sharing, TimeSlic
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::kubernetes::KubernetesVersion;
 
 /// What is offered of a card. Decoding is strict: an unknown field is an error, since a setting that is silently ignored
 /// is noticed only when something is missing.
@@ -49,6 +51,17 @@ impl Default for Offer {
 }
 
 impl Offer {
+    /// What is offered of cards that no GpuPool selects: whole cards, and partitions made on demand where the counters that keep
+    /// these apart [cost kube-scheduler no time](KubernetesVersion::counters_cost_every_node) for other nodes.
+    #[must_use]
+    pub fn without_pool(version: KubernetesVersion) -> Self {
+        let mut offer = Self::default();
+        if version.counters_cost_every_node() {
+            offer.partitioning.mode = PartitioningMode::None;
+        }
+        offer
+    }
+
     /// Decodes an offer and checks it.
     ///
     /// # Errors
@@ -114,6 +127,14 @@ mod tests {
         assert_eq!(config, Offer::default());
         assert!(config.whole_cards && config.partitioning.mode == PartitioningMode::OnDemand);
         assert_eq!(config.sharing, Sharing::default());
+    }
+
+    #[test]
+    fn without_a_pool_partitions_need_1_37() {
+        let mode = |version| Offer::without_pool(version).partitioning.mode;
+        assert_eq!(Offer::without_pool(KubernetesVersion::V1_37), Offer::default());
+        assert_eq!(mode(KubernetesVersion::V1_36_5), PartitioningMode::None);
+        assert!(Offer::without_pool(KubernetesVersion::V1_36_3).whole_cards);
     }
 
     #[test]

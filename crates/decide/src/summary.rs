@@ -4,6 +4,7 @@ mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tessera_api::kubernetes::{KubernetesVersion, SLOW_FROM_NODES};
 use tessera_cluster::Cluster;
 
 use crate::fleet::{Fleet, NodeIndex};
@@ -39,6 +40,8 @@ pub struct PoolSummary {
     pub errors: BTreeMap<String, u32>,
     /// What works there, and will hardly be what is wanted, with the nodes that say so.
     pub advice: BTreeMap<String, u32>,
+    /// All nodes of the cluster with counters, where it has some of them and kube-scheduler becomes slow with so many.
+    pub too_many_counters: Option<u32>,
 }
 
 /// Pods that wait for the same.
@@ -53,6 +56,8 @@ pub struct Shape {
 /// The summaries by pool, without unmet demand.
 pub(crate) fn of_fleet(fleet: &mut Fleet, cluster: &Cluster, driver: &str) -> BTreeMap<String, PoolSummary> {
     let mut all: BTreeMap<String, PoolSummary> = BTreeMap::new();
+    // Pools of nodes with counters, and the number of these nodes where they cost every node.
+    let (mut with_counters, mut costly) = (BTreeSet::new(), 0);
     for index in 0..fleet.len() as NodeIndex {
         let used = fleet.cards(index, cluster, driver).clone();
         let Some((_, report)) = &fleet.node(index).report else { continue };
@@ -73,6 +78,12 @@ pub(crate) fn of_fleet(fleet: &mut Fleet, cluster: &Cluster, driver: &str) -> BT
                 summary.unallocatable += u64::from(WHOLE - used.used);
             }
         }
+        let mut devices = cluster.inventory().devices_of_node(&fleet.node(index).name);
+        if devices.any(|device| device.counters().next().is_some()) {
+            let version = report.kubernetes.as_deref().and_then(|text| KubernetesVersion::of(text).ok());
+            costly += u32::from(version.is_some_and(KubernetesVersion::counters_cost_every_node));
+            with_counters.extend(pools.iter().map(|pool| (*pool).to_owned()));
+        }
         for pool in pools {
             all.entry(pool.to_owned()).or_default().nodes += 1;
         }
@@ -83,6 +94,11 @@ pub(crate) fn of_fleet(fleet: &mut Fleet, cluster: &Cluster, driver: &str) -> BT
             if let Some(advice) = &said.advice {
                 *all.entry(pool.clone()).or_default().advice.entry(advice.clone()).or_default() += 1;
             }
+        }
+    }
+    if costly as usize >= SLOW_FROM_NODES {
+        for pool in with_counters {
+            all.entry(pool).or_default().too_many_counters = Some(costly);
         }
     }
     all

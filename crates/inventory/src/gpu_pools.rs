@@ -7,9 +7,10 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tessera_api::gpu_pool::precedence;
+use tessera_api::kubernetes::{KubernetesVersion, SLOW_FROM_NODES};
 use tessera_api::node_report::{CardReport, LAYOUT, PoolReport};
 use tessera_api::offer::Mps;
-use tessera_api::{GpuPoolSpec, PciBusId};
+use tessera_api::{GpuPoolSpec, Offer, PciBusId};
 use tessera_cel::{Environment, PublishedAttribute, Selector};
 
 use crate::Machine;
@@ -43,6 +44,10 @@ pub struct Resolution {
     pub cards: BTreeMap<PciBusId, CardReport>,
     /// What the node reports of pools with errors.
     pub pools: BTreeMap<String, PoolReport>,
+    /// The version of the API server, as it says it.
+    pub kubernetes: String,
+    /// What the node reports of cards that could be partitioned and are not, for no pool says so.
+    pub advice: Option<String>,
 }
 
 /// Shares of less memory are advised against, bytes.
@@ -62,7 +67,8 @@ struct Candidate<'a> {
 }
 
 /// Decides on each card of `machine`, on a node with these labels, by these pools, by name. `has_layouts` says whether there is a file of
-/// MIG layouts.
+/// MIG layouts. `kubernetes` is the version of the API server, as it says it, on which depends what is offered of cards that no pool
+/// selects; a text that is no version counts as the oldest one.
 #[must_use]
 pub fn resolve(
     driver_name: &str,
@@ -70,6 +76,7 @@ pub fn resolve(
     pools: &BTreeMap<&str, GpuPool<'_>>,
     machine: &Arc<Machine>,
     has_layouts: bool,
+    kubernetes: &str,
 ) -> Resolution {
     let mut candidates: Vec<Candidate<'_>> = pools
         .iter()
@@ -95,7 +102,13 @@ pub fn resolve(
         )
     });
 
-    let mut resolution = Resolution { machine: Arc::clone(machine), ..Resolution::default() };
+    let version = KubernetesVersion::of(kubernetes).unwrap_or(KubernetesVersion::V1_36_3);
+    let mut resolution = Resolution {
+        machine: Arc::clone(machine),
+        offers: Offer::without_pool(version).into(),
+        kubernetes: kubernetes.to_owned(),
+        ..Resolution::default()
+    };
     for (name, pool) in pools.iter().filter(|(_, pool)| pool.spec.is_none()) {
         resolution.error(name, pool.error.unwrap_or("its spec cannot be read"));
     }
@@ -144,6 +157,7 @@ pub fn resolve(
         }
         resolution.cards.insert(card.pci, report);
     }
+    resolution.advice = whole_only_advice(&resolution, version);
     resolution
 }
 
@@ -153,6 +167,28 @@ impl Resolution {
         let report = self.pools.entry(pool.to_owned()).or_default();
         report.error.get_or_insert_with(|| error.chars().take(LONGEST_ERROR).collect());
     }
+}
+
+/// What is to be said of cards that could be partitioned, and are offered whole alone because no pool selects them.
+fn whole_only_advice(resolution: &Resolution, version: KubernetesVersion) -> Option<String> {
+    if !version.counters_cost_every_node() {
+        return None;
+    }
+    let can_be_partitioned = |card: &&Card| card.mig.as_ref().is_some_and(|mig| !mig.profiles.is_empty());
+    let has_no_pool =
+        |card: &&Card| resolution.cards.get(&card.pci).is_some_and(|report| report.pool.is_none());
+    let cards = resolution.machine.cards_by_address();
+    let count = cards.into_iter().filter(can_be_partitioned).filter(has_no_pool).count();
+    (count > 0).then(|| {
+        format!(
+            "{count} of its cards are offered whole and not in partitions: no GpuPool selects them, and the API server is {}. A GpuPool offers \
+             partitions; from some {SLOW_FROM_NODES} such nodes on kube-scheduler before Kubernetes 1.37 becomes slow with them",
+            match resolution.kubernetes.as_str() {
+                "" => "of an unknown version",
+                version => version,
+            }
+        )
+    })
 }
 
 /// What is to be said of MPS shares of a card and its partitions where each is very small, or there are very many. Each program's

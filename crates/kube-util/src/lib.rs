@@ -1,4 +1,4 @@
-//! What every program of Tessera needs: the API server's client, Events, node labels, leader election, backoff, logging,
+//! What every program of Tessera needs: the API server's client and version, Events, node labels, leader election, backoff, logging,
 //! tasks that end together, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
 #![forbid(unsafe_code)]
 
@@ -17,5 +17,6 @@ pub mod objects;
 pub mod open_files;
 pub mod probe_command;
 pub mod retry;
+pub mod server_version;
 pub mod signals;
 pub mod tasks;

@@ -1,4 +1,4 @@
-//! Follows the pools, the node's labels and the machine.
+//! Follows the pools, the node's labels, the API server's version and the machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,11 +25,12 @@ use super::{Known, Resolution, resolve};
 use tessera_kube_util::backoff::WatchBackoff;
 use tessera_kube_util::error_text::{shorten, with_causes};
 use tessera_kube_util::node_labels::Labels;
+use tessera_kube_util::server_version::ServerVersion;
 use tessera_publish::PublishStatus;
 
-/// How long the API server has, after the start, to tell both pools and labels: new pools with old labels may say what
+/// How long the API server has, after the start, to tell pools, labels and its version: new pools with old labels may say what
 /// nobody ever wanted.
-const BOTH: Duration = Duration::from_secs(5);
+const ALL: Duration = Duration::from_secs(5);
 
 /// How long to wait before the file is written again after that failed.
 const WRITE_AGAIN: Duration = Duration::from_secs(30);
@@ -50,6 +51,8 @@ pub struct PoolFollower {
     pub handover: Duration,
     /// The node's labels.
     pub labels: Labels,
+    /// The API server's version.
+    pub kubernetes: ServerVersion,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Receives what the pools say of the machine.
@@ -63,7 +66,7 @@ pub struct PoolFollower {
 /// How reading the pools and the node's labels goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Whether both are known, now or from earlier; nothing is published before that.
+    /// Whether they are known, now or from earlier, and the API server's version; nothing is published before that.
     pub is_known: bool,
     /// Why the pools cannot be read at present.
     pub trouble: Option<String>,
@@ -76,6 +79,7 @@ struct State {
     /// What the API server has told since the start.
     pools: Told,
     labels: Option<BTreeMap<String, String>>,
+    kubernetes: Option<String>,
     file: KnownFile,
     handover: Handover,
     /// What was known before this process could not be read.
@@ -96,10 +100,11 @@ impl PoolFollower {
         let mut state = State::open(self.file.clone(), self.handover);
         let events = pools(self.client.clone()).backoff(WatchBackoff::default());
         let mut events = pin!(events);
-        let mut both = pin!(tokio::time::sleep(BOTH));
+        let mut all = pin!(tokio::time::sleep(ALL));
         let mut waited = false;
         loop {
             state.labels.clone_from(&self.labels.borrow_and_update());
+            state.kubernetes.clone_from(&self.kubernetes.borrow_and_update());
             state.settle(waited);
             let machine = self.machines.borrow_and_update().clone();
             let is_published = self.published.borrow_and_update().in_sync;
@@ -131,8 +136,9 @@ impl PoolFollower {
                 },
                 // An error means that the process is ending.
                 changed = self.labels.changed() => if changed.is_err() { return std::future::pending().await },
+                changed = self.kubernetes.changed() => if changed.is_err() { return std::future::pending().await },
                 changed = self.machines.changed() => if changed.is_err() { return std::future::pending().await },
-                () = &mut both, if !waited => waited = true,
+                () = &mut all, if !waited => waited = true,
                 () = tokio::time::sleep(WRITE_AGAIN), if state.unwritten => {}
                 changed = differs(&mut self.published, is_published), if taint_goes.is_some() => {
                     if changed.is_err() { return std::future::pending().await }
@@ -165,6 +171,7 @@ impl State {
             known: known.unwrap_or_default(),
             pools: Told::default(),
             labels: None,
+            kubernetes: None,
             file,
             handover: Handover::new(handover),
             lost,
@@ -175,9 +182,10 @@ impl State {
 
     /// Lets what the API server told hold; `anyway` even if that is only a part.
     fn settle(&mut self, anyway: bool) {
-        if anyway || (self.pools.pools.is_some() && self.labels.is_some()) {
+        if anyway || (self.pools.pools.is_some() && self.labels.is_some() && self.kubernetes.is_some()) {
             self.known.pools = self.pools.pools.clone().or_else(|| self.known.pools.take());
             self.known.labels = self.labels.clone().or_else(|| self.known.labels.take());
+            self.known.kubernetes = self.kubernetes.clone().or_else(|| self.known.kubernetes.take());
         }
     }
 
@@ -215,8 +223,9 @@ impl State {
     }
 
     fn reading(&self) -> Reading {
-        let Known { labels, pools, tainted: _ } = &self.known;
-        Reading { is_known: labels.is_some() && pools.is_some(), trouble: self.told.clone() }
+        let Known { labels, pools, kubernetes, tainted: _ } = &self.known;
+        let is_known = labels.is_some() && pools.is_some() && kubernetes.is_some();
+        Reading { is_known, trouble: self.told.clone() }
     }
 
     /// Writes down what is known.
@@ -271,6 +280,11 @@ fn code(error: &watcher::Error) -> Option<u16> {
 
 /// Logs what is new.
 fn tell(before: Option<&Resolution>, now: &Resolution) {
+    if let Some(advice) =
+        now.advice.as_ref().filter(|_| before.is_none_or(|before| before.advice != now.advice))
+    {
+        tracing::warn!("of this node {advice}");
+    }
     let old_pools = before.map(|before| &before.pools);
     for (name, report) in &now.pools {
         if old_pools.and_then(|old| old.get(name)) == Some(report) {
@@ -288,5 +302,42 @@ fn tell(before: Option<&Resolution>, now: &Resolution) {
             let (pool, layout) = (report.pool.as_deref(), now.layouts.get(card));
             tracing::info!(%card, pool, layout, outranked = ?report.outranked, "what decides on the card");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu_pools::KnownPool;
+
+    #[test]
+    fn the_last_known_version_holds_until_all_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gpu-pools.json");
+        let known = Known {
+            labels: Some(BTreeMap::new()),
+            pools: Some(BTreeMap::new()),
+            kubernetes: Some("v1.36.6".to_owned()),
+            ..Known::default()
+        };
+        KnownFile::open(path.clone()).0.write(&known).unwrap();
+        let mut state = State::open(path.clone(), Duration::ZERO);
+        assert!(state.reading().is_known);
+        state.pools.pools = Some([("new".to_owned(), KnownPool::default())].into());
+        state.labels = Some(BTreeMap::new());
+        state.settle(false);
+        assert_eq!(state.known, known, "new pools with the old version may say what nobody wanted");
+        state.kubernetes = Some("v1.37.2".to_owned());
+        state.settle(false);
+        assert_eq!(
+            (state.known.kubernetes.as_deref(), state.known.pools.as_ref().unwrap().len()),
+            (Some("v1.37.2"), 1)
+        );
+        state.keep();
+
+        // The next process begins without the API server.
+        let mut state = State::open(path, Duration::ZERO);
+        state.settle(true);
+        assert_eq!(state.known.kubernetes.as_deref(), Some("v1.37.2"));
     }
 }

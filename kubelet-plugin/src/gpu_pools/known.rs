@@ -1,4 +1,4 @@
-//! What is known of the GpuPools and of this node's labels.
+//! What is known of the GpuPools, of this node's labels and of the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,9 @@ pub struct Known {
     pub labels: Option<BTreeMap<String, String>>,
     /// The pools of the cluster by name; `None` until they are known.
     pub pools: Option<BTreeMap<String, KnownPool>>,
+    /// The version of the API server, as it says it; empty where it does not tell; `None` until that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
     /// Cards whose devices have the taint of managed cards: of managed pools, and those that were so until a moment ago.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tainted: BTreeSet<PciBusId>,

@@ -70,7 +70,8 @@ mod tests {
         let (mut file, known) = KnownFile::open(path.clone());
         assert_eq!(known, Ok(Known::default()));
         let tainted = ["0000:3b:00.0".parse().unwrap()].into();
-        let some = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()), tainted };
+        let kubernetes = Some("v1.37.2".to_owned());
+        let some = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()), kubernetes, tainted };
         file.write(&some).unwrap();
         assert!(file.holds(&some) && !file.holds(&Known::default()));
         assert_eq!(KnownFile::open(path.clone()).1, Ok(some.clone()));

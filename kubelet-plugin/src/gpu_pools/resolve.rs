@@ -7,7 +7,7 @@ use tessera_inventory::gpu_pools::{self, GpuPool, Resolution};
 
 use super::{Known, KnownPool};
 
-/// Decides on each card of `machine`; `None` until pools and labels are known. `has_layouts` says whether there is a file
+/// Decides on each card of `machine`; `None` until pools, labels and the API server's version are known. `has_layouts` says whether there is a file
 /// of MIG layouts.
 #[must_use]
 pub fn resolve(
@@ -16,9 +16,10 @@ pub fn resolve(
     machine: &Arc<Machine>,
     has_layouts: bool,
 ) -> Option<Resolution> {
-    let (labels, pools) = (known.labels.as_ref()?, known.pools.as_ref()?);
+    let (labels, pools, kubernetes) =
+        (known.labels.as_ref()?, known.pools.as_ref()?, known.kubernetes.as_ref()?);
     let pools = pools.iter().map(|(name, pool)| (name.as_str(), pool.view())).collect();
-    Some(gpu_pools::resolve(driver_name, labels, &pools, machine, has_layouts))
+    Some(gpu_pools::resolve(driver_name, labels, &pools, machine, has_layouts, kubernetes))
 }
 
 impl KnownPool {
@@ -35,10 +36,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_said_until_pools_and_labels_are_known() {
+    fn nothing_is_said_until_pools_labels_and_version_are_known() {
         let machine = Arc::new(Machine::default());
-        let all = Known { labels: Some(BTreeMap::new()), pools: Some(BTreeMap::new()), ..Known::default() };
-        for known in [Known { labels: None, ..all.clone() }, Known { pools: None, ..all.clone() }] {
+        let all = Known {
+            labels: Some(BTreeMap::new()),
+            pools: Some(BTreeMap::new()),
+            kubernetes: Some("v1.37.2".to_owned()),
+            ..Known::default()
+        };
+        for known in [
+            Known { labels: None, ..all.clone() },
+            Known { pools: None, ..all.clone() },
+            Known { kubernetes: None, ..all.clone() },
+        ] {
             assert_eq!(resolve("d", &known, &machine, true), None);
         }
         assert!(resolve("d", &all, &machine, true).is_some());

@@ -112,7 +112,13 @@ fn node_report(resolution: &Resolution, waits: &[String]) -> NodeReport {
             report.waits_for.push(name.clone());
         }
     }
-    let mut report = NodeReport { cards, pools: resolution.pools.clone(), ..NodeReport::default() };
+    let mut report = NodeReport {
+        cards,
+        pools: resolution.pools.clone(),
+        kubernetes: Some(resolution.kubernetes.clone()),
+        advice: resolution.advice.clone(),
+        ..NodeReport::default()
+    };
     Topology::new(&resolution.machine).write_to(&mut report);
     report
 }
@@ -151,7 +157,9 @@ mod tests {
             machine.cards[card].nvlinks = Some(vec![link; 4]);
         }
         let cards = machine.cards.iter().map(|card| (card.pci, CardReport::default())).collect();
-        Resolution { machine: Arc::new(machine), cards, ..Resolution::default() }
+        let kubernetes = "v1.36.3".to_owned();
+        let advice = Some("whole alone".to_owned());
+        Resolution { machine: Arc::new(machine), cards, kubernetes, advice, ..Resolution::default() }
     }
 
     #[test]
@@ -168,6 +176,10 @@ mod tests {
         assert_eq!(report.cards.len(), 3);
         assert_eq!(report.cards[&pci(2)].waits_for, ["gpu-02-00"]);
         assert_eq!(report.cgroup_version, Some(2));
+        assert_eq!(
+            (report.kubernetes.as_deref(), report.advice.as_deref()),
+            (Some("v1.36.3"), Some("whole alone"))
+        );
         assert_eq!(report.unsafe_container_toolkit.as_deref(), Some("1.17.7"));
     }
 

@@ -9,6 +9,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_publish::{Contents, FIELD_MANAGER, Pool, PublishOptions, Publisher, Slice};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,9 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
         ["install", "tessera", &chart, "--namespace", NAMESPACE, "--create-namespace", "--set", &values];
     let notes = cluster.helm(&install).await.expect("installed");
     assert!(notes.contains(&format!("spec.driver={DRIVER}")), "{notes}");
+    let version = cluster.client().await.expect("a client").apiserver_version().await.expect("a version");
+    let is_older = KubernetesVersion::of(&version.git_version).expect("a version").counters_cost_every_node();
+    assert_eq!(notes.contains("From some 50\nnodes with partitions or shares"), is_older, "{notes}");
 
     // The pod of the plugin on each node, as the DaemonSet would make it.
     for node in ["policy-a", "policy-b"] {

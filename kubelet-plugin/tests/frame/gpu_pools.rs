@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{NodeReport, node_report};
 use tessera_harness::{Cluster, ClusterOptions};
 
@@ -97,6 +98,41 @@ async fn a_pool_is_made_changed_and_removed_while_a_claim_holds_a_card() {
     registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
     cluster().await.kubectl(&["delete", "gpupool", &a]).await.unwrap();
     until(&node, &plugin, &[("gpu", None, cards)]).await;
+    plugin.terminate().await;
+}
+
+#[tokio::test]
+async fn without_a_pool_cards_are_partitioned_from_1_37_on() {
+    let node = Node::new("unasked", "hgx-h100-80gb").await;
+    let kubernetes = node.client.apiserver_version().await.unwrap().git_version;
+    let is_older = KubernetesVersion::of(&kubernetes).unwrap().counters_cost_every_node();
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    let told = report(&node, |report| report.kubernetes.is_some()).await;
+    assert_eq!((told.kubernetes.as_ref(), told.advice.is_some()), (Some(&kubernetes), is_older));
+    let partitions = |now: &Published| now.get(&("mig".to_owned(), None)).copied().unwrap_or_default();
+    let now = published(&node).await;
+    assert_eq!((now[&("gpu".to_owned(), None)], partitions(&now) > 0), (8, !is_older));
+    assert_eq!(plugin.log_text().contains("no GpuPool selects them"), is_older);
+    let counters = node.slices().await.into_iter().filter_map(|slice| slice.spec.shared_counters);
+    assert_eq!(counters.count(), usize::from(!is_older));
+
+    // A claim that has a card whole keeps it so when a pool offers partitions of all cards.
+    let only_whole = json!({"offer": {"partitioning": {"mode": "None"}}});
+    node.pool("all", only_whole).await;
+    until(&node, &plugin, &[("gpu", Some("all"), 8)]).await;
+    let devices = node.devices().await;
+    let claim = node.claim(&[&devices[0]]).await;
+    registered.prepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+    node.pool("all", json!({"offer": {"partitioning": {"profiles": ["7g.80gb"]}}})).await;
+    until(&node, &plugin, &[("gpu", Some("all"), 8), ("mig", Some("all"), 7)]).await;
+    assert_eq!(node.tainted().await.len(), 1);
+    let told = report(&node, |report| report.cards.values().any(|card| !card.waits_for.is_empty())).await;
+    assert_eq!(told.cards.values().flat_map(|card| &card.waits_for).collect::<Vec<_>>(), [&devices[0]]);
+    registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+    until(&node, &plugin, &[("gpu", Some("all"), 8), ("mig", Some("all"), 8)]).await;
+    assert_eq!(node.tainted().await, []);
     plugin.terminate().await;
 }
 

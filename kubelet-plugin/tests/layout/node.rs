@@ -124,7 +124,8 @@ async fn follow(
         let labels =
             label.borrow_and_update().iter().map(|value| (LABEL.to_owned(), value.clone())).collect();
         let pools = Some([("all".to_owned(), pool.clone())].into());
-        let known = Known { labels: Some(labels), pools, ..Known::default() };
+        let kubernetes = Some("v1.37.2".to_owned());
+        let known = Known { labels: Some(labels), pools, kubernetes, ..Known::default() };
         let machine = machines.borrow_and_update().clone();
         if let Some(machine) = machine {
             resolution.send_replace(resolve("gpu.tessera.dev", &known, &machine, true).map(Arc::new));

@@ -1,6 +1,7 @@
 //! What is to be said of a GpuPool in words: the same in its status and in a simulation.
 
 use tessera_api::gpu_pool::condition;
+use tessera_api::kubernetes::SLOW_FROM_NODES;
 use tessera_api::node_report::LAYOUT;
 
 use super::PoolSummary;
@@ -70,6 +71,15 @@ fn verdict(summary: &PoolSummary) -> (bool, &'static str, String) {
     if let Some((advice, nodes)) = summary.advice.iter().max_by_key(|(_, nodes)| **nodes) {
         message += &format!("; on {}: {advice}", counted(*nodes, "node"));
     }
+    if let Some(nodes) = summary.too_many_counters {
+        message += &format!(
+            "; {} of the cluster {} more than whole cards, and from {SLOW_FROM_NODES} on kube-scheduler before Kubernetes 1.37 takes over a \
+             second for each pod with devices: upgrade to 1.37, let pools of fewer nodes offer partitions and shares, or set allocation \
+             Steered or Managed",
+            counted(nodes, "node"),
+            if nodes == 1 { "offers" } else { "offer" }
+        );
+    }
     if let Some(priority) = summary.passed_by {
         message += &format!(
             "; pods of priority {priority} wait while pods of lower priority hold its cards, for kube-scheduler evicts nobody \
@@ -112,6 +122,13 @@ mod tests {
         let advised = PoolSummary { advice, ..well.clone() };
         assert_eq!(reason(&advised), condition::AS_WANTED);
         assert_eq!(message(&advised), "decides on 2 cards of 1 node; on 2 nodes: shares have 512 MiB");
+        let slow = PoolSummary { too_many_counters: Some(80), ..well.clone() };
+        assert_eq!(reason(&slow), condition::AS_WANTED);
+        assert!(
+            message(&slow).contains("; 80 nodes of the cluster offer more than whole cards"),
+            "{}",
+            message(&slow)
+        );
         let passed = PoolSummary { passed_by: Some(1000), ..well.clone() };
         assert_eq!(reason(&passed), condition::AS_WANTED);
         assert!(message(&passed).contains("; pods of priority 1000 wait while"), "{}", message(&passed));

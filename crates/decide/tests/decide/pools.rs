@@ -117,6 +117,31 @@ fn pods_that_wait_behind_lower_priorities_are_told_where_nobody_preempts() {
 }
 
 #[test]
+fn counters_on_too_many_nodes_for_an_older_kubernetes_are_told() {
+    let told = |count: usize, kubernetes: &str| {
+        let mut fed = Fed::with_nodes(&[]);
+        for number in 0..count {
+            let name = format!("node-{number}");
+            fed.apply(node(&name));
+            for mut slice in slices(&name, 1, steered()) {
+                if let tessera_cluster::Object::ResourceSlice(slice) = &mut slice
+                    && let Some(text) =
+                        slice.metadata.annotations.iter_mut().flatten().map(|(_, text)| text).next()
+                {
+                    let mut report: serde_json::Value = serde_json::from_str(text).unwrap();
+                    report["kubernetes"] = json!(kubernetes);
+                    *text = report.to_string();
+                }
+                fed.apply(slice);
+            }
+        }
+        fed.decider.pools()["main"].too_many_counters
+    };
+    assert_eq!((told(50, "v1.36.6"), told(49, "v1.36.6")), (Some(50), None));
+    assert_eq!((told(50, "v1.37.0"), told(50, "")), (None, None));
+}
+
+#[test]
 fn errors_and_pools_that_come_first_are_told() {
     let mut fed = Fed::with_nodes(&[]);
     fed.apply(node("a"));

@@ -1,8 +1,10 @@
 use serde_json::{Value, json};
+use tessera_api::facts::{GpuInstanceProfile, Placement};
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::offer::PartitioningMode;
 
 use super::*;
-use crate::machine::{Card, Health};
+use crate::machine::{Card, Health, Mig};
 
 const LABEL: &str = "nvidia.com/mig.config";
 
@@ -44,11 +46,21 @@ fn known(labels: Value, pools: &[(&str, Value)]) -> Known {
 }
 
 fn resolved_on(known: &Known, driver: &str, machine: &Arc<Machine>, has_layouts: bool) -> Resolution {
+    resolved_by(known, driver, machine, has_layouts, "v1.37.2")
+}
+
+fn resolved_by(
+    known: &Known,
+    driver: &str,
+    machine: &Arc<Machine>,
+    has_layouts: bool,
+    kubernetes: &str,
+) -> Resolution {
     let pools = known.pools.iter().map(|(name, (created, spec, error))| {
         let (spec, error) = (spec.as_ref(), error.as_deref());
         (name.as_str(), GpuPool { created: Some(created), spec, error })
     });
-    resolve(driver, &known.labels, &pools.collect(), machine, has_layouts)
+    resolve(driver, &known.labels, &pools.collect(), machine, has_layouts, kubernetes)
 }
 
 fn resolved(known: &Known) -> Resolution {
@@ -185,4 +197,42 @@ fn shares_that_are_very_small_or_very_many_are_advised_against() {
     assert_eq!(advice(json!({"defaultShares": 33})), Some((None, of_many.to_owned())));
     let (_, of_small) = advice(json!({"defaultShares": 100})).unwrap();
     assert!(of_small.contains("100 shares of a card has 409 MiB"), "{of_small}");
+}
+
+#[test]
+fn cards_without_a_pool_are_partitioned_from_1_37_on() {
+    let mut machine = machine();
+    let profile = GpuInstanceProfile {
+        name: "1g.10gb".to_owned(),
+        id: 19,
+        compute_slices: 1,
+        max_instances: 7,
+        memory_bytes: 10 << 30,
+        multiprocessors: 16,
+        copy_engines: 1,
+        decoders: 1,
+        encoders: 0,
+        jpeg_engines: 1,
+        ofa_engines: 0,
+        placements: vec![Placement { start: 0, size: 1 }],
+    };
+    Arc::make_mut(&mut machine).cards[1].mig = Some(Mig { profiles: vec![profile], ..Mig::default() });
+    let mode = |kubernetes: &str, pools: &[(&str, Value)]| {
+        let resolution =
+            resolved_by(&known(json!({}), pools), "gpu.tessera.dev", &machine, false, kubernetes);
+        assert_eq!(resolution.kubernetes, kubernetes);
+        let offers = [1, 2].map(|bus| resolution.offers.of(pci(bus)).offer.clone());
+        assert!(offers.iter().all(|offer| offer.whole_cards));
+        (offers[1].partitioning.mode, resolution.advice)
+    };
+    for newer in ["v1.37.0", "v1.38.0-alpha.2"] {
+        assert_eq!(mode(newer, &[]), (PartitioningMode::OnDemand, None));
+    }
+    for older in ["v1.36.6", "v1.35.1+k3s1", ""] {
+        let (mode, advice) = mode(older, &[]);
+        assert_eq!(mode, PartitioningMode::None, "{older}");
+        let advice = advice.unwrap();
+        assert!(advice.starts_with("1 of its cards") && advice.contains(older), "{advice}");
+    }
+    assert_eq!(mode("v1.36.3", &[("all", json!({}))]), (PartitioningMode::OnDemand, None), "a pool says so");
 }

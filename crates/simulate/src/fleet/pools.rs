@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 use tessera_api::GpuPoolSpec;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::offer::{Mps, OfferError};
 use tessera_inventory::Machine;
 use tessera_inventory::gpu_pools::{GpuPool, Resolution, resolve};
@@ -69,7 +70,9 @@ impl Pools {
         let pools = self.by_name.iter().map(|(name, (created, spec))| {
             (name.as_str(), GpuPool { created: created.as_ref(), spec: Some(spec), error: None })
         });
-        let mut resolution = resolve(driver, labels, &pools.collect(), machine, self.layouts.is_some());
+        let newest = KubernetesVersion::default().to_string();
+        let mut resolution =
+            resolve(driver, labels, &pools.collect(), machine, self.layouts.is_some(), &newest);
         let Some(layouts) = self.layouts.as_deref().filter(|_| !resolution.layouts.is_empty()) else {
             return resolution;
         };
