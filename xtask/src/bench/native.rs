@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use comfy_table::Table;
+use comfy_table::{Table, presets};
 use serde::Serialize;
 use tessera_harness::KubernetesVersion;
 
@@ -112,6 +112,8 @@ fn print(report: &Report) {
         report.nodes
     );
     let (mut times, mut sizes) = (Table::new(), Table::new());
+    times.load_style(presets::ASCII_MARKDOWN);
+    sizes.load_style(presets::ASCII_MARKDOWN);
     times.set_header([
         "fleet",
         "full",
@@ -162,7 +164,7 @@ fn print(report: &Report) {
             format!("{:.0}", cluster.api_server_mib),
         ]);
     }
-    println!("{times}\n{sizes}");
+    println!("{times}\n\n{sizes}");
 }
 
 fn ratio(ratio: Option<f64>) -> String {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
@@ -136,8 +136,6 @@ impl Pods {
     /// Creates so many pods at once and waits until they are bound.
     pub async fn start(&self, asked: Asked, count: usize) -> Result<Started> {
         let version = self.pods.list_metadata(&ListParams::default()).await?.metadata.resource_version;
-        let parameters = WatchParams::default().labels(LABEL).timeout(290);
-        let mut events = self.pods.watch(&parameters, &version.unwrap_or_default()).await?.boxed();
         let begun = Instant::now();
         let making = futures::stream::iter(0..count).map(|_| async {
             let created = Instant::now();
@@ -145,27 +143,41 @@ impl Pods {
             anyhow::Ok((pod.name_any(), created))
         });
         let making = making.buffer_unordered(AT_ONCE).try_collect::<HashMap<String, Instant>>();
-        let seeing = async {
-            let mut bound: HashMap<String, Instant> = HashMap::new();
-            while bound.len() < count {
-                let Ok(event) = timeout_at((begun + PATIENCE).into(), events.try_next()).await else { break };
-                match event?.context("the watch of pods ended")? {
-                    WatchEvent::Added(pod) | WatchEvent::Modified(pod)
-                        if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) =>
-                    {
-                        bound.entry(pod.name_any()).or_insert_with(Instant::now);
-                    }
-                    WatchEvent::Error(error) => bail!("the watch of pods: {error:?}"),
-                    _ => {}
-                }
-            }
-            anyhow::Ok(bound)
-        };
+        let seeing = self.bound(count, version.unwrap_or_default(), begun + PATIENCE);
         let (created, bound) = tokio::try_join!(making, seeing)?;
         let is_whole = bound.len() == count;
         let last = bound.values().max().filter(|_| is_whole).copied().unwrap_or(begun + PATIENCE);
         let times = bound.iter().filter_map(|(pod, at)| Some(*at - *created.get(pod)?)).collect();
         Ok(Started { times, took: last - begun })
+    }
+
+    /// When each of so many pods had its node, as far as they have by then.
+    async fn bound(
+        &self,
+        count: usize,
+        mut version: String,
+        end: Instant,
+    ) -> Result<HashMap<String, Instant>> {
+        let parameters = WatchParams::default().labels(LABEL).timeout(290);
+        let mut bound: HashMap<String, Instant> = HashMap::new();
+        while bound.len() < count && Instant::now() < end {
+            // An API server with much to do ends watches before their time.
+            let mut events = self.pods.watch(&parameters, &version).await?.boxed();
+            while bound.len() < count
+                && let Ok(event) = timeout_at(end.into(), events.try_next()).await
+                && let Some(event) = event?
+            {
+                let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else {
+                    ensure!(!matches!(event, WatchEvent::Error(_)), "the watch of pods: {event:?}");
+                    continue;
+                };
+                version = pod.resource_version().unwrap_or(version);
+                if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+                    bound.entry(pod.name_any()).or_insert_with(Instant::now);
+                }
+            }
+        }
+        Ok(bound)
     }
 
     /// Removes all pods, and waits until their claims are gone.
@@ -174,7 +186,7 @@ impl Pods {
         self.pods.delete_collection(&DeleteParams::default().grace_period(0), &all).await?;
         let end = Instant::now() + PATIENCE;
         while !self.claims.list_metadata(&all).await?.items.is_empty() {
-            anyhow::ensure!(Instant::now() < end, "the claims of pods that are gone stay");
+            ensure!(Instant::now() < end, "the claims of pods that are gone stay");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
