@@ -91,6 +91,22 @@ impl Offer {
         Ok(config)
     }
 
+    /// Whether partitions of a profile are made on demand. Profiles with attributes, as `1g.10gb+me`, only where they are named,
+    /// for partitions or for shares of them: hardly anybody asks for one, and each of their devices costs kube-scheduler
+    /// as much as any other.
+    #[must_use]
+    pub fn offers_partition(&self, profile: &str) -> bool {
+        let is_in = |names: &[String]| names.iter().any(|name| name == profile);
+        let has_attributes = profile.contains(['+', '-']);
+        self.partitioning.mode == PartitioningMode::OnDemand
+            && match &self.partitioning.profiles {
+                Some(profiles) => is_in(profiles),
+                None => {
+                    !has_attributes || self.sharing.mps.as_ref().is_some_and(|mps| is_in(&mps.partitions))
+                }
+            }
+    }
+
     /// Checks what the types cannot express.
     ///
     /// # Errors
@@ -135,6 +151,18 @@ mod tests {
         assert_eq!(Offer::without_pool(KubernetesVersion::V1_37), Offer::default());
         assert_eq!(mode(KubernetesVersion::V1_36_5), PartitioningMode::None);
         assert!(Offer::without_pool(KubernetesVersion::V1_36_3).whole_cards);
+    }
+
+    #[test]
+    fn profiles_with_attributes_are_offered_where_they_are_named() {
+        let offered = |fields: Value| {
+            let offer = decode(fields).unwrap();
+            ["1g.10gb", "1g.10gb+me", "1g.24gb-me"].map(|profile| offer.offers_partition(profile))
+        };
+        assert_eq!(offered(json!({})), [true, false, false]);
+        assert_eq!(offered(json!({"partitioning": {"profiles": ["1g.10gb+me"]}})), [false, true, false]);
+        assert_eq!(offered(json!({"sharing": {"mps": {"partitions": ["1g.24gb-me"]}}})), [true, false, true]);
+        assert_eq!(offered(json!({"partitioning": {"mode": "None"}})), [false; 3]);
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Publisher<'_> {
             partition::existing(card, &grid, &set, warnings)
         } else if possible.partitions() && !is_as_before {
             let mut partitions = partition::on_demand(card, &grid, &set);
-            partitions.retain(|partition| offer.partitioning.offers(&partition.profile.facts.name));
+            partitions.retain(|partition| offer.offers_partition(&partition.profile.facts.name));
             partitions
         } else {
             Vec::new()

@@ -107,7 +107,6 @@ async fn a_partition_that_is_not_released_concerns_its_memory_slices_until_it_is
         [
             "gpu-18-00",
             "gpu-18-00-mig-1g10gb-6",
-            "gpu-18-00-mig-1g10gb-me-6",
             "gpu-18-00-mig-1g20gb-6",
             "gpu-18-00-mig-3g40gb-4",
             "gpu-18-00-mig-7g80gb-0",

@@ -22,8 +22,8 @@ pub(super) const PROFILE: &str =
 pub struct Partitioning {
     /// Whether partitions are created as claims ask for them.
     pub mode: PartitioningMode,
-    /// The profiles that are offered, as NVIDIA writes them (`1g.10gb`); absent means all. Profiles that a card does
-    /// not have are ignored.
+    /// The profiles that are offered, as NVIDIA writes them (`1g.10gb`). Absent means all without attributes (`+me`,
+    /// `+gfx`, `-me`), and those that `sharing.mps.partitions` names. Profiles that a card does not have are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(length(max = 64), inner(length(max = 32), regex(pattern = PROFILE))))]
     pub profiles: Option<Vec<String>>,
@@ -63,13 +63,6 @@ impl Partitioning {
             return Err(OfferError::Value { field: "partitioning.profiles", reason });
         }
         Ok(())
-    }
-
-    /// Whether partitions of a profile are made on demand.
-    #[must_use]
-    pub fn offers(&self, profile: &str) -> bool {
-        self.mode == PartitioningMode::OnDemand
-            && self.profiles.as_ref().is_none_or(|profiles| profiles.iter().any(|offered| offered == profile))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::resource::v1::{DeviceCapacity, DeviceTaint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use tessera_api::config::NVIDIA_DRIVER_NAME;
 use tessera_api::{Quantity, attribute, limits, version};
 
 use super::attributes::{AttributeMap, Attributes, semantic_version};
@@ -26,6 +27,8 @@ pub struct Description {
     health: HealthTaints,
     /// The card's memory in bytes, if Kubernetes can hold that number.
     pub memory: Option<i64>,
+    /// Whether its partitions have all capacities of NVIDIA's driver: the driver has its name, or devices are shared as its.
+    pub has_nvidia_capacities: bool,
 }
 
 impl Versions {
@@ -42,7 +45,7 @@ impl Description {
         card: &Card,
         versions: &Versions,
         options: &PoolOptions,
-        CardOffer { pool, allocation, .. }: &CardOffer,
+        CardOffer { pool, allocation, offer }: &CardOffer,
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let memory = card.memory_bytes.and_then(|bytes| {
@@ -72,6 +75,8 @@ impl Description {
             allocation: taints::of_allocation(*allocation),
             health,
             memory,
+            has_nvidia_capacities: options.driver_name == NVIDIA_DRIVER_NAME
+                || offer.sharing.consumable_shares.is_some(),
         }
     }
 

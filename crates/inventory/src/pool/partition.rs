@@ -185,7 +185,7 @@ impl Partition<'_> {
         Some(Device {
             name,
             attributes: Some(attributes),
-            capacity: Some(self.capacities()),
+            capacity: Some(self.capacities(description)),
             consumes_counters: Some(vec![self.consumption.clone()]),
             taints: description.taints(Some(self.placement)),
             ..Device::default()
@@ -213,10 +213,12 @@ impl Partition<'_> {
         self.memory
     }
 
-    fn capacities(&self) -> BTreeMap<String, DeviceCapacity> {
-        let facts = self.profile.facts;
-        let mut capacities: BTreeMap<_, _> =
-            engines(facts).into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect();
+    fn capacities(&self, description: &Description) -> BTreeMap<String, DeviceCapacity> {
+        let mut capacities: BTreeMap<String, DeviceCapacity> = BTreeMap::new();
+        if description.has_nvidia_capacities {
+            capacities
+                .extend(engines(self.profile.facts).map(|(name, value)| (name.to_owned(), number(value))));
+        }
         capacities.insert(capacity::MEMORY.to_owned(), bytes(self.memory));
         match self.multiprocessors {
             Some(count) => capacities.insert(capacity::MULTIPROCESSORS.to_owned(), number(count)),

@@ -49,7 +49,7 @@ impl Possible {
     /// Whether anything but the card as a whole is offered by `offer`, of a card that can be partitioned as `grid` says.
     pub fn has_others(self, grid: &Grid<'_>, offer: &Offer) -> bool {
         let partitions = self.partitions()
-            && grid.profiles.iter().any(|profile| offer.partitioning.offers(&profile.facts.name));
+            && grid.profiles.iter().any(|profile| offer.offers_partition(&profile.facts.name));
         let sharing = &offer.sharing;
         let shares = sharing.mps.as_ref().is_some_and(|mps| mps.cards) || sharing.time_slicing.is_some();
         self == Self::Existing || partitions || self.whole() && shares

@@ -1,8 +1,8 @@
 //! MIG partitions as they are published.
 
 use k8s_openapi::api::resource::v1::{Counter, Device};
-use tessera_api::offer::{Mps, PartitioningMode, PlacementOrder};
-use tessera_api::{DeviceName, Quantity};
+use tessera_api::offer::{ConsumableShares, ConsumableSharesMode, Mps, PartitioningMode, PlacementOrder};
+use tessera_api::{DEFAULT_DRIVER_NAME, DeviceName, Quantity};
 use tessera_inventory::Warning;
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_inventory::mig::placement_orders;
@@ -12,7 +12,16 @@ use tessera_inventory::{Machine, PackedPool, Pool};
 use crate::api_limits::violations;
 use crate::known_machines::address;
 use crate::mig_models::{self, Model};
-use crate::pool::{layout, options};
+use crate::pool::layout;
+
+/// All that cards can be divided into.
+fn options() -> PoolOptions {
+    let models = mig_models::all();
+    let names = models.iter().flat_map(|model| &model.profiles).map(|profile| profile.name.clone());
+    let mut options = PoolOptions::new(DEFAULT_DRIVER_NAME);
+    options.offers.others_mut().partitioning.profiles = Some(names.collect());
+    options
+}
 
 fn names(pool: &Pool) -> Vec<&str> {
     pool.devices().map(|device| device.name.as_str()).collect()
@@ -66,11 +75,6 @@ fn a_partition_says_what_the_driver_says() {
             "capacity": {
                 "memory": {"value": "9984Mi"},
                 "multiprocessors": {"value": "16"},
-                "copyEngines": {"value": "1"},
-                "decoders": {"value": "1"},
-                "encoders": {"value": "0"},
-                "jpegEngines": {"value": "1"},
-                "ofaEngines": {"value": "1"},
             },
             "consumesCounters": [{
                 "counterSet": "gpu-10-00-counter-set",
@@ -352,6 +356,48 @@ fn a_held_partition_stays_when_its_card_is_taken_over() {
     let device = after.devices().find(|device| device.name == "gpu-11-00-mig-1g10gb-6").unwrap();
     assert_eq!(device.taints.as_ref().unwrap()[0].key, "gpu.tessera.dev/not-offered");
     assert_eq!(after.counter_sets().collect::<Vec<_>>(), before.counter_sets().collect::<Vec<_>>());
+}
+
+/// Published by the last release, to which every profile was one of many.
+#[test]
+fn a_held_partition_of_a_profile_that_nobody_names_stays_as_it_was() {
+    let machine = mig_models::named("H100-80GB").machine(1);
+    let mut before = options();
+    before.offers.others_mut().sharing.mps =
+        Some(Mps { partitions: vec!["1g.10gb+me".to_owned()], ..Mps::default() });
+    let before = Pool::new(&machine, &before);
+    let published = PackedPool::from(&before);
+    let named = |pool: &Pool, name: &str| pool.devices().find(|device| device.name == name).cloned();
+    for held in ["gpu-10-00-mig-1g10gb-me-4", "gpu-10-00-mig-1g10gb-me-4-mps"] {
+        let contents = published.slices.iter().map(|slice| &slice.contents);
+        let default = PoolOptions::new(DEFAULT_DRIVER_NAME);
+        let after =
+            Pool::new(&machine, &PoolOptions { held: Held::new(contents, |name| name == held), ..default });
+        assert_eq!((after.warnings.as_slice(), violations(&after)), (&[][..], vec![]), "{held}");
+        let mut device = named(&after, held).unwrap();
+        assert_eq!(device.taints.take().unwrap()[0].key, "gpu.tessera.dev/not-offered");
+        assert_eq!(Some(device), named(&before, held));
+        assert_eq!(after.counter_sets().collect::<Vec<_>>(), before.counter_sets().collect::<Vec<_>>());
+        // What else the card offers does not wait for it.
+        let others = of_type(&after, "mig").iter().filter(|device| device.name != held).count();
+        assert_eq!(others, 18);
+    }
+}
+
+#[test]
+fn engines_are_capacities_where_nvidia_has_them() {
+    let machine = mig_models::named("H100-80GB").machine(1);
+    let has_engines = |options: &PoolOptions| {
+        let pool = Pool::new(&machine, options);
+        let has = |device: &&&Device| device.capacity.as_ref().unwrap().contains_key("copyEngines");
+        (of_type(&pool, "mig").iter().filter(has).count(), of_type(&pool, "gpu").iter().filter(has).count())
+    };
+    assert_eq!(has_engines(&PoolOptions::new(DEFAULT_DRIVER_NAME)), (0, 1));
+    assert_eq!(has_engines(&PoolOptions::new("gpu.nvidia.com")), (18, 1));
+    let mut shared = PoolOptions::new(DEFAULT_DRIVER_NAME);
+    let mode = ConsumableSharesMode::Unlimited;
+    shared.offers.others_mut().sharing.consumable_shares = Some(ConsumableShares { mode, shares: None });
+    assert_eq!(has_engines(&shared), (18, 1));
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn of_type<'a>(pool: &'a Pool, device_type: &str) -> Vec<&'a Device> {
 fn whole_cards_and_partitions_say_all_that_they_say_there() {
     let pool = Pool::new(&machine(), &options());
     let (cards, partitions) = (of_type(&pool, "gpu"), of_type(&pool, "mig"));
-    assert_eq!((cards.len(), partitions.len()), (8, 8 * 25));
+    assert_eq!((cards.len(), partitions.len()), (8, 8 * 18));
     for card in cards {
         assert_has(card, &[COMMON.as_slice(), &OF_CARDS].concat(), &CAPACITIES);
     }

@@ -161,6 +161,8 @@ async fn partitions_and_shares_come_back_as_they_were_sent() {
         compute_instances: (0..3).map(compute).collect(),
     }];
     let mut options = PoolOptions::new(DRIVER);
+    options.offers.others_mut().partitioning.profiles =
+        Some(profiles.iter().map(|profile| profile.name.clone()).collect());
     options.offers.others_mut().sharing.mps =
         Some(Mps { partitions: vec!["4g.40gb".to_owned()], ..Mps::default() });
     options.offers.others_mut().sharing.time_slicing =

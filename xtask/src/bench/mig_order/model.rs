@@ -76,7 +76,10 @@ impl Model {
     /// When something is left out.
     pub fn publish(machine: &Machine, order: PlacementOrder) -> Result<Pool> {
         let mut options = PoolOptions::new(DEFAULT_DRIVER_NAME);
-        options.offers.others_mut().partitioning.placement_order = order;
+        let partitioning = &mut options.offers.others_mut().partitioning;
+        partitioning.placement_order = order;
+        let profiles = machine.cards.iter().flat_map(|card| &card.mig).flat_map(|mig| &mig.profiles);
+        partitioning.profiles = Some(profiles.map(|profile| profile.name.clone()).collect());
         let pool = Pool::new(machine, &options);
         if let [warning, ..] = pool.warnings.as_slice() {
             bail!("{warning}");
