@@ -21,17 +21,22 @@ pub struct OracleArguments {
     /// Number of requests.
     #[arg(long, default_value_t = 10_000)]
     count: u64,
-    /// Release of Kubernetes that is asked.
-    #[arg(long, default_value_t = KubernetesVersion::V1_36_3)]
+    /// Release of Kubernetes that is asked, and answered as.
+    #[arg(long, default_value_t)]
     kubernetes: KubernetesVersion,
 }
 
 /// Both answers to a request, in the form that is compared.
-fn answers(oracle: &mut Oracle, selectors: &mut SelectorCache, request: &Value) -> Result<[Value; 2]> {
+fn answers(
+    version: KubernetesVersion,
+    oracle: &mut Oracle,
+    selectors: &mut SelectorCache,
+    request: &Value,
+) -> Result<[Value; 2]> {
     let theirs: Value = serde_json::from_str(&oracle.ask(&request.to_string()))?;
     // Half of the requests prune from the start.
     let patience = request["id"].as_u64().unwrap_or(0).is_multiple_of(2).then_some(0);
-    let ours = ours::answer(request, selectors, patience);
+    let ours = ours::answer_as(version, request, selectors, patience);
     Ok([ours::comparable(&ours), ours::comparable(&theirs)])
 }
 
@@ -40,13 +45,14 @@ fn answers(oracle: &mut Oracle, selectors: &mut SelectorCache, request: &Value) 
 /// # Errors
 /// When the oracle does not answer or a case cannot be written.
 pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
-    let mut oracle = Oracle::start(arguments.kubernetes);
+    let version = arguments.kubernetes;
+    let mut oracle = Oracle::start(version);
     let mut selectors = SelectorCache::new();
     let mut generator = Generator::new(arguments.seed);
     let (mut allocated, mut unfit, mut failed, mut disagreements) = (0u64, 0u64, 0u64, 0u64);
     for id in 0..arguments.count {
         let request = generator.request(id);
-        let [ours, theirs] = answers(&mut oracle, &mut selectors, &request)?;
+        let [ours, theirs] = answers(version, &mut oracle, &mut selectors, &request)?;
         match (theirs["error"].is_string(), theirs["allocations"].is_array()) {
             (true, _) => failed += 1,
             (_, true) => allocated += 1,
@@ -60,9 +66,9 @@ pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
             continue;
         }
         let small = shrink::shrink(request, |request| {
-            answers(&mut oracle, &mut selectors, request).is_ok_and(|[ours, theirs]| ours != theirs)
+            answers(version, &mut oracle, &mut selectors, request).is_ok_and(|[ours, theirs]| ours != theirs)
         });
-        let [ours, theirs] = answers(&mut oracle, &mut selectors, &small)?;
+        let [ours, theirs] = answers(version, &mut oracle, &mut selectors, &small)?;
         let path =
             workspace::root().join(format!("crates/allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
         std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&small)?))

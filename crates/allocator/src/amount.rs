@@ -1,14 +1,18 @@
 //! Amounts of capacities and counters: exact, small and fast to add.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use tessera_api::quantity::{Quantity, QuantityError};
+use tessera_api::quantity::{Quantity, QuantityError, QuantityFormat};
 
 /// Billionths of a unit: Kubernetes quantities have no finer ones.
 pub type Nanos = i128;
 
 const NANO: Nanos = 1_000_000_000;
+
+/// A thousandth of a unit.
+const MILLI: Nanos = 1_000_000;
 
 /// Amounts are capped at this (10^28 units, in billionths), so that sums cannot overflow.
 const LARGEST: Nanos = 10i128.pow(37);
@@ -49,16 +53,18 @@ impl Amount {
         Ok(Amount { nanos, text: Arc::from(text), quantity })
     }
 
-    /// A whole number of units, as upstream computes it: `resource.NewQuantity(units, BinarySI)`.
-    pub(crate) fn from_units(units: i64) -> Self {
-        let mut suffix = 0;
-        let mut shown = units;
-        while shown != 0 && shown % 1024 == 0 && suffix < 6 {
-            shown /= 1024;
-            suffix += 1;
-        }
-        let text = Arc::from(format!("{shown}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][suffix]));
-        Amount { nanos: Nanos::from(units) * NANO, text, quantity: Quantity::binary(units) }
+    /// A whole number of units, as upstream computes it: `resource.NewQuantity(units, format)`.
+    pub(crate) fn from_units(units: i64, format: QuantityFormat) -> Self {
+        Self::computed(Nanos::from(units) * NANO, Quantity::integer(units, format))
+    }
+
+    /// A number of thousandths, as upstream computes it: `resource.NewMilliQuantity(thousandths, format)`.
+    pub(crate) fn from_thousandths(thousandths: i64, format: QuantityFormat) -> Self {
+        Self::computed(Nanos::from(thousandths) * MILLI, Quantity::thousandths(thousandths, format))
+    }
+
+    fn computed(nanos: Nanos, quantity: Quantity) -> Self {
+        Amount { nanos, text: Arc::from(quantity.to_string()), quantity }
     }
 
     /// The amount in billionths of a unit, capped at 10^28 units.
@@ -81,11 +87,33 @@ impl Amount {
         self.quantity.is_same_struct(&self.text, &other.quantity, &other.text)
     }
 
-    /// The amount in whole units, rounded away from zero, like upstream's `Value`.
+    /// The amount in whole units, rounded away from zero, like upstream's `Value`: of what is beyond 64 bits that gives
+    /// the lowest bits, or zero where it is kept as a power of ten.
     pub(crate) fn units(&self) -> i64 {
         let (whole, rest) = (self.nanos / NANO, self.nanos % NANO);
         let rounded = whole + if rest == 0 { 0 } else { self.nanos.signum() };
-        rounded.clamp(Nanos::from(i64::MIN), Nanos::from(i64::MAX)) as i64
+        match i64::try_from(rounded) {
+            Ok(units) => units,
+            Err(_) if self.quantity.is_decimal() => rounded as i64,
+            Err(_) => 0,
+        }
+    }
+
+    /// The amount in thousandths of a unit, where it is a whole number of them within 64 bits.
+    pub(crate) fn thousandths(&self) -> Option<i64> {
+        (self.nanos % MILLI == 0).then(|| i64::try_from(self.nanos / MILLI).ok()).flatten()
+    }
+
+    /// Whether it is more units than 64 bits hold.
+    pub(crate) fn exceeds_64_bits(&self) -> bool {
+        self.nanos > Nanos::from(i64::MAX) * NANO
+    }
+}
+
+impl fmt::Display for Amount {
+    /// As Kubernetes shows it in texts: mostly as written, in canonical form otherwise.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.quantity.keeps_text() { f.write_str(&self.text) } else { self.quantity.fmt(f) }
     }
 }
 
@@ -94,7 +122,7 @@ pub fn show(nanos: Nanos) -> String {
     if nanos % NANO == 0
         && let Ok(units) = i64::try_from(nanos / NANO)
     {
-        return Amount::from_units(units).text().to_owned();
+        return Amount::from_units(units, QuantityFormat::BinarySi).text().to_owned();
     }
     for (suffix, size) in [("m", 1_000_000), ("u", 1_000)] {
         if nanos % size == 0 {

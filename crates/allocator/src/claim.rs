@@ -61,6 +61,8 @@ pub struct DeviceRequest {
     pub tolerations: Vec<DeviceToleration>,
     /// `capacity`; None where it is not set.
     pub capacity: Option<Vec<(String, Amount)>>,
+    /// `derivedAttributes` has entries; what they say is not read.
+    pub has_derived_attributes: bool,
 }
 
 /// A constraint between devices.

@@ -20,7 +20,8 @@ pub enum Reason {
         /// The expression.
         expression: String,
     },
-    /// A selector fails; this ends the whole scheduling attempt. The text is kube-scheduler's.
+    /// A selector fails, or the amount of a capacity cannot be told; this ends the whole scheduling attempt. The text is
+    /// kube-scheduler's.
     SelectorFails(String),
     /// The device is for other nodes, or has binding conditions while the gate is off.
     NotForNode,
@@ -258,7 +259,10 @@ impl<'a> Assignment<'a, '_> {
             let left = capacity.amount.nanos().saturating_sub(taken);
             let needed = match self.consumed(slot, *cell) {
                 Ok(needed) => needed,
-                Err(error) => return Some(Reason::SelectorFails(error.to_string())),
+                Err(error) => {
+                    let error = self.capacity_error(slot, "checking capacity", &device.id_text(), &error);
+                    return Some(Reason::SelectorFails(error.to_string()));
+                }
             };
             let name = inventory.text(capacity.name).to_owned();
             let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));

@@ -1,6 +1,8 @@
-//! Feature gates and bugs of Kubernetes.
+//! Feature gates of Kubernetes, and what depends on its release.
 
-/// Feature gates that the allocator knows; all are on by default in Kubernetes 1.36.
+use tessera_api::kubernetes::KubernetesVersion;
+
+/// Feature gates that the allocator knows; all are on by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// DRAAdminAccess
@@ -15,6 +17,8 @@ pub struct Features {
     pub device_binding_and_status: bool,
     /// DRAConsumableCapacity
     pub consumable_capacity: bool,
+    /// DRAFractionalCapacityRange, from 1.37 on
+    pub fractional_capacity_range: bool,
 }
 
 impl Default for Features {
@@ -26,6 +30,7 @@ impl Default for Features {
             device_taints: true,
             device_binding_and_status: true,
             consumable_capacity: true,
+            fractional_capacity_range: true,
         }
     }
 }
@@ -39,6 +44,7 @@ impl Features {
         device_taints: false,
         device_binding_and_status: false,
         consumable_capacity: false,
+        fractional_capacity_range: false,
     };
 
     /// Turns on the gate with this name, as listed by the allocate protocol, such as `AdminAccess`.
@@ -53,38 +59,47 @@ impl Features {
             "DeviceTaints" => self.device_taints = true,
             "DeviceBindingAndStatus" => self.device_binding_and_status = true,
             "ConsumableCapacity" => self.consumable_capacity = true,
+            "FractionalCapacityRange" => self.fractional_capacity_range = true,
             _ => return Err(format!("unknown feature {name:?}")),
         }
         Ok(())
     }
 }
 
-/// Bugs of Kubernetes 1.36.3 that change results. A dry run of kube-scheduler needs them all.
+/// Bugs of Kubernetes that change results. A dry run of kube-scheduler needs those of its release: [`Self::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamBugs {
     /// Counters are kept by the pool's name without its driver (kubernetes/kubernetes#140434): of two drivers with
-    /// pools of the same name, the second one's counters are checked against the first one's.
+    /// pools of the same name, the second one's counters are checked against the first one's. Until 1.36.3.
     pub counters_ignore_driver: bool,
     /// One counter with less than zero left keeps every counter-consuming device of its pool from being allocated,
-    /// also those that do not use it.
+    /// also those that do not use it. In all releases.
     pub overcommitted_counter_blocks_pool: bool,
     /// distinctAttribute remembers only one value per request: with a count of 3, the values a, b, a pass. It also
-    /// forgets values when the search backtracks.
+    /// forgets values when the search backtracks. Until 1.36.
     pub distinct_attribute_forgets: bool,
-    /// Configuration in the claim that names several requests is emitted once for each.
+    /// Configuration in the claim that names several requests is emitted once for each. Until 1.36.
     pub claim_configuration_repeats: bool,
-    /// A capacity is compared with its policy's default as text: 1Gi and 1024Mi differ.
+    /// A capacity is compared with its policy's default as text: 1Gi and 1024Mi differ. In all releases.
     pub default_compared_as_written: bool,
+    /// A further share of a device takes the device's counters again where the shares before it have no consumed
+    /// capacity (kubernetes/kubernetes#140433). Until 1.36.
+    pub shares_without_capacity_charge_again: bool,
+    /// Amounts are rounded up to the step of a range in 64 bits without looking for an overflow, so that a large
+    /// request becomes negative; negative amounts are allocated. Until 1.36.
+    pub amounts_wrap: bool,
 }
 
 impl UpstreamBugs {
-    /// As in Kubernetes 1.36.3.
+    /// All of them: as in Kubernetes 1.36.3.
     pub const ALL: UpstreamBugs = UpstreamBugs {
         counters_ignore_driver: true,
         overcommitted_counter_blocks_pool: true,
         distinct_attribute_forgets: true,
         claim_configuration_repeats: true,
         default_compared_as_written: true,
+        shares_without_capacity_charge_again: true,
+        amounts_wrap: true,
     };
 
     /// None of the bugs.
@@ -94,11 +109,62 @@ impl UpstreamBugs {
         distinct_attribute_forgets: false,
         claim_configuration_repeats: false,
         default_compared_as_written: false,
+        shares_without_capacity_charge_again: false,
+        amounts_wrap: false,
     };
+
+    /// Those of this release.
+    #[must_use]
+    pub fn of(version: KubernetesVersion) -> Self {
+        match version {
+            KubernetesVersion::V1_36_3 => Self::ALL,
+            KubernetesVersion::V1_36_4 | KubernetesVersion::V1_36_5 => {
+                UpstreamBugs { counters_ignore_driver: false, ..Self::ALL }
+            }
+            KubernetesVersion::V1_37 => UpstreamBugs {
+                overcommitted_counter_blocks_pool: true,
+                default_compared_as_written: true,
+                ..Self::NONE
+            },
+        }
+    }
 }
 
-impl Default for UpstreamBugs {
-    fn default() -> Self {
-        UpstreamBugs::ALL
+/// Rules and texts that releases of Kubernetes have changed, besides bugs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamRules {
+    /// Slices with counters concern every node, also those that are for another one. They give no device, but one that
+    /// is faulty makes [`InvalidPools`] of a plain `None`, and looking at all takes a time that grows with the number
+    /// of nodes. Until 1.36.
+    ///
+    /// [`InvalidPools`]: crate::error::AllocateError::InvalidPools
+    pub counters_concern_every_node: bool,
+    /// A request for all leaves out devices of whose capacity too little is left; from 1.37 on it fails.
+    pub all_leaves_out_full_devices: bool,
+    /// Configuration says which requests it is for also where it is for all of them; from 1.37 on its list of requests
+    /// is then empty.
+    pub configuration_names_all_requests: bool,
+    /// `compatibilityGroups` and `derivedAttributes`, which are off by default, are not known, and so ignored; from 1.37
+    /// on slices with the first are left out, and a request with the second is an error.
+    pub alpha_fields_are_unknown: bool,
+    /// An error about too many devices names the request that is one too many. From 1.36.5 on.
+    pub limit_names_request: bool,
+    /// An error of a selector names the device, and says what to write for a key that is missing. From 1.37 on.
+    pub selector_errors_name_device: bool,
+}
+
+impl UpstreamRules {
+    /// Those of this release.
+    #[must_use]
+    pub fn of(version: KubernetesVersion) -> Self {
+        let is_1_36 = version < KubernetesVersion::V1_37;
+        UpstreamRules {
+            counters_concern_every_node: is_1_36,
+            all_leaves_out_full_devices: is_1_36,
+            configuration_names_all_requests: is_1_36,
+            alpha_fields_are_unknown: is_1_36,
+            limit_names_request: version >= KubernetesVersion::V1_36_5,
+            selector_errors_name_device: !is_1_36,
+        }
     }
 }

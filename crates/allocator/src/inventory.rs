@@ -39,10 +39,11 @@ pub struct Inventory {
     /// Attribute values, capacities and counter consumptions of each device, in this order.
     pub(crate) cells: Vec<u32>,
     pub(crate) slices: Vec<Slice>,
+    /// Slices that are for one node only, by node; of those, the ones with counters, of all nodes.
     pub(crate) on_node: HashMap<Name, Vec<u32>>,
-    /// Slices that are not for one node only, by place; of those, the ones that have no counters.
+    pub(crate) counters_on_nodes: Vec<u32>,
+    /// Slices that name no node, by place.
     pub(crate) shared: Vec<u32>,
-    pub(crate) shared_devices: Vec<u32>,
     pub(crate) pools: Vec<PoolSlices>,
     pub(crate) pool_index: HashMap<(Name, Name), u32>,
     /// Slices by name.
@@ -77,6 +78,8 @@ pub(crate) struct Slice {
     pub counter_sets: Vec<CounterSet>,
     pub first_device: DeviceIndex,
     pub end_device: DeviceIndex,
+    /// A device has compatibility groups.
+    pub has_compatibility_groups: bool,
     /// A device has binding conditions, even an empty list of them.
     pub has_binding_conditions: bool,
 }
@@ -89,7 +92,7 @@ impl Slice {
 
     /// The node, if the slice is for one node only.
     fn own_node(&self, names: &Names) -> Option<Name> {
-        self.node_name.filter(|name| !names.text(*name).is_empty() && self.counter_sets.is_empty())
+        self.node_name.filter(|name| !names.text(*name).is_empty())
     }
 }
 

@@ -6,19 +6,21 @@
 //! settled (`preference`); among its assignments the one of least cost is looked for (`sets`), sets of devices once
 //! each, greedily first, until all were seen or the steps are used up. Equal costs go to devices published earlier.
 //!
-//! Rules are those of the API's words, without the bugs of [`crate::features::UpstreamBugs`]: with them, the order in
-//! which devices are tried would decide what is allowed.
+//! Rules are those of the API's words and of the newest release, without the bugs of [`crate::features::UpstreamBugs`]:
+//! with them, the order in which devices are tried would decide what is allowed. What they allow and write is valid in
+//! older releases, too.
 
 mod alike;
 mod preference;
 mod sets;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_api::kubernetes::KubernetesVersion;
 
 use crate::amount::Nanos;
 use crate::claim::{Claim, Classes, DeviceRequest};
 use crate::error::AllocateError;
-use crate::features::{Features, UpstreamBugs};
+use crate::features::{Features, UpstreamBugs, UpstreamRules};
 use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::node::Node;
@@ -68,7 +70,8 @@ impl Pick<'_> {
     pub fn consumed(&self, capacity: &str) -> Option<Nanos> {
         let asked = self.ask.capacity.iter().flatten().find(|(name, _)| name == capacity);
         let capacity = self.device.capacity_named(capacity)?;
-        let amount = validity::consumed(asked.map(|(_, amount)| amount), capacity, false).ok()??;
+        let arithmetic = validity::Arithmetic::WITHOUT_BUGS;
+        let amount = validity::consumed(asked.map(|(_, amount)| amount), capacity, arithmetic).ok()??;
         Some(amount.nanos())
     }
 }
@@ -143,6 +146,7 @@ impl<'a> Placement<'a> {
     fn basis(&self) -> Basis<'a> {
         let Placement { inventory, held, classes, features, tolerated, .. } = *self;
         let bugs = UpstreamBugs::NONE;
-        Basis { inventory, held, classes, features, bugs, tolerated, looks_at_all_counters: false }
+        let rules = UpstreamRules::of(KubernetesVersion::default());
+        Basis { inventory, held, classes, features, bugs, rules, tolerated }
     }
 }

@@ -1,4 +1,4 @@
-//! Kubernetes' structured allocator of 1.36 (variant *incubating*, which default gates select): the same results, in
+//! Kubernetes' structured allocator (variant *incubating*, which default gates select): the same results as a release's, in
 //! the same order, with the same errors. The search differs, but the answer is the first solution in Kubernetes' order.
 //!
 //! This is the enumeration: the order in which devices are tried. `validity` decides what is allowed together.
@@ -9,11 +9,12 @@ mod prune;
 mod search;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_api::kubernetes::KubernetesVersion;
 
 use crate::claim::{Claim, Classes};
 use crate::error::AllocateError;
 use crate::explain::{self, Explanation};
-use crate::features::{Features, UpstreamBugs};
+use crate::features::{Features, UpstreamBugs, UpstreamRules};
 use crate::held::Held;
 use crate::inventory::Inventory;
 use crate::node::Node;
@@ -35,10 +36,8 @@ pub struct Allocator<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
-    /// Whether slices with counters of pools that have no device for the node are looked at, as kube-scheduler does. They
-    /// give no device, but one that is faulty makes [`AllocateError::InvalidPools`] of a plain `None`, and looking at
-    /// all takes a time that grows with the number of nodes.
-    pub looks_at_all_counters: bool,
+    /// Rules to follow.
+    pub rules: UpstreamRules,
     /// Number of device trials after which the search is given up.
     pub effort_limit: u64,
     /// Number of device trials after which the search starts again with pruning. Changes no answer.
@@ -52,18 +51,24 @@ const EFFORT_LIMIT: u64 = 50_000_000;
 pub(crate) const PATIENCE: u64 = 128;
 
 impl<'a> Allocator<'a> {
-    /// An allocator like kube-scheduler 1.36.3 with default gates.
+    /// An allocator like kube-scheduler of the newest known release with default gates.
     pub fn new(inventory: &'a Inventory, held: &'a Held, classes: &'a Classes) -> Self {
         Allocator {
             inventory,
             held,
             classes,
             features: Features::default(),
-            bugs: UpstreamBugs::default(),
-            looks_at_all_counters: true,
+            bugs: UpstreamBugs::of(KubernetesVersion::default()),
+            rules: UpstreamRules::of(KubernetesVersion::default()),
             effort_limit: EFFORT_LIMIT,
             patience: PATIENCE,
         }
+    }
+
+    /// With the bugs and rules of this release.
+    #[must_use]
+    pub fn answering_as(self, version: KubernetesVersion) -> Self {
+        Allocator { bugs: UpstreamBugs::of(version), rules: UpstreamRules::of(version), ..self }
     }
 
     /// What the claims of one pod would get on this node: one result per claim, or `None` where they do not fit.
@@ -120,7 +125,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn basis(&self) -> Basis<'a> {
-        let Allocator { inventory, held, classes, features, bugs, looks_at_all_counters, .. } = *self;
-        Basis { inventory, held, classes, features, bugs, tolerated: &[], looks_at_all_counters }
+        let Allocator { inventory, held, classes, features, bugs, rules, .. } = *self;
+        Basis { inventory, held, classes, features, bugs, rules, tolerated: &[] }
     }
 }

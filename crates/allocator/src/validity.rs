@@ -1,5 +1,5 @@
 //! Which devices claims may have together: constraints, counters, capacities, taints and selectors, by the rules of
-//! Kubernetes 1.36.
+//! a release of Kubernetes.
 //!
 //! An [`Assignment`] begins empty and grows device by device ([`Assignment::take`], [`Assignment::undo`]); each step
 //! is allowed or not. The enumerations, [`crate::upstream`] and [`crate::placement`], decide in which order devices are
@@ -20,7 +20,7 @@ mod take;
 
 pub(crate) use assignment::{Assignment, NO, Picked, Undo};
 pub(crate) use basis::Basis;
-pub(crate) use capacity::consumed;
+pub(crate) use capacity::{Arithmetic, consumed};
 pub(crate) use constraints::ConstraintState;
 pub(crate) use pools::Pool;
 pub(crate) use slot::{MOST_RESULTS, Slot};

@@ -1,5 +1,5 @@
 //! Compares every allocation and every error with Kubernetes' own code: `tests/oracle`, a Go program on
-//! k8s.io/dynamic-resource-allocation v0.36.3.
+//! k8s.io/dynamic-resource-allocation of the release.
 //!
 //! `TESSERA_ORACLE_SEED` and `TESSERA_ORACLE_COUNT` choose the generated cases.
 
@@ -16,14 +16,26 @@ fn parse(answer: &str) -> Value {
     serde_json::from_str(answer).expect("the oracle answers in JSON")
 }
 
+/// The oldest release and the newest.
+const VERSIONS: [KubernetesVersion; 2] = [KubernetesVersion::V1_36_3, KubernetesVersion::V1_37];
+
 #[test]
-fn generated_requests_agree() {
+fn generated_requests_agree_with_1_36_3() {
+    generated_requests_agree(KubernetesVersion::V1_36_3);
+}
+
+#[test]
+fn generated_requests_agree_with_1_37() {
+    generated_requests_agree(KubernetesVersion::V1_37);
+}
+
+fn generated_requests_agree(version: KubernetesVersion) {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
     };
     let (seed, count) = (number("TESSERA_ORACLE_SEED", 1), number("TESSERA_ORACLE_COUNT", 3_000));
     let mut generator = Generator::new(seed);
-    let mut oracle = Oracle::start(KubernetesVersion::V1_36_3);
+    let mut oracle = Oracle::start(version);
     let mut selectors = SelectorCache::new();
     let (mut allocated, mut unfit, mut failed) = (0, 0, 0);
     let mut disagreements = Vec::new();
@@ -32,7 +44,7 @@ fn generated_requests_agree() {
         let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
         // Half of the cases prune from the start.
         let patience = id.is_multiple_of(2).then_some(0);
-        let ours = ours::comparable(&ours::answer(&request, &mut selectors, patience));
+        let ours = ours::comparable(&ours::answer_as(version, &request, &mut selectors, patience));
         match (&theirs["error"], &theirs["allocations"]) {
             (Value::String(_), _) => failed += 1,
             (_, Value::Null) => unfit += 1,
@@ -43,7 +55,7 @@ fn generated_requests_agree() {
         }
     }
     eprintln!(
-        "{count} cases: {allocated} allocated, {unfit} do not fit, {failed} failed, {} disagreements",
+        "{version}: {count} cases: {allocated} allocated, {unfit} do not fit, {failed} failed, {} disagreements",
         disagreements.len()
     );
     assert!(allocated > count / 10 && unfit > count / 20 && failed > count / 100, "the cases are one-sided");
@@ -59,17 +71,19 @@ fn generated_requests_agree() {
 #[test]
 fn kept_cases_agree() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases"));
-    let mut oracle = Oracle::start(KubernetesVersion::V1_36_3);
-    let mut selectors = SelectorCache::new();
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).expect("tests/cases is part of the repository") {
-        let path = entry.expect("a readable folder").path();
-        let text = std::fs::read_to_string(&path).expect("a readable case");
-        let request: Value = serde_json::from_str(&text).expect("a case is JSON");
-        let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
-        let ours = ours::comparable(&ours::answer(&request, &mut selectors, None));
-        assert_eq!(ours, theirs, "{}", path.display());
-        count += 1;
+    for version in VERSIONS {
+        let mut oracle = Oracle::start(version);
+        let mut selectors = SelectorCache::new();
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).expect("tests/cases is part of the repository") {
+            let path = entry.expect("a readable folder").path();
+            let text = std::fs::read_to_string(&path).expect("a readable case");
+            let request: Value = serde_json::from_str(&text).expect("a case is JSON");
+            let theirs = ours::comparable(&parse(&oracle.ask(&request.to_string())));
+            let ours = ours::comparable(&ours::answer_as(version, &request, &mut selectors, None));
+            assert_eq!(ours, theirs, "{version}: {}", path.display());
+            count += 1;
+        }
+        assert!(count > 0, "no kept cases");
     }
-    assert!(count > 0, "no kept cases");
 }

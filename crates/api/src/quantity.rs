@@ -78,7 +78,9 @@ pub enum QuantityError {
 }
 
 impl Quantity {
-    const fn integer(value: i64, format: QuantityFormat) -> Self {
+    /// A whole number that displays with the suffixes of `format`; Kubernetes' `NewQuantity`.
+    #[must_use]
+    pub const fn integer(value: i64, format: QuantityFormat) -> Self {
         Self { amount: Amount::Scaled { value, scale: 0 }, format, keeps_text: false }
     }
 
@@ -99,6 +101,24 @@ impl Quantity {
     #[must_use]
     pub const fn decimal(value: i64) -> Self {
         Self::integer(value, QuantityFormat::DecimalSi)
+    }
+
+    /// A number of thousandths that displays with the suffixes of `format`; Kubernetes' `NewMilliQuantity`.
+    #[must_use]
+    pub const fn thousandths(value: i64, format: QuantityFormat) -> Self {
+        Self { amount: Amount::Scaled { value, scale: -3 }, format, keeps_text: false }
+    }
+
+    /// Whether Kubernetes keeps it as a decimal of any size, and not as 64 bits with a power of ten.
+    #[must_use]
+    pub const fn is_decimal(&self) -> bool {
+        matches!(self.amount, Amount::Decimal { .. })
+    }
+
+    /// Whether Kubernetes keeps the text that it was read from, and gives it back in place of the canonical form.
+    #[must_use]
+    pub const fn keeps_text(&self) -> bool {
+        self.keeps_text
     }
 
     /// The value in billionths, cut where it does not fit: at about 1.7 × 10²⁹.

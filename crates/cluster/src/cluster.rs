@@ -139,7 +139,7 @@ impl Cluster {
         asker: &mut Asker,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
         let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
-        allocator.looks_at_all_counters = false;
+        allocator.rules.counters_concern_every_node = false;
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
 
@@ -204,7 +204,7 @@ impl Cluster {
         asker: &mut Asker,
     ) -> Result<bool, AllocateError> {
         let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
-        allocator.looks_at_all_counters = false;
+        allocator.rules.counters_concern_every_node = false;
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
 

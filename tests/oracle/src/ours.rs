@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tessera_allocator::amount::Amount;
 use tessera_allocator::claim::{Claim, Class, Classes};
 use tessera_allocator::features::Features;
 use tessera_allocator::held::Held;
@@ -12,6 +11,8 @@ use tessera_allocator::inventory::Inventory;
 use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
+use tessera_api::Quantity;
+use tessera_api::kubernetes::KubernetesVersion;
 
 #[derive(Deserialize)]
 struct Line {
@@ -23,9 +24,21 @@ struct Line {
     claims: Option<Vec<ResourceClaim>>,
 }
 
-/// Our answer, in the form of the protocol. `patience` other than the default makes the search leave out more or less.
+/// Our answer as of the newest release, in the form of the protocol. `patience` other than the default makes the search
+/// leave out more or less.
 pub fn answer(request: &Value, selectors: &mut SelectorCache, patience: Option<u64>) -> Value {
+    answer_as(KubernetesVersion::default(), request, selectors, patience)
+}
+
+/// [`answer`] as of a release.
+pub fn answer_as(
+    version: KubernetesVersion,
+    request: &Value,
+    selectors: &mut SelectorCache,
+    patience: Option<u64>,
+) -> Value {
     answer_with(request, selectors, |allocator| {
+        *allocator = allocator.answering_as(version);
         allocator.patience = patience.unwrap_or(allocator.patience);
     })
 }
@@ -163,9 +176,8 @@ fn without_empty(value: &Value) -> Value {
                         .map(|all| {
                             all.iter()
                                 .map(|(name, quantity)| {
-                                    let amount = Amount::parse(quantity.as_str().unwrap_or_default());
-                                    let nanos = amount.map(|amount| amount.nanos().to_string());
-                                    (name.clone(), json!(nanos.unwrap_or_default()))
+                                    let quantity = Quantity::parse(quantity.as_str().unwrap_or_default());
+                                    (name.clone(), json!(quantity.map(|it| it.to_string()).ok()))
                                 })
                                 .collect()
                         })

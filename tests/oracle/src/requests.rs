@@ -108,6 +108,7 @@ impl Generator {
             "DeviceTaints",
             "DeviceBindingAndStatus",
             "ConsumableCapacity",
+            "FractionalCapacityRange",
         ] {
             if feature != first && self.percent(60) {
                 all.push(feature);

@@ -1,8 +1,9 @@
 // Writes Kubernetes' own table of allocator tests as lines of the allocate protocol, each with the answer of the
-// allocator that Kubernetes 1.36 uses (variant incubating). In the same run upstream's expectations hold that answer to
+// allocator that Kubernetes uses (variant incubating), 1.37 by go.mod, 1.36.3 by its own module file. In the same run upstream's expectations hold that answer to
 // be right: a case that fails upstream's matchers fails this test, too.
 //
-//	go test -count=1 . -args -out ../../../crates/allocator/tests/data/upstream-table.jsonl
+//	go test -count=1 . -args -out ../../../crates/allocator/tests/data/upstream-table-1.37.jsonl
+//	go test -modfile=kubernetes-1.36.3.mod -count=1 . -args -out ../../../crates/allocator/tests/data/upstream-table-1.36.3.jsonl
 package tessera
 
 import (
@@ -13,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +92,7 @@ func TestTable(t *testing.T) {
 		construct := func() (internal.Allocator, error) {
 			return incubating.NewAllocator(ctx, features, allocated, classes, resourceSlices, cache)
 		}
-		if features.ListTypeAttributes {
+		if !incubating.SupportedFeatures.Set().IsSuperset(features.Set()) {
 			construct = func() (internal.Allocator, error) {
 				return experimental.NewAllocator(ctx, features, allocated, classes, resourceSlices, cache)
 			}
@@ -153,20 +155,10 @@ func testName(ctx context.Context) string {
 // featureNames are those of the allocate protocol.
 func featureNames(features internal.Features) []string {
 	names := []string{}
-	for _, feature := range []struct {
-		name string
-		on   bool
-	}{
-		{"AdminAccess", features.AdminAccess},
-		{"ConsumableCapacity", features.ConsumableCapacity},
-		{"DeviceBindingAndStatus", features.DeviceBindingAndStatus},
-		{"DeviceTaints", features.DeviceTaints},
-		{"ListTypeAttributes", features.ListTypeAttributes},
-		{"PartitionableDevices", features.PartitionableDevices},
-		{"PrioritizedList", features.PrioritizedList},
-	} {
-		if feature.on {
-			names = append(names, feature.name)
+	all := reflect.ValueOf(features)
+	for index := range all.NumField() {
+		if all.Field(index).Bool() {
+			names = append(names, all.Type().Field(index).Name)
 		}
 	}
 	return names

@@ -45,6 +45,7 @@ fn exactly(name: &str, request: &ExactDeviceRequest) -> Result<DeviceRequest, Co
         admin_access: request.admin_access,
         tolerations: request.tolerations.clone().unwrap_or_default(),
         capacity: capacity(request.capacity.as_ref(), name)?,
+        has_derived_attributes: request.derived_attributes.as_ref().is_some_and(|all| !all.is_empty()),
     })
 }
 
@@ -58,6 +59,7 @@ fn alternative(request: &DeviceSubRequest) -> Result<DeviceRequest, ConvertError
         admin_access: None,
         tolerations: request.tolerations.clone().unwrap_or_default(),
         capacity: capacity(request.capacity.as_ref(), &request.name)?,
+        has_derived_attributes: request.derived_attributes.as_ref().is_some_and(|all| !all.is_empty()),
     })
 }
 

@@ -94,6 +94,12 @@ impl Inventory {
             counter_sets,
             first_device,
             end_device: self.devices.len() as u32,
+            has_compatibility_groups: spec
+                .devices
+                .iter()
+                .flatten()
+                .flat_map(|device| device.consumes_counters.iter().flatten())
+                .any(|taken| taken.compatibility_groups.as_ref().is_some_and(|groups| !groups.is_empty())),
             has_binding_conditions: spec
                 .devices
                 .iter()

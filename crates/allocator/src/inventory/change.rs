@@ -108,13 +108,13 @@ impl Inventory {
             hasher.hash_one(slices[*other as usize].name.as_str())
         });
         match slice.own_node(&self.names) {
-            Some(node) => put(self.on_node.entry(node).or_default(), place),
-            None => {
-                put(&mut self.shared, place);
-                if slice.counter_sets.is_empty() {
-                    put(&mut self.shared_devices, place);
+            Some(node) => {
+                put(self.on_node.entry(node).or_default(), place);
+                if !slice.counter_sets.is_empty() {
+                    put(&mut self.counters_on_nodes, place);
                 }
             }
+            None => put(&mut self.shared, place),
         }
         let pool = &mut self.pools[slice.pool as usize];
         put(&mut pool.slices, place);
@@ -174,11 +174,9 @@ impl Inventory {
                         self.on_node.remove(&node);
                     }
                 }
+                take(&mut self.counters_on_nodes, place);
             }
-            None => {
-                take(&mut self.shared, place);
-                take(&mut self.shared_devices, place);
-            }
+            None => take(&mut self.shared, place),
         }
         let slices = &self.slices;
         let pool = &mut self.pools[slice.pool as usize];

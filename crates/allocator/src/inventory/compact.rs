@@ -85,6 +85,7 @@ impl Copier<'_> {
             counter_sets,
             first_device,
             end_device: self.new.devices.len() as u32,
+            has_compatibility_groups: slice.has_compatibility_groups,
             has_binding_conditions: slice.has_binding_conditions,
         };
         let _ = self.new.put_in(place, copy);

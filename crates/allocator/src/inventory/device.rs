@@ -89,6 +89,11 @@ impl<'i> DeviceRef<'i> {
         self.inventory.text(self.record().name)
     }
 
+    /// `driver/pool/device`, as Kubernetes names it in texts.
+    pub(crate) fn id_text(&self) -> String {
+        format!("{}/{}/{}", self.driver_name(), self.pool(), self.name())
+    }
+
     /// The node, if the slice names one.
     pub fn node_name(&self) -> Option<&'i str> {
         let slice = &self.inventory.slices[self.record().slice as usize];

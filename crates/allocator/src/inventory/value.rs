@@ -15,7 +15,7 @@ pub(crate) enum Value {
     Text(Name),
     /// Index of a version.
     Version(u32),
-    /// None of the kinds that Kubernetes 1.36 knows by default.
+    /// None of the kinds that Kubernetes knows by default.
     Unknown,
 }
 

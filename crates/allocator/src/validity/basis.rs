@@ -1,7 +1,8 @@
 //! The input of validity checks.
 
+use super::capacity::Arithmetic;
 use crate::claim::Classes;
-use crate::features::{Features, UpstreamBugs};
+use crate::features::{Features, UpstreamBugs, UpstreamRules};
 use crate::held::Held;
 use crate::inventory::Inventory;
 
@@ -18,8 +19,19 @@ pub(crate) struct Basis<'a> {
     pub features: Features,
     /// Bugs to reproduce.
     pub bugs: UpstreamBugs,
+    /// Rules that differ between releases.
+    pub rules: UpstreamRules,
     /// Keys of taints that every request tolerates.
     pub tolerated: &'a [&'a str],
-    /// See [`crate::upstream::Allocator::looks_at_all_counters`].
-    pub looks_at_all_counters: bool,
+}
+
+impl Basis<'_> {
+    /// How amounts of capacities are computed.
+    pub fn arithmetic(&self) -> Arithmetic {
+        Arithmetic {
+            wraps: self.bugs.amounts_wrap,
+            has_thousandths: self.features.fractional_capacity_range && !self.bugs.amounts_wrap,
+            default_compared_as_written: self.bugs.default_compared_as_written,
+        }
+    }
 }

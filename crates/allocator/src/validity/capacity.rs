@@ -2,20 +2,64 @@
 
 use std::borrow::Cow;
 
+use tessera_api::quantity::QuantityFormat;
+
+use super::assignment::Assignment;
 use crate::amount::Amount;
 use crate::error::AllocateError;
 use crate::inventory::{Capacity, Policy, Range};
+
+/// How amounts are computed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arithmetic {
+    /// See [`crate::features::UpstreamBugs::amounts_wrap`].
+    pub wraps: bool,
+    /// Whether ranges are computed in thousandths of a unit where they can be. Not together with `wraps`.
+    pub has_thousandths: bool,
+    /// See [`crate::features::UpstreamBugs::default_compared_as_written`].
+    pub default_compared_as_written: bool,
+}
+
+impl Arithmetic {
+    /// That of the newest release with default gates.
+    pub const WITHOUT_BUGS: Self =
+        Arithmetic { wraps: false, has_thousandths: true, default_compared_as_written: false };
+}
+
+/// Why the amount that a request takes of a capacity cannot be told; Kubernetes' texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AmountError {
+    /// The step of the range is zero: Kubernetes panics.
+    #[error("runtime error: integer divide by zero")]
+    DivisionByZero,
+    /// The amount, or what it is rounded up to, is too large or too fine.
+    #[error("capacity request cannot be represented in the device's range arithmetic: {0}")]
+    NotRepresentable(String),
+    /// The amount is below zero.
+    #[error("capacity value is negative")]
+    Negative,
+}
+
+/// A capacity of a device, by its cell, of which the amount cannot be told.
+#[derive(Debug)]
+pub(crate) struct CapacityError {
+    pub cell: u32,
+    pub error: AmountError,
+}
 
 /// The amount taken of a capacity, rounded as its policy says; `None` where the policy does not allow the amount.
 pub(crate) fn consumed<'c>(
     requested: Option<&'c Amount>,
     capacity: &'c Capacity,
-    default_compared_as_written: bool,
-) -> Result<Option<Cow<'c, Amount>>, AllocateError> {
-    let amount = round(requested, capacity)?;
+    arithmetic: Arithmetic,
+) -> Result<Option<Cow<'c, Amount>>, AmountError> {
+    let amount = round(requested, capacity, arithmetic)?;
+    if amount.nanos() < 0 && !arithmetic.wraps {
+        return Err(AmountError::Negative);
+    }
     let is_allowed = match &capacity.policy {
         None => true,
-        Some(policy) => is_allowed(&amount, policy, default_compared_as_written)?,
+        Some(policy) => is_allowed(&amount, policy, arithmetic)?,
     };
     Ok(is_allowed.then_some(amount))
 }
@@ -23,7 +67,8 @@ pub(crate) fn consumed<'c>(
 fn round<'c>(
     requested: Option<&'c Amount>,
     capacity: &'c Capacity,
-) -> Result<Cow<'c, Amount>, AllocateError> {
+    arithmetic: Arithmetic,
+) -> Result<Cow<'c, Amount>, AmountError> {
     let policy = capacity.policy.as_ref();
     let Some(requested) = requested else {
         let default = policy.and_then(|policy| policy.default.as_ref());
@@ -31,27 +76,84 @@ fn round<'c>(
     };
     let Some(policy) = policy else { return Ok(Cow::Borrowed(requested)) };
     if let Some(range) = &policy.range {
-        return round_to_range(requested, range);
+        if requested.nanos() < range.min.nanos() {
+            return Ok(Cow::Borrowed(&range.min));
+        }
+        let Some(step) = &range.step else { return Ok(Cow::Borrowed(requested)) };
+        return round_to_step(requested, range, step, arithmetic).map(Cow::Owned);
     }
     let next = policy.values.iter().find(|value| requested.nanos() <= value.nanos());
     Ok(Cow::Borrowed(next.unwrap_or(requested)))
 }
 
-fn round_to_range<'c>(requested: &'c Amount, range: &'c Range) -> Result<Cow<'c, Amount>, AllocateError> {
-    if requested.nanos() < range.min.nanos() {
-        return Ok(Cow::Borrowed(&range.min));
+/// Rounds an amount that is at least the range's minimum up to the next step.
+fn round_to_step(
+    requested: &Amount,
+    range: &Range,
+    step: &Amount,
+    arithmetic: Arithmetic,
+) -> Result<Amount, AmountError> {
+    let format = step.quantity().format();
+    if arithmetic.has_thousandths
+        && let Some((min, step)) = thousandths(range)
+    {
+        let Some(requested_thousandths) = requested.thousandths() else {
+            return not_representable(format!("request {requested} is not a representable milli value"));
+        };
+        let steps = steps(requested_thousandths, min, step)?;
+        if steps > i64::MAX.wrapping_sub(min).wrapping_div(step) {
+            return not_representable(format!(
+                "rounding request {requested} up to the next step passes the milli-value range"
+            ));
+        }
+        let rounded = min.wrapping_add(step.wrapping_mul(steps));
+        return Ok(match rounded % 1000 {
+            0 => Amount::from_units(rounded / 1000, format),
+            _ => Amount::from_thousandths(rounded, format),
+        });
     }
-    let Some(step) = &range.step else { return Ok(Cow::Borrowed(requested)) };
+    if !arithmetic.wraps && requested.exceeds_64_bits() {
+        return not_representable(format!("request {requested} exceeds MaxInt64"));
+    }
     let (step, min) = (step.units(), range.min.units());
-    let added = requested.units().wrapping_sub(min);
-    let steps = divide(added, step)?.wrapping_add(i64::from(remainder(added, step)? != 0));
-    Ok(Cow::Owned(Amount::from_units(min.wrapping_add(step.wrapping_mul(steps)))))
+    let steps = steps(requested.units(), min, step)?;
+    if !arithmetic.wraps && min >= 0 && steps > (i64::MAX - min).wrapping_div(step) {
+        return not_representable(format!(
+            "rounding request {requested} up to the next step passes MaxInt64"
+        ));
+    }
+    let rounded = min.wrapping_add(step.wrapping_mul(steps));
+    let format = if arithmetic.wraps { QuantityFormat::BinarySi } else { format };
+    Ok(Amount::from_units(rounded, format))
 }
 
-fn is_allowed(amount: &Amount, policy: &Policy, as_written: bool) -> Result<bool, AllocateError> {
+fn not_representable<T>(text: String) -> Result<T, AmountError> {
+    Err(AmountError::NotRepresentable(text))
+}
+
+/// Minimum and step of a range in thousandths of a unit, where all of it are whole numbers of them.
+fn thousandths(range: &Range) -> Option<(i64, i64)> {
+    if let Some(max) = &range.max {
+        max.thousandths()?;
+    }
+    let step = range.step.as_ref()?.thousandths()?;
+    (step >= 1).then_some((range.min.thousandths()?, step))
+}
+
+/// Number of steps from `min` to at least `requested`.
+fn steps(requested: i64, min: i64, step: i64) -> Result<i64, AmountError> {
+    let added = requested.wrapping_sub(min);
+    let is_between = remainder(added, step)? != 0;
+    Ok(added.wrapping_div(step).wrapping_add(i64::from(is_between)))
+}
+
+fn is_allowed(amount: &Amount, policy: &Policy, arithmetic: Arithmetic) -> Result<bool, AmountError> {
     if let Some(default) = &policy.default {
-        let is_default =
-            if as_written { amount.same_struct(default) } else { amount.nanos() == default.nanos() };
+        let is_default = if arithmetic.default_compared_as_written {
+            amount.same_struct(default)
+        } else {
+            amount.nanos() == default.nanos()
+        };
         if is_default {
             return Ok(true);
         }
@@ -60,25 +162,44 @@ fn is_allowed(amount: &Amount, policy: &Policy, as_written: bool) -> Result<bool
         if range.max.as_ref().is_some_and(|max| amount.nanos() > max.nanos()) {
             return Ok(false);
         }
-        return match &range.step {
-            Some(step) => {
-                let added = amount.units().wrapping_sub(range.min.units());
-                Ok(remainder(added, step.units())? == 0)
-            }
-            None => Ok(true),
+        let Some(step) = &range.step else { return Ok(true) };
+        let (amount, min, step) = match thousandths(range).filter(|_| arithmetic.has_thousandths) {
+            Some((min, step)) => match amount.thousandths() {
+                Some(amount) => (amount, min, step),
+                None => return Ok(false),
+            },
+            None => (amount.units(), range.min.units(), step.units()),
         };
+        return Ok(remainder(amount.wrapping_sub(min), step)? == 0);
     }
     Ok(policy.values.is_empty() || policy.values.iter().any(|value| value.nanos() == amount.nanos()))
 }
 
-fn divide(value: i64, by: i64) -> Result<i64, AllocateError> {
-    if by == 0 { Err(division_by_zero()) } else { Ok(value.wrapping_div(by)) }
+fn remainder(value: i64, by: i64) -> Result<i64, AmountError> {
+    if by == 0 { Err(AmountError::DivisionByZero) } else { Ok(value.wrapping_rem(by)) }
 }
 
-fn remainder(value: i64, by: i64) -> Result<i64, AllocateError> {
-    if by == 0 { Err(division_by_zero()) } else { Ok(value.wrapping_rem(by)) }
-}
-
-fn division_by_zero() -> AllocateError {
-    AllocateError::Panic("runtime error: integer divide by zero".to_owned())
+impl Assignment<'_, '_> {
+    /// The error that ends the attempt where the amount that a slot takes of a device cannot be told. `action` is what
+    /// was being done, such as `checking capacity`, `device` the device as the text has it.
+    pub(crate) fn capacity_error(
+        &self,
+        slot: usize,
+        action: &str,
+        device: &str,
+        error: &CapacityError,
+    ) -> AllocateError {
+        let CapacityError { cell, error } = error;
+        if *error == AmountError::DivisionByZero {
+            return AllocateError::Panic(error.to_string());
+        }
+        let slot = &self.slots[slot];
+        let inventory = self.basis.inventory;
+        AllocateError::Fatal(format!(
+            "claim {}, request {}: {action} for device {device}: capacity {:?}: {error}",
+            self.claims[slot.claim as usize].reference(),
+            slot.ask.name,
+            inventory.text(inventory.values.capacities[*cell as usize].name),
+        ))
+    }
 }

@@ -1,11 +1,16 @@
 //! Checks of a device for a request, before it is tried.
 
 use super::assignment::{Assignment, NO, UNKNOWN, YES};
+use super::capacity::{self, AmountError, CapacityError};
+use super::pools;
 use super::taints::untolerated;
-use super::{capacity, pools};
 use crate::amount::Nanos;
 use crate::error::AllocateError;
 use crate::inventory::DeviceRef;
+
+/// What Kubernetes adds to the error about a key that is missing.
+const HINT: &str = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with \
+                    has() for optional fields";
 
 impl<'a> Assignment<'a, '_> {
     /// Upstream's checks before it tries a device.
@@ -21,7 +26,9 @@ impl<'a> Assignment<'a, '_> {
         if !self.basis.features.consumable_capacity {
             return Ok(true);
         }
-        let has_capacity = self.has_capacity(slot, candidate);
+        let has_capacity = self.has_capacity(slot, candidate).map_err(|error| {
+            self.capacity_error(slot, "checking capacity", &self.device(candidate).id_text(), &error)
+        });
         self.passed_over(has_capacity)
     }
 
@@ -93,21 +100,32 @@ impl<'a> Assignment<'a, '_> {
                     "runtime error: invalid memory address or nil pointer dereference".to_owned(),
                 ));
             };
+            let mut is_of_device = false;
             let fault = match self.selectors.selector(index) {
                 Err(error) => format!("compile error: {error}"),
                 Ok(_) => match self.selectors.matches(index, device) {
                     Ok(true) => continue,
                     Ok(false) => return Ok(false),
-                    Err(error) => format!("runtime error: {error}"),
+                    Err(error) => {
+                        let error = error.to_string();
+                        is_of_device = self.basis.rules.selector_errors_name_device;
+                        let hint = if is_of_device && error.contains("no such key:") { HINT } else { "" };
+                        format!("runtime error: {error}{hint}")
+                    }
                 },
             };
+            let on_device =
+                if is_of_device { format!(" on device {}", device.id_text()) } else { String::new() };
             let slot = &self.slots[slot];
             let owner = if selector.is_of_class {
                 format!("class {}", slot.class.name)
             } else {
                 format!("claim {}", self.claims[slot.claim as usize].reference())
             };
-            return Err(AllocateError::Fatal(format!("{owner}: selector #{}: CEL {fault}", selector.place)));
+            return Err(AllocateError::Fatal(format!(
+                "{owner}: selector #{}{on_device}: CEL {fault}",
+                selector.place
+            )));
         }
         Ok(true)
     }
@@ -121,7 +139,18 @@ impl<'a> Assignment<'a, '_> {
     }
 
     /// Whether the device has the capacity that the slot would take, in addition to what is taken already.
-    pub fn has_capacity(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
+    pub fn has_capacity(&mut self, slot: usize, candidate: u32) -> Result<bool, CapacityError> {
+        self.is_within_capacity(slot, candidate, true)
+    }
+
+    /// Whether the device has the capacity that the slot would take: in addition to what is taken already, or if nothing
+    /// were taken.
+    pub(super) fn is_within_capacity(
+        &mut self,
+        slot: usize,
+        candidate: u32,
+        counts_taken: bool,
+    ) -> Result<bool, CapacityError> {
         let device = self.device(candidate);
         let shape = device.shape();
         let has_all = self.slots[slot]
@@ -131,10 +160,20 @@ impl<'a> Assignment<'a, '_> {
         if !has_all {
             return Ok(false);
         }
+        // An amount that cannot be told ends the attempt, also where another one does not fit.
+        for cell in device.capacity_cells() {
+            self.consumed(slot, *cell)?;
+        }
         let inventory = self.basis.inventory;
         for cell in device.capacity_cells() {
             let Some(mut total) = self.consumed(slot, *cell)? else { return Ok(false) };
             let capacity = &inventory.values.capacities[*cell as usize];
+            if !counts_taken {
+                if total > capacity.amount.nanos() {
+                    return Ok(false);
+                }
+                continue;
+            }
             if let Some(held) = self.basis.held.get(device.index) {
                 total = total.saturating_add(held.consumed(inventory.text(capacity.name)));
             }
@@ -150,18 +189,23 @@ impl<'a> Assignment<'a, '_> {
     }
 
     /// The amount that the slot takes of a capacity; `None` where its policy forbids it.
-    pub fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, AllocateError> {
+    pub fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, CapacityError> {
         let capacity = &self.basis.inventory.values.capacities[cell as usize];
         let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
         let requested = requested.map(|(_, amount)| *amount);
+        let arithmetic = self.basis.arithmetic();
         if capacity.policy.is_none() {
-            return Ok(Some(requested.unwrap_or(&capacity.amount).nanos()));
+            let amount = requested.unwrap_or(&capacity.amount).nanos();
+            if amount < 0 && !arithmetic.wraps {
+                return Err(CapacityError { cell, error: AmountError::Negative });
+            }
+            return Ok(Some(amount));
         }
         if let Some(known) = self.slots[slot].consumed.get(&cell) {
             return Ok(*known);
         }
-        let as_written = self.basis.bugs.default_compared_as_written;
-        let amount = capacity::consumed(requested, capacity, as_written)?;
+        let amount = capacity::consumed(requested, capacity, arithmetic)
+            .map_err(|error| CapacityError { cell, error })?;
         let amount = amount.map(|amount| amount.nanos());
         self.slots[slot].consumed.insert(cell, amount);
         Ok(amount)

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::basis::Basis;
 use crate::error::AllocateError;
-use crate::features::Features;
-use crate::inventory::{DeviceRef, Inventory};
+use crate::features::{Features, UpstreamRules};
+use crate::inventory::{DeviceRef, Inventory, Slice};
 use crate::names::Name;
 use crate::node::{Node, NodeSelector};
 
@@ -21,7 +21,7 @@ pub(crate) struct Pool {
     pub fault: Option<String>,
     /// Slices with devices that concern the node, by name.
     pub slices: Vec<u32>,
-    /// Slices of the same generation for other nodes only: their devices take counters, too.
+    /// Slices with devices of the same generation for other nodes only: their devices take counters, too.
     pub others: Vec<u32>,
     /// Slices with counter sets.
     pub counter_slices: Vec<u32>,
@@ -59,9 +59,14 @@ pub(crate) fn device_matches(node: &Node, device: DeviceRef<'_>) -> Result<bool,
 }
 
 /// Whether a slice concerns the node; `None` if that cannot be determined.
-fn is_relevant(inventory: &Inventory, index: u32, node: &Node) -> Result<Option<bool>, String> {
+fn is_relevant(
+    inventory: &Inventory,
+    index: u32,
+    node: &Node,
+    rules: UpstreamRules,
+) -> Result<Option<bool>, String> {
     let slice = &inventory.slices[index as usize];
-    if !slice.counter_sets.is_empty() {
+    if rules.counters_concern_every_node && !slice.counter_sets.is_empty() {
         return Ok(Some(true));
     }
     let name = slice.node_name.map_or("", |name| inventory.text(name));
@@ -91,29 +96,27 @@ fn is_relevant(inventory: &Inventory, index: u32, node: &Node) -> Result<Option<
 
 /// The pools that have devices for a node, in the order in which devices are tried.
 pub(crate) fn gather(basis: &Basis<'_>, node: &Node) -> Result<Vec<Pool>, AllocateError> {
-    let Basis { inventory, features, looks_at_all_counters, .. } = *basis;
-    let own = inventory.names.find(&node.name).and_then(|name| inventory.on_node.get(&name));
+    let Basis { inventory, features, rules, .. } = *basis;
     let mut relevant: SmallVec<[(u32, u32); 16]> = SmallVec::new();
-    let shared = if looks_at_all_counters { &inventory.shared } else { &inventory.shared_devices };
-    for index in own.into_iter().flatten().chain(shared) {
-        let slice = &inventory.slices[*index as usize];
+    for index in slices_for(inventory, node, rules) {
+        let slice = &inventory.slices[index as usize];
         if !features.partitionable_devices && (slice.per_device.is_some() || !slice.counter_sets.is_empty()) {
             continue;
         }
-        let is_relevant = is_relevant(inventory, *index, node)
+        if is_ignored(slice, rules) {
+            continue;
+        }
+        let is_relevant = is_relevant(inventory, index, node, rules)
             .map_err(|reason| AllocateError::Fatal(format!("gather pool information: {reason}")))?;
         if is_relevant == Some(true) {
-            relevant.push((slice.pool, *index));
+            relevant.push((slice.pool, index));
         }
-    }
-    if !looks_at_all_counters && features.partitionable_devices {
-        add_counters(inventory, &mut relevant);
     }
     // Stable sort: the first slice of a pool decides how many slices the pool has.
     relevant.sort_by_key(|(pool, _)| *pool);
     let (mut pools, mut with_conditions) = (Vec::new(), Vec::new());
     for group in relevant.chunk_by(|one, two| one.0 == two.0) {
-        let Some(pool) = gather_pool(inventory, group, features) else { continue };
+        let Some(pool) = gather_pool(inventory, group, features, rules) else { continue };
         let has_conditions =
             pool.slices.iter().any(|slice| inventory.slices[*slice as usize].has_binding_conditions);
         if has_conditions { with_conditions.push(pool) } else { pools.push(pool) }
@@ -131,20 +134,41 @@ pub(crate) fn gather(basis: &Basis<'_>, node: &Node) -> Result<Vec<Pool>, Alloca
     Ok(pools)
 }
 
-/// Adds the slices with counters of the pools that are there.
-fn add_counters(inventory: &Inventory, relevant: &mut SmallVec<[(u32, u32); 16]>) {
-    let mut pools: SmallVec<[u32; 4]> = relevant.iter().map(|(pool, _)| *pool).collect();
-    pools.sort_unstable();
-    pools.dedup();
-    for pool in pools {
-        let slices = inventory.pools[pool as usize].slices.iter();
-        let with_counters =
-            slices.filter(|index| !inventory.slices[**index as usize].counter_sets.is_empty());
-        relevant.extend(with_counters.map(|index| (pool, *index)));
-    }
+/// The slices that may concern a node, in the order in which Kubernetes looks at them.
+fn slices_for<'i>(
+    inventory: &'i Inventory,
+    node: &Node,
+    rules: UpstreamRules,
+) -> impl Iterator<Item = u32> + use<'i> {
+    let every_counter = rules.counters_concern_every_node;
+    let has_counters = |index: &u32| !inventory.slices[*index as usize].counter_sets.is_empty();
+    let own = inventory.names.find(&node.name).and_then(|name| inventory.on_node.get(&name));
+    let own = own.into_iter().flatten().copied().filter(move |index| !(every_counter && has_counters(index)));
+    let counters = if every_counter { inventory.counters_on_nodes.as_slice() } else { &[] };
+    own.chain(merged(counters, &inventory.shared))
 }
 
-fn gather_pool(inventory: &Inventory, group: &[(u32, u32)], features: Features) -> Option<Pool> {
+/// Two sorted lists as one.
+fn merged<'i>(one: &'i [u32], two: &'i [u32]) -> impl Iterator<Item = u32> + use<'i> {
+    let (mut one, mut two) = (one.iter().copied().peekable(), two.iter().copied().peekable());
+    std::iter::from_fn(move || match (one.peek(), two.peek()) {
+        (Some(first), Some(second)) if first < second => one.next(),
+        (Some(_), None) => one.next(),
+        _ => two.next(),
+    })
+}
+
+/// Whether a slice is treated as if it was not there: nothing can tell which of its devices go together.
+fn is_ignored(slice: &Slice, rules: UpstreamRules) -> bool {
+    slice.has_compatibility_groups && !rules.alpha_fields_are_unknown
+}
+
+fn gather_pool(
+    inventory: &Inventory,
+    group: &[(u32, u32)],
+    features: Features,
+    rules: UpstreamRules,
+) -> Option<Pool> {
     let slice = |index: u32| &inventory.slices[index as usize];
     let generation = group.iter().map(|(_, index)| slice(*index).generation).max()?;
     let slices: Vec<u32> = group
@@ -156,14 +180,14 @@ fn gather_pool(inventory: &Inventory, group: &[(u32, u32)], features: Features) 
     let expected = slice(first).resource_slice_count;
     let all_of_pool = &inventory.pools[pool as usize];
     if slices.len() as i64 == expected {
-        return Some(build(inventory, pool, slices, None, features));
+        return Some(build(inventory, pool, slices, None, (features, rules)));
     }
     if all_of_pool.newest > generation {
         // The driver is replacing this generation, and the next has nothing for this node.
         return None;
     }
-    let all: Vec<u32> =
-        all_of_pool.slices.iter().copied().filter(|index| slice(*index).generation == generation).collect();
+    let counts = |index: &u32| slice(*index).generation == generation && !is_ignored(slice(*index), rules);
+    let all: Vec<u32> = all_of_pool.slices.iter().copied().filter(counts).collect();
     if all.len() as i64 != expected {
         return Some(Pool {
             pool,
@@ -174,7 +198,7 @@ fn gather_pool(inventory: &Inventory, group: &[(u32, u32)], features: Features) 
             counter_slices: Vec::new(),
         });
     }
-    Some(build(inventory, pool, slices, Some(all), features))
+    Some(build(inventory, pool, slices, Some(all), (features, rules)))
 }
 
 fn build(
@@ -182,34 +206,37 @@ fn build(
     pool: u32,
     mut slices: Vec<u32>,
     all: Option<Vec<u32>>,
-    features: Features,
+    (features, rules): (Features, UpstreamRules),
 ) -> Pool {
     let slice = |index: u32| &inventory.slices[index as usize];
+    let has_counters = |index: &u32| !slice(*index).counter_sets.is_empty();
     slices.sort_by(|one, two| (&slice(*one).name, one).cmp(&(&slice(*two).name, two)));
     let generation = slices.first().map_or(0, |index| slice(*index).generation);
     let of_pool = &inventory.pools[pool as usize];
-    let is_known_valid = of_pool.newest == generation && inventory.is_faultless(pool);
     let count = slices.len();
-    let counter_slices: Vec<u32> =
-        slices.iter().copied().filter(|index| !slice(*index).counter_sets.is_empty()).collect();
-    let others: Vec<u32> = match all {
+    let mut counter_slices: Vec<u32> = slices.iter().copied().filter(has_counters).collect();
+    let mut others: Vec<u32> = match all {
         Some(all) if features.partitionable_devices && all.len() != count => {
             let names: HashSet<&str> = slices.iter().map(|index| slice(*index).name.as_str()).collect();
             all.into_iter().filter(|index| !names.contains(slice(*index).name.as_str())).collect()
         }
         _ => Vec::new(),
     };
+    counter_slices.extend(others.iter().copied().filter(has_counters));
+    others.retain(|index| !has_counters(index));
+    let is_newest = |index: &&u32| slice(**index).generation == of_pool.newest;
+    let all_counters = of_pool.slices.iter().filter(is_newest).filter(|index| has_counters(index)).count();
+    // Without some of its counters a pool without fault has one.
+    let is_known_valid =
+        of_pool.newest == generation && counter_slices.len() == all_counters && inventory.is_faultless(pool);
+    let with_devices: Vec<u32> = slices.iter().copied().filter(|index| !has_counters(index)).collect();
     let fault = if is_known_valid {
         None
     } else {
-        let of_devices = slices.iter().copied().filter(|index| slice(*index).counter_sets.is_empty());
-        find_fault(inventory, &of_devices.collect::<Vec<_>>(), &counter_slices, &slices, &others, features)
+        let taking = if rules.counters_concern_every_node { &slices } else { &with_devices };
+        find_fault(inventory, &with_devices, &counter_slices, taking, &others, features)
     };
-    if fault.is_some() {
-        slices.clear();
-    } else if !counter_slices.is_empty() {
-        slices.retain(|index| slice(*index).counter_sets.is_empty());
-    }
+    slices = if fault.is_some() { Vec::new() } else { with_devices };
     Pool { pool, is_incomplete: false, fault, slices, others, counter_slices }
 }
 
@@ -217,7 +244,7 @@ fn find_fault(
     inventory: &Inventory,
     device_slices: &[u32],
     counter_slices: &[u32],
-    slices: &[u32],
+    taking: &[u32],
     others: &[u32],
     features: Features,
 ) -> Option<String> {
@@ -241,7 +268,7 @@ fn find_fault(
             return Some(format!("duplicate counter set name {}", inventory.text(set.name)));
         }
     }
-    for index in slices.iter().chain(others) {
+    for index in taking.iter().chain(others) {
         for device in slice(index).first_device..slice(index).end_device {
             let device = DeviceRef { inventory, index: device };
             let bare = device.extra().into_iter().flat_map(|extra| extra.bare_sets.iter());

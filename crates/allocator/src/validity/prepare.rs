@@ -65,6 +65,13 @@ impl<'a> Assignment<'a, '_> {
                 self.prepare_slot(claim, place, is_list, ask)?;
                 fewest = fewest.min(self.slots.last().map_or(0, |slot| slot.count));
             }
+            if self.basis.rules.limit_names_request && fewest > MOST_RESULTS.wrapping_sub(least) {
+                return fatal(format!(
+                    "{}: adding {fewest} devices exceeds the claim limit of {MOST_RESULTS}, with {least} already \
+                     accounted for",
+                    at(&request.name)
+                ));
+            }
             least = least.wrapping_add(fewest);
             slots_of_requests.push((first, alternatives.len() as u32));
         }
@@ -100,8 +107,14 @@ impl<'a> Assignment<'a, '_> {
         is_alternative: bool,
         ask: &'a DeviceRequest,
     ) -> Result<(), AllocateError> {
-        let Basis { inventory, classes, features, .. } = self.basis;
+        let Basis { inventory, classes, features, rules, .. } = self.basis;
         let at = || format!("claim {}, request {}", claim.reference(), ask.name);
+        if ask.has_derived_attributes && !rules.alpha_fields_are_unknown {
+            return fatal(format!(
+                "{}: cannot handle request with derived attributes, the feature is disabled",
+                at()
+            ));
+        }
         if let Some(place) = ask.selectors.iter().position(Option::is_none) {
             return fatal(format!(
                 "{}, selector #{place}: CEL expression empty (unsupported selector type?)",
@@ -155,6 +168,15 @@ impl<'a> Assignment<'a, '_> {
         if is_all { self.gather_all(&at()) } else { Ok(()) }
     }
 
+    /// Whether the capacity of a device is enough to be among all devices of a slot.
+    fn is_large_enough(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
+        let counts_taken = self.basis.rules.all_leaves_out_full_devices;
+        Ok(!self.basis.features.consumable_capacity
+            || self.is_within_capacity(slot, candidate, counts_taken).map_err(|error| {
+                self.capacity_error(slot, "checking capacity", self.device(candidate).name(), &error)
+            })?)
+    }
+
     /// Determines the devices of the last slot, a request for all.
     fn gather_all(&mut self, at: &str) -> Result<(), AllocateError> {
         let inventory = self.basis.inventory;
@@ -171,10 +193,7 @@ impl<'a> Assignment<'a, '_> {
             } else {
                 while self.candidates.get(candidate as usize).is_some_and(|other| other.pool == place as u32)
                 {
-                    let is_usable = self.is_selectable(slot, candidate)?
-                        && (!self.basis.features.consumable_capacity
-                            || self.has_capacity(slot, candidate)?);
-                    if is_usable {
+                    if self.is_selectable(slot, candidate)? && self.is_large_enough(slot, candidate)? {
                         all.push(candidate);
                     }
                     candidate += 1;

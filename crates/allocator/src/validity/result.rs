@@ -57,12 +57,9 @@ impl Assignment<'_, '_> {
         if is_share {
             for capacity in device.capacities() {
                 let requested = slot.capacity.iter().find(|(name, _)| *name == Some(capacity.name));
-                let amount = capacity::consumed(
-                    requested.map(|(_, amount)| *amount),
-                    capacity,
-                    self.basis.bugs.default_compared_as_written,
-                )?;
-                if let Some(amount) = amount {
+                let requested = requested.map(|(_, amount)| *amount);
+                // That it can be told was seen when the device was taken.
+                if let Ok(Some(amount)) = capacity::consumed(requested, capacity, self.basis.arithmetic()) {
                     let name = self.basis.inventory.text(capacity.name).to_owned();
                     consumed.insert(name, Quantity(amount.text().to_owned()));
                 }
@@ -130,6 +127,18 @@ impl Assignment<'_, '_> {
                 requests: (!config.requests.is_empty()).then(|| config.requests.clone()),
                 source: "FromClaim".to_owned(),
             }));
+        }
+        if !self.basis.rules.configuration_names_all_requests {
+            for entry in &mut all {
+                let requests = entry.requests.as_deref().unwrap_or_default();
+                let is_for_all = (0..claim.requests.len()).all(|request| {
+                    requests.contains(&claim.requests[request].name)
+                        || requests.contains(&self.slot_name(self.chosen_slot(claim_index, request)))
+                });
+                if is_for_all {
+                    entry.requests = None;
+                }
+            }
         }
         all
     }

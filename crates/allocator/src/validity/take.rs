@@ -6,6 +6,7 @@ use super::assignment::{Assignment, Picked, Undo};
 use super::basis::Basis;
 use crate::amount::Nanos;
 use crate::error::AllocateError;
+use crate::held::HeldDevice;
 use crate::names::Name;
 
 impl Assignment<'_, '_> {
@@ -70,12 +71,16 @@ impl Assignment<'_, '_> {
             undo.is_marked = true;
         }
         if self.basis.features.consumable_capacity {
-            if !self.has_capacity(slot_index as usize, candidate)? {
+            let has_capacity = self.has_capacity(slot_index as usize, candidate).map_err(|error| {
+                let device = device.id_text();
+                self.capacity_error(slot_index as usize, "rechecking capacity", &device, &error)
+            });
+            if !self.passed_over(has_capacity)? {
                 self.undo_part(undo, self.constraints[claim].len());
                 return Ok(None);
             }
             if is_shareable {
-                self.share(slot_index as usize, candidate, true)?;
+                self.share(slot_index as usize, candidate, true);
                 undo.is_shared = true;
             }
         }
@@ -111,17 +116,20 @@ impl Assignment<'_, '_> {
 
     fn is_capacity_in_use(&self, candidate: u32) -> bool {
         let device = self.candidates[candidate as usize].device;
-        self.basis.held.get(device).is_some_and(|held| held.capacity_shares > 0)
+        let charges_again = self.basis.bugs.shares_without_capacity_charge_again;
+        let shares = |held: &HeldDevice| if charges_again { held.capacity_shares } else { held.shares };
+        self.basis.held.get(device).is_some_and(|held| shares(held) > 0)
             || self.shared.get(&candidate).is_some_and(|shared| shared.shares > 0)
     }
 
     /// Takes or gives back a share of a device's capacity.
-    fn share(&mut self, slot: usize, candidate: u32, is_taken: bool) -> Result<(), AllocateError> {
+    fn share(&mut self, slot: usize, candidate: u32, is_taken: bool) {
         let cells = self.device(candidate).capacity_cells();
         let mut amounts: SmallVec<[_; 4]> = SmallVec::with_capacity(cells.len());
         for cell in cells {
             let name = self.basis.inventory.values.capacities[*cell as usize].name;
-            amounts.push((name, self.consumed(slot, *cell)?.unwrap_or(0)));
+            // They were computed when it was looked for the capacity.
+            amounts.push((name, self.consumed(slot, *cell).ok().flatten().unwrap_or(0)));
         }
         let shared = self.shared.entry(candidate).or_default();
         shared.shares = if is_taken { shared.shares + 1 } else { shared.shares.saturating_sub(1) };
@@ -132,7 +140,6 @@ impl Assignment<'_, '_> {
                 None => shared.taken.push((name, amount)),
             }
         }
-        Ok(())
     }
 
     /// What a device takes of counters, by their index in its pool.
@@ -168,8 +175,7 @@ impl Assignment<'_, '_> {
         self.picked.pop();
         self.counts[claim] -= 1;
         if undo.is_shared {
-            // Cannot fail: the amounts were computed by the take.
-            let _ = self.share(undo.slot as usize, undo.candidate, false);
+            self.share(undo.slot as usize, undo.candidate, false);
         }
         self.undo_part(undo, self.constraints[claim].len());
     }

@@ -69,7 +69,6 @@ pub fn with_devices(request: &Value, mut change: impl FnMut(&str, &mut Value) ->
 pub fn without_bugs(request: &Value, selectors: &mut SelectorCache) -> Value {
     ours::answer_with(request, selectors, |allocator| {
         allocator.bugs = UpstreamBugs::NONE;
-        allocator.looks_at_all_counters = false;
     })
 }
 
@@ -226,12 +225,16 @@ pub fn hide_but(request: &Value, found: &Found, is_pinned: bool) -> Value {
 }
 
 /// Whether hiding left fewer devices in a slice whose devices say which nodes they are for: without any for this node it
-/// no longer counts, so the pool may look as if slices were missing, or an older generation as if it were in force.
+/// no longer counts, so the pool may look as if slices were missing, or an older generation as if it were in force. Or
+/// whether a slice lost the devices that make it one to ignore, or one of a pool that is tried last.
 pub fn changes_nodes(request: &Value, hidden: &Value) -> bool {
     let devices = |slice: &Value| slice["spec"]["devices"].as_array().map_or(0, Vec::len);
     let slices = |of: &Value| of["slices"].as_array().cloned().unwrap_or_default();
     slices(request).iter().zip(&slices(hidden)).any(|(before, after)| {
-        before["spec"]["perDeviceNodeSelection"] == json!(true) && devices(after) < devices(before)
+        let lost = |what: &str| before.to_string().contains(what) && !after.to_string().contains(what);
+        (before["spec"]["perDeviceNodeSelection"] == json!(true) && devices(after) < devices(before))
+            || lost("compatibilityGroups")
+            || lost("bindingConditions")
     })
 }
 

@@ -8,7 +8,6 @@ mod cost;
 mod limits;
 
 use serde_json::Value;
-use tessera_allocator::features::UpstreamBugs;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_oracle::{Generator, Oracle, ours};
@@ -92,7 +91,7 @@ fn the_chosen_devices_are_found_if_all_others_are_hidden() {
         pinned += 1;
     }
     println!("{unpinned} unpinned, {pinned} pinned");
-    assert!(unpinned > 250 && pinned > 500, "{unpinned} {pinned}");
+    assert!(unpinned > 200 && pinned > 400, "{unpinned} {pinned}");
 }
 
 /// The same with Kubernetes' own code.
@@ -100,7 +99,7 @@ fn the_chosen_devices_are_found_if_all_others_are_hidden() {
 fn kubernetes_finds_the_chosen_devices() {
     let mut generator = Generator::new(seed(83));
     let mut selectors = SelectorCache::new();
-    let mut oracle = Oracle::start(KubernetesVersion::V1_36_3);
+    let mut oracle = Oracle::start(KubernetesVersion::default());
     let (mut found, mut because_of_bugs) = (0, 0);
     for id in 0..1_500 {
         let request = generator.request(id);
@@ -121,10 +120,8 @@ fn kubernetes_finds_the_chosen_devices() {
         if theirs["error"].is_string() || changes_nodes(&request, &hidden) {
             continue;
         }
-        // A bug of Kubernetes 1.36.3 that we reproduce, and nothing else, may keep the devices from it.
-        let with_bugs = ours::answer_with(&hidden, &mut selectors, |allocator| {
-            allocator.bugs = UpstreamBugs::ALL;
-        });
+        // A bug of Kubernetes that we reproduce, and nothing else, may keep the devices from it.
+        let with_bugs = ours::answer(&hidden, &mut selectors, None);
         let without = without_bugs(&hidden, &mut selectors);
         assert_eq!(ours::comparable(&with_bugs), ours::comparable(&theirs), "{hidden}");
         assert_ne!(ours::comparable(&with_bugs), ours::comparable(&without), "{hidden}");

@@ -2,14 +2,18 @@
 
 use std::fmt;
 
-use super::{NANOS, Quantity, QuantityFormat};
+use super::{Amount, NANOS, Quantity, QuantityFormat};
 
 impl fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.nanos();
         match self.format {
-            // What has a binary suffix fits into 64 bits.
-            QuantityFormat::BinarySi if nanos % NANOS == 0 && nanos.abs() >= 1024 * NANOS => {
+            // What has a binary suffix fits into 64 bits, and the smallest such number Kubernetes cannot turn around.
+            QuantityFormat::BinarySi
+                if nanos % NANOS == 0
+                    && nanos.abs() >= 1024 * NANOS
+                    && !matches!(self.amount, Amount::Scaled { value: i64::MIN, scale: 0 }) =>
+            {
                 binary(nanos / NANOS, formatter)
             }
             QuantityFormat::BinarySi | QuantityFormat::DecimalSi => {

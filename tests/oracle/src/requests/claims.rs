@@ -129,9 +129,15 @@ impl Generator {
             ask["tolerations"] = self.tolerations();
         }
         if self.percent(22) {
-            let amount = self.pick(&["1Gi", "10Gi", "12Gi", "1024Mi", "40Gi", "1", "3000Mi", "100Gi"]);
+            let mut amount = self.pick(&["1Gi", "10Gi", "12Gi", "1024Mi", "40Gi", "1", "3000Mi", "100Gi"]);
+            if self.percent(8) {
+                amount = self.pick(&["1200m", "1u", "1500000", "8Ei", "9223372036854775807", "1e19", "-1"]);
+            }
             let name = self.pick(&["memory", "memory", "memory", "std.example.com/bandwidth"]);
             ask["capacity"] = json!({"requests": {name: amount}});
+        }
+        if self.below(200) == 0 {
+            ask["derivedAttributes"] = json!([{"name": "derived/numa", "expression": "1"}]);
         }
         if !is_alternative && self.percent(9) {
             ask["adminAccess"] = json!(self.percent(85));

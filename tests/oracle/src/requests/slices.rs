@@ -172,6 +172,9 @@ impl Generator {
             if self.below(150) == 0 {
                 consumption["counters"]["other"] = json!({"value": "1"});
             }
+            if self.below(150) == 0 {
+                consumption["compatibilityGroups"] = json!(["a"]);
+            }
             device["consumesCounters"] = json!([consumption]);
             if cards > 1 && self.percent(8) {
                 let other = format!("card-{}", (card + 1) % cards);
@@ -211,13 +214,20 @@ impl Generator {
 
     pub(super) fn capacity(&mut self, is_shared: bool) -> Value {
         let mut capacity = json!({"value": self.pick(&["80Gi", "40Gi", "16", "81920Mi"])});
+        if self.below(400) == 0 {
+            capacity["value"] = json!("-1");
+        }
         if is_shared && self.percent(60) {
-            capacity["requestPolicy"] = match self.below(6) {
+            capacity["requestPolicy"] = match self.below(10) {
                 0 => json!({"default": "10Gi", "validRange": {"min": "5Gi", "max": "40Gi", "step": "5Gi"}}),
                 1 => json!({"default": "1Gi", "validRange": {"min": "1Gi"}}),
                 2 => json!({"default": "20Gi", "validValues": ["10Gi", "20Gi", "40Gi"]}),
                 3 => json!({"default": "1024Mi", "validValues": ["1", "3Gi"]}),
                 4 => json!({"default": "0"}),
+                5 => json!({"default": "1", "validRange": {"min": "500m", "max": "16", "step": "500m"}}),
+                6 => json!({"default": "128Mi", "validRange": {"min": "128Mi", "step": "128Mi"}}),
+                7 => json!({"default": "1", "validRange": {"min": "1", "step": "1"}}),
+                8 => json!({"default": "1", "validRange": {"min": "1u", "step": "300m"}}),
                 _ => json!({"default": "7Gi", "validRange": {"min": "2Gi", "max": "30Gi", "step": "4Gi"}}),
             };
         }
