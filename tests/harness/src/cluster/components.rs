@@ -2,11 +2,13 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::{Cluster, ClusterError, ClusterRecord, Tier};
+use super::{Cluster, ClusterError, ClusterRecord, KubernetesVersion, Tier};
 use crate::{
     control_plane,
     host::{CommandLine, Exit, Host, ProcessState},
     node::{self, Node},
+    progress::Progress,
+    tools::Tools,
 };
 
 /// Grace period of a component between TERM and KILL.
@@ -88,6 +90,24 @@ impl Cluster {
     /// It is running.
     pub async fn start_component(&self, component: Component) -> Result<(), ClusterError> {
         spawn(&self.record, component).await
+    }
+
+    /// [`Cluster::start_component`] of another version of Kubernetes than the cluster has, whose programs are built first if they
+    /// are missing. A later start without a version is of the cluster's own.
+    ///
+    /// # Errors
+    /// It is running; or the cluster is of the node tier, whose machines see the programs of one version only.
+    pub async fn start_component_of(
+        &self,
+        component: Component,
+        version: KubernetesVersion,
+    ) -> Result<(), ClusterError> {
+        if self.record.tier == Tier::Node {
+            return Err(ClusterError::WrongTier(Tier::Node, "components of several versions"));
+        }
+        let mut record = self.record.clone();
+        record.tools.extend(Tools::build_in_background(&[version.module()], &Progress::default()).await?);
+        spawn(&record, component).await
     }
 
     /// Stops a component by TERM (KILL after 10 s) and waits for its end.
