@@ -56,7 +56,7 @@ struct UpArguments {
 #[derive(Args)]
 pub struct KubernetesArguments {
     /// Minor version of Kubernetes: 1.37, 1.36 or 1.35. The first time its programs are built, which takes minutes.
-    #[arg(long, value_name = "VERSION", default_value = "1.36")]
+    #[arg(long, value_name = "VERSION", default_value_t)]
     kubernetes: KubernetesVersion,
     /// Feature gates of the control plane and the kubelets, as `DRADeviceTaints=true,…`.
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', value_parser = feature_gate)]

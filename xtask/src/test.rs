@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use tessera_harness::workspace;
+use tessera_harness::{KubernetesVersion, workspace};
 
 use self::{suites::Build, tally::Tally, times::Times};
 
@@ -24,6 +24,7 @@ use self::{suites::Build, tally::Tally, times::Times};
   cargo xtask test                        everything, as CI does
   cargo xtask test --only tests           the tests, without formatting, lints and documentation
   cargo xtask test --only tests -p tessera-inventory
+  cargo xtask test --kubernetes 1.36      on an older Kubernetes: the chart's policies, steering and managed pools, an upgrade
   CI=true cargo xtask test                a tier this machine cannot run is a failure, not a skip")]
 pub struct TestArguments {
     /// Run only one part.
@@ -32,6 +33,10 @@ pub struct TestArguments {
     /// Test only this package (may be repeated); formatting and lints still cover the workspace.
     #[arg(long, short, value_name = "PACKAGE")]
     package: Vec<String>,
+    /// Run what differs most between versions of Kubernetes, and nothing else, on this one: policies of the chart, steering and managed
+    /// pools, an upgrade to the newest version. The first time its programs are built, which takes minutes.
+    #[arg(long, value_name = "VERSION", conflicts_with_all = ["only", "package"])]
+    kubernetes: Option<KubernetesVersion>,
 }
 
 /// A part of the run.
@@ -58,7 +63,8 @@ struct Run {
 /// # Errors
 /// When a command cannot be started at all. A failing check or test is counted, not an error.
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
-    let wanted = |part| arguments.only.is_none_or(|only| only == part);
+    let only = arguments.only.or(arguments.kubernetes.map(|_| Part::Tests));
+    let wanted = |part| only.is_none_or(|only| only == part);
     let mut run = Run { tally: Tally::default(), times: Times::default() };
     if wanted(Part::Formatting) {
         run.check("formatting", &["fmt", "--all", "--check"], &[])?;
@@ -72,7 +78,13 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         run.check("documentation", &doc, &[("RUSTDOCFLAGS", "--deny warnings")])?;
     }
     if wanted(Part::Tests) {
-        run.tests(&arguments.package)?;
+        match arguments.kubernetes {
+            None => run.tests(&arguments.package, Build::run)?,
+            Some(version) => {
+                let packages = suites::OF_VERSIONS.map(|(package, _)| package.to_owned());
+                run.tests(&packages, |packages| Ok(Build::run(packages)?.on(version)))?;
+            }
+        }
     }
     let Run { tally, times } = run;
     println!("\n{times}");
@@ -99,9 +111,9 @@ impl Run {
 
     /// Builds everything once, by one command and so with one set of features; cargo's own `test` would build again for
     /// each selection of packages. The tests start the plugin and load the emulator as a user would: from the binaries.
-    fn tests(&mut self, packages: &[String]) -> Result<()> {
+    fn tests(&mut self, packages: &[String], build: impl FnOnce(&[String]) -> Result<Build>) -> Result<()> {
         println!("\n== build: the workspace with its tests");
-        let build = self.times.part("build", || Build::run(packages))?;
+        let build = self.times.part("build", || build(packages))?;
         self.tally.check("build", build.succeeded);
         if !build.succeeded {
             return Ok(());

@@ -171,6 +171,7 @@ mod tests {
             target: package.to_owned(),
             folder: folder.path().to_owned(),
             executable: program.clone(),
+            kubernetes: None,
         };
         let suites = ["a", "b", "killed", CLUSTER_TESTS[0], CLUSTER_TESTS[1]].map(suite).to_vec();
         let build = Build { succeeded: true, suites, ..Build::default() };

@@ -9,9 +9,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tessera_harness::workspace;
+use tessera_harness::{KubernetesVersion, workspace};
 
 use super::{tally::Tally, times::Times};
+
+/// The suites that run on other versions of Kubernetes than the default, too: package, and file in `tests/`.
+pub(super) const OF_VERSIONS: [(&str, &str); 3] = [
+    ("tessera-kubelet-plugin", "chart"),
+    ("tessera-controller", "steering"),
+    ("tessera-end-to-end", "upgrade"),
+];
 
 /// Result of the build.
 #[derive(Default)]
@@ -36,6 +43,8 @@ pub(super) struct Suite {
     /// The package's folder.
     pub(super) folder: PathBuf,
     pub(super) executable: PathBuf,
+    /// The version of Kubernetes that its clusters have; `None` for the default.
+    pub(super) kubernetes: Option<KubernetesVersion>,
 }
 
 impl Build {
@@ -55,6 +64,16 @@ impl Build {
         build.suites.sort();
         build.suites.dedup();
         Ok(build)
+    }
+
+    /// Only what runs on several versions of Kubernetes, on this one.
+    pub(super) fn on(mut self, version: KubernetesVersion) -> Self {
+        self.libraries.clear();
+        self.suites.retain(|suite| OF_VERSIONS.contains(&(&*suite.package, &*suite.target)));
+        for suite in &mut self.suites {
+            suite.kubernetes = Some(version);
+        }
+        self
     }
 
     fn cargo(&mut self, arguments: &[&str]) -> Result<()> {
@@ -102,6 +121,7 @@ impl Build {
             target: text(&message["target"]["name"]),
             folder: PathBuf::from(manifest).with_file_name(""),
             executable: executable.into(),
+            kubernetes: None,
         });
     }
 }
@@ -121,6 +141,10 @@ impl Suite {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        if let Some(version) = self.kubernetes {
+            // An upgrade needs two versions, and is ignored where there is only the default.
+            command.env("TESSERA_KUBERNETES", version.to_string()).arg("--include-ignored");
+        }
         command
     }
 }
@@ -204,6 +228,47 @@ mod tests {
         assert_eq!(names, ["tessera-api (unit tests)", "tessera-api n"]);
         assert_eq!(build.libraries.len(), 1);
         assert_eq!(build.suites[0].folder, PathBuf::from("/w/crates/api/"));
+    }
+
+    #[test]
+    fn other_versions_of_kubernetes_run_their_suites_alone() {
+        let suite = |package: &str, target: &str| Suite {
+            package: package.to_owned(),
+            kind: "test".to_owned(),
+            target: target.to_owned(),
+            folder: PathBuf::new(),
+            executable: PathBuf::from("/t/n"),
+            kubernetes: None,
+        };
+        let all = [
+            ("tessera-controller", "steering"),
+            ("tessera-end-to-end", "steering"),
+            ("tessera-end-to-end", "upgrade"),
+        ];
+        let build = Build {
+            suites: all.map(|(package, target)| suite(package, target)).into(),
+            libraries: ["tessera-controller".to_owned()].into(),
+            ..Build::default()
+        };
+        let build = build.on(KubernetesVersion::V1_36);
+        let names: Vec<String> = build.suites.iter().map(Suite::name).collect();
+        assert_eq!(names, ["tessera-controller steering", "tessera-end-to-end upgrade"]);
+        assert!(build.libraries.is_empty());
+        let command = build.suites[0].command();
+        let version = command.get_envs().find(|(name, _)| *name == "TESSERA_KUBERNETES").unwrap().1;
+        assert_eq!(version.unwrap(), "1.36");
+        // Each of them is there.
+        for (package, target) in OF_VERSIONS {
+            let folder = package.strip_prefix("tessera-").unwrap();
+            let roots = [folder.to_owned(), format!("tests/{folder}")]
+                .map(|folder| workspace::root().join(folder).join("tests"));
+            assert!(
+                roots
+                    .iter()
+                    .any(|tests| tests.join(target).is_dir() || tests.join(format!("{target}.rs")).is_file()),
+                "{package} {target}"
+            );
+        }
     }
 
     #[test]

@@ -7,9 +7,9 @@ pub enum KubernetesVersion {
     /// 1.35.
     V1_35,
     /// 1.36.
-    #[default]
     V1_36,
     /// 1.37.
+    #[default]
     V1_37,
 }
 
