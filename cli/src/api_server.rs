@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Key, Objects};
 
 use crate::arguments::{ConnectionArguments, SourceArguments};
@@ -111,6 +112,8 @@ pub struct Loaded {
     pub namespace: String,
     /// What the user may not read, and how that affects the answer.
     pub warnings: Vec<String>,
+    /// The release of the API server; `None` where it does not tell.
+    pub kubernetes: Option<KubernetesVersion>,
 }
 
 /// Reads the cluster, as far as the user may.
@@ -120,6 +123,8 @@ pub struct Loaded {
 pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, ClusterError> {
     block_on(async {
         let (client, namespace) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
+        let kubernetes = client.apiserver_version().await.ok();
+        let kubernetes = kubernetes.and_then(|version| KubernetesVersion::of(&version.git_version).ok());
         let mut reader = Reader::new(client, namespace);
         let pools = match wanted {
             Wanted::Pools { .. } | Wanted::Installation | Wanted::All { pools: true, .. } => {
@@ -132,7 +137,8 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
             _ => Foreign::default(),
         };
         let objects = reader.read(wanted).await?;
-        Ok(Loaded { objects, pools, foreign, namespace: reader.namespace, warnings: reader.warnings })
+        let Reader { namespace, warnings, .. } = reader;
+        Ok(Loaded { objects, pools, foreign, namespace, warnings, kubernetes })
     })
 }
 

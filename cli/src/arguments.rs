@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::{self, SignedDuration};
+use tessera_api::kubernetes::KubernetesVersion;
 
 pub use get::{GetArguments, Listed};
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
@@ -115,6 +116,15 @@ pub struct ConnectionArguments {
     pub request_timeout: u64,
 }
 
+/// The Kubernetes whose answers are told.
+#[derive(Debug, Args)]
+pub struct ReleaseArguments {
+    /// Answer as this release of Kubernetes: 1.37, 1.36.3. Without it as the API server's, and where the objects are from
+    /// files as the newest that is known
+    #[arg(long, value_name = "VERSION")]
+    pub kubernetes: Option<KubernetesVersion>,
+}
+
 /// `kubectl gpu allocate`
 #[derive(Debug, Args)]
 #[command(after_help = help::ALLOCATE_HELP)]
@@ -131,6 +141,9 @@ pub struct AllocateArguments {
     /// Print JSON or YAML instead of a table
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
+    /// As which release.
+    #[command(flatten)]
+    pub release: ReleaseArguments,
     /// Where the objects come from.
     #[command(flatten)]
     pub source: SourceArguments,
@@ -149,6 +162,9 @@ pub struct ExplainArguments {
     /// Print JSON or YAML instead of text
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
+    /// As which release.
+    #[command(flatten)]
+    pub release: ReleaseArguments,
     /// Where the objects come from.
     #[command(flatten)]
     pub source: SourceArguments,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Event;
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Key, Objects};
 
 use crate::api_server::{self, Wanted};
-use crate::arguments::SourceArguments;
+use crate::arguments::{ReleaseArguments, SourceArguments};
 use crate::files::{self, Besides, Manifests};
 use crate::foreign::Foreign;
 use crate::output::{CommandError, warn};
@@ -31,6 +32,8 @@ pub struct Source {
     pub given: Option<Objects>,
     /// Whether anything is from the cluster.
     pub is_live: bool,
+    /// The release of the cluster's API server.
+    pub kubernetes: Option<KubernetesVersion>,
 }
 
 impl Source {
@@ -42,11 +45,20 @@ impl Source {
         if arguments.files.is_empty() {
             let loaded = api_server::load(arguments, wanted)?;
             warn(&loaded.warnings);
-            let api_server::Loaded { objects, pools, foreign, namespace, .. } = loaded;
-            let (manifests, events) = (Manifests::default(), Vec::new());
-            let source =
-                Source { objects, pools, events, foreign, manifests, namespace, given: None, is_live: true };
-            return Ok(source);
+            let api_server::Loaded { objects, pools, foreign, namespace, kubernetes, .. } = loaded;
+            let (manifests, events, given) = (Manifests::default(), Vec::new(), None);
+            let is_live = true;
+            return Ok(Source {
+                objects,
+                pools,
+                events,
+                foreign,
+                manifests,
+                namespace,
+                given,
+                is_live,
+                kubernetes,
+            });
         }
         let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let texts = files::read(&arguments.files, arguments.recursive)?;
@@ -64,9 +76,18 @@ impl Source {
         if !objects.slices.is_empty() || !objects.nodes.is_empty() || is_enough {
             let (pools, foreign) = (Some(pools), foreign.unwrap_or_default());
             let (manifests, namespace) = (manifests.unwrap_or_default(), default);
-            let source =
-                Source { objects, pools, events, foreign, manifests, namespace, given: None, is_live: false };
-            return Ok(source);
+            let (given, is_live, kubernetes) = (None, false, None);
+            return Ok(Source {
+                objects,
+                pools,
+                events,
+                foreign,
+                manifests,
+                namespace,
+                given,
+                is_live,
+                kubernetes,
+            });
         }
         // Files without nodes and devices refer to those of the cluster.
         let wanted = match wanted {
@@ -82,10 +103,16 @@ impl Source {
             ))
         })?;
         warn(&of_cluster.warnings);
-        let api_server::Loaded { mut objects, pools, foreign, namespace, .. } = of_cluster;
+        let api_server::Loaded { mut objects, pools, foreign, namespace, kubernetes, .. } = of_cluster;
         let loaded = files::parse(&texts, &namespace, besides)?;
         objects.overlay(&loaded.objects);
         let (manifests, given) = (loaded.manifests.unwrap_or_default(), Some(loaded.objects));
-        Ok(Source { objects, pools, events, foreign, manifests, namespace, given, is_live: true })
+        let is_live = true;
+        Ok(Source { objects, pools, events, foreign, manifests, namespace, given, is_live, kubernetes })
+    }
+
+    /// The release to answer as: the asked one, else that of the API server, else the newest known.
+    pub fn release(&self, arguments: &ReleaseArguments) -> KubernetesVersion {
+        arguments.kubernetes.or(self.kubernetes).unwrap_or_default()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::Kind;
 use tessera_decide::{Decider, FleetSnapshot, Observation, PoolSummary, ViewPass};
 use tessera_kube_util::lease::Leadership;
@@ -38,6 +39,8 @@ pub struct DecideLoop {
     pub writer: Writer,
     /// Who wants to see the fleet.
     pub asks: mpsc::Receiver<oneshot::Sender<FleetSnapshot>>,
+    /// The release of the API server, from which kube-scheduler's is taken.
+    pub kubernetes: watch::Receiver<KubernetesVersion>,
     /// Whether this replica leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Receives the summaries of pools; `None` until everything was seen.
@@ -71,6 +74,7 @@ impl DecideLoop {
             .with_heal_after(self.heal_after)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));
+        decider.predict(*self.kubernetes.borrow_and_update());
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();
@@ -95,6 +99,9 @@ impl DecideLoop {
                 Some(carried) = self.carried.recv() => batch.push_back(Seen::Change(carried)),
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}
+            }
+            if self.kubernetes.has_changed().unwrap_or_default() {
+                decider.predict(*self.kubernetes.borrow_and_update());
             }
             viewing = viewing.and_then(|(pass, ask)| self.view_some(&mut decider, pass, ask));
             while let Ok(carried) = self.carried.try_recv() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_kube_util::client;
 use tessera_kube_util::events::Events;
 use tessera_kube_util::lease::{self, Leadership, LeaseOptions};
@@ -21,7 +22,7 @@ use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::watches::{KINDS, Watches};
-use crate::{http, pool_status, usage};
+use crate::{http, kubernetes, pool_status, usage};
 
 /// Observations that wait to be taken in; watches are read no faster than that. A ResourceSlice takes some 200 KiB until it is
 /// taken in.
@@ -75,6 +76,11 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
 
     let (seen_sender, seen) = mpsc::channel(QUEUE);
     let clock = Clock::start();
+    let (release_sender, release) = watch::channel(KubernetesVersion::default());
+    tasks.spawn(
+        "the look at the API server's release",
+        kubernetes::follow(client.clone(), release_sender, shutdown.clone()),
+    );
     let (list_claims, claims_asked) = watch::channel(0);
     let watches = Watches { client: client.clone(), seen: seen_sender, clock, claims_asked };
     tasks.spawn("the watches", watches.run(shutdown.clone()));
@@ -93,6 +99,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
             metrics.clone(),
             list_claims,
         ),
+        kubernetes: release,
         leadership,
         summaries: summaries_sender,
         missing: missing_sender,

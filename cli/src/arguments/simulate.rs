@@ -7,7 +7,7 @@ use clap::Args;
 use tessera_kube_util::arguments::driver_name;
 use tessera_simulate::fleet::{NodeGroup, Wish};
 
-use super::{Format, SourceArguments, help};
+use super::{Format, ReleaseArguments, SourceArguments, help};
 
 /// `kubectl gpu simulate`
 #[derive(Debug, Args)]
@@ -69,6 +69,9 @@ pub struct SimulateArguments {
     /// Print JSON or YAML instead of tables
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
+    /// Of kube-scheduler.
+    #[command(flatten)]
+    pub release: ReleaseArguments,
     /// Nodes, slices, and what makes pods.
     #[command(flatten)]
     pub source: SourceArguments,

@@ -42,12 +42,13 @@ struct Report {
 /// The objects could not be read, or there is no subject.
 pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
     if arguments.lines {
-        let mut server = lines::allocate::Server::default();
+        let mut server = lines::allocate::Server::new(arguments.release.kubernetes.unwrap_or_default());
         lines::serve(std::io::stdin().lock(), std::io::stdout().lock(), &mut server)?;
         return Ok(Verdict::Yes);
     }
-    let Source { objects, namespace, given, .. } =
-        Source::load(&arguments.source, api_server::Wanted::All { volumes: false, pools: false })?;
+    let source = Source::load(&arguments.source, api_server::Wanted::All { volumes: false, pools: false })?;
+    let mut asker = asker(source.release(&arguments.release));
+    let Source { objects, namespace, given, .. } = source;
     let subjects = match &arguments.subject {
         Some(name) => vec![subject::named(&objects, name, &namespace)?],
         None => waiting(given.as_ref().unwrap_or(&objects))
@@ -62,7 +63,6 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
         ));
     }
     let cluster = Cluster::of(objects)?;
-    let mut asker = asker();
     let mut reports = Vec::new();
     for subject in &subjects {
         let nodes = outcome::of_nodes(&cluster, subject, &mut asker)?;

@@ -44,7 +44,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
     };
     let first_news =
         if Steering::concerns(&subject) || explain::lacks_claim(&subject) { news() } else { None };
-    let mut asker = asker();
+    let mut asker = asker(source.release(&arguments.release));
     let cluster = Cluster::of(source.objects)?;
     let mut explanation = explain::explain(&cluster, &subject, first_news.clone(), &mut asker)?;
     if !explanation.fits && explanation.meets_managed() && managed::may_serve(&subject) {

@@ -10,6 +10,7 @@ use tessera_allocator::held::Held;
 use tessera_allocator::inventory::Inventory;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
+use tessera_api::kubernetes::KubernetesVersion;
 
 use super::Answers;
 use crate::quantities;
@@ -34,8 +35,16 @@ struct Request {
 /// Answers allocate requests; caches compiled selectors.
 #[derive(Debug, Default)]
 pub struct Server {
+    kubernetes: KubernetesVersion,
     selectors: SelectorCache,
     shares: u64,
+}
+
+impl Server {
+    /// Answers as this release.
+    pub fn new(kubernetes: KubernetesVersion) -> Self {
+        Server { kubernetes, ..Self::default() }
+    }
 }
 
 impl Answers for Server {
@@ -69,7 +78,8 @@ impl Answers for Server {
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())?;
         let node = request.node.unwrap_or_default();
-        let allocator = Allocator { features, ..Allocator::new(&inventory, &held, &classes) };
+        let allocator = Allocator::new(&inventory, &held, &classes).answering_as(self.kubernetes);
+        let allocator = Allocator { features, ..allocator };
         let shares = &mut self.shares;
         let mut share_id = || {
             *shares += 1;

@@ -16,6 +16,7 @@ use tessera_allocator::inventory::{DeviceRef, Inventory};
 use tessera_allocator::placement::{Pick, Placed, Placement};
 use tessera_allocator::selectors::{SelectorCache, Unanswered};
 use tessera_allocator::upstream::Allocator;
+use tessera_api::kubernetes::KubernetesVersion;
 
 use crate::assume::Assumed;
 use crate::error::ObjectError;
@@ -53,6 +54,7 @@ pub struct PlacementLimits<'l> {
 pub struct Asker {
     selectors: SelectorCache,
     share_id: Box<dyn FnMut() -> String + Send>,
+    kubernetes: KubernetesVersion,
 }
 
 impl fmt::Debug for Asker {
@@ -64,7 +66,20 @@ impl fmt::Debug for Asker {
 impl Asker {
     /// `share_id` makes the id of each new share of a device: a UUID that was never used.
     pub fn new(share_id: impl FnMut() -> String + Send + 'static) -> Self {
-        Asker { selectors: SelectorCache::new(), share_id: Box::new(share_id) }
+        let kubernetes = KubernetesVersion::default();
+        Asker { selectors: SelectorCache::new(), share_id: Box::new(share_id), kubernetes }
+    }
+
+    /// Its questions are answered as by kube-scheduler of this release, and not as by the newest known.
+    #[must_use]
+    pub fn answered_as(mut self, kubernetes: KubernetesVersion) -> Self {
+        self.set_kubernetes(kubernetes);
+        self
+    }
+
+    /// As [`Self::answered_as`], from now on.
+    pub fn set_kubernetes(&mut self, kubernetes: KubernetesVersion) {
+        self.kubernetes = kubernetes;
     }
 }
 
@@ -123,7 +138,7 @@ impl Cluster {
         held: &Held,
         asker: &mut Asker,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
-        let allocator = Allocator::new(&self.inventory, held, &self.classes);
+        let allocator = Allocator::new(&self.inventory, held, &self.classes).answering_as(asker.kubernetes);
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
 
@@ -138,7 +153,8 @@ impl Cluster {
         claims: &[Claim],
         asker: &mut Asker,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
-        let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
+        let mut allocator =
+            Allocator::new(&self.inventory, &self.held, &self.classes).answering_as(asker.kubernetes);
         allocator.rules.counters_concern_every_node = false;
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
@@ -203,7 +219,8 @@ impl Cluster {
         driver: &str,
         asker: &mut Asker,
     ) -> Result<bool, AllocateError> {
-        let mut allocator = Allocator::new(&self.inventory, &self.held, &self.classes);
+        let mut allocator =
+            Allocator::new(&self.inventory, &self.held, &self.classes).answering_as(asker.kubernetes);
         allocator.rules.counters_concern_every_node = false;
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
@@ -233,7 +250,7 @@ impl Cluster {
         held: &'c Held,
         asker: &mut Asker,
     ) -> Result<Explanation<'c>, AllocateError> {
-        let allocator = Allocator::new(&self.inventory, held, &self.classes);
+        let allocator = Allocator::new(&self.inventory, held, &self.classes).answering_as(asker.kubernetes);
         allocator.explain(&node.into(), claims, &mut asker.selectors)
     }
 

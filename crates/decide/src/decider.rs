@@ -29,6 +29,7 @@ mod unplaced;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
 
 use arrivals::Arrivals;
@@ -252,6 +253,11 @@ impl Decider {
     #[must_use]
     pub fn with_heal_after(self, heal_after: Time) -> Self {
         Decider { heal_after, ..self }
+    }
+
+    /// Predicts kube-scheduler of this release from now on: that of the API server. The newest known unless told.
+    pub fn predict(&mut self, kubernetes: KubernetesVersion) {
+        self.asker.set_kubernetes(kubernetes);
     }
 
     /// Labels of nodes that say how far apart they are, the narrowest first: pods of a gang are kept together by the first

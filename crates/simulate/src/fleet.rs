@@ -27,8 +27,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{PciBusId, Quantity};
-use tessera_cluster::Object;
+use tessera_cluster::{Asker, Object};
 use tessera_decide::{Decider, Observation, PoolSummary};
 use tessera_hardware::FactsError;
 use tessera_inventory::Warning;
@@ -58,6 +59,7 @@ pub struct Fleet {
     driver: String,
     /// Whether its DeviceClasses are those of a cluster.
     is_of_cluster: bool,
+    kubernetes: KubernetesVersion,
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, usize>,
     /// The node of each pool of devices.
@@ -126,6 +128,7 @@ impl Default for Fleet {
         Self {
             driver: DRIVER.to_owned(),
             is_of_cluster: false,
+            kubernetes: KubernetesVersion::default(),
             nodes: Vec::new(),
             by_name: HashMap::new(),
             of_pool: HashMap::new(),
@@ -159,6 +162,17 @@ impl Fleet {
         let mut fleet = Self::default();
         fleet.add(groups, pools)?;
         if fleet.nodes.is_empty() { Err(FleetError::Empty) } else { Ok(fleet) }
+    }
+
+    /// With kube-scheduler of this release, and not of the newest known.
+    #[must_use]
+    pub fn scheduled_by(self, kubernetes: KubernetesVersion) -> Self {
+        Self { kubernetes, ..self }
+    }
+
+    /// Who asks what kube-scheduler would do.
+    fn asker(&self) -> Asker {
+        Asker::new(wish::share_ids()).answered_as(self.kubernetes)
     }
 
     /// Adds nodes, with what these pools offer of their cards.

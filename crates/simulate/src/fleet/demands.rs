@@ -12,7 +12,6 @@ use tessera_cluster::{Asker, Cluster, Object, node_fit, outcome};
 use tessera_packing::{Demand, MAX_CARDS, MAX_MODELS, ModelSet, Node, WHOLE};
 
 use super::holdings::Holdings;
-use super::wish::share_ids;
 use super::{Fleet, FleetNode, Pods, Workload};
 use crate::TypicalPods;
 
@@ -40,7 +39,7 @@ impl Demands {
             let _ = cluster.apply(object);
         }
         let mut demands = Self { of_shapes: Vec::new(), models, typical: TypicalPods::default() };
-        let mut asker = Asker::new(share_ids());
+        let mut asker = fleet.asker();
         for shape in &workload.shapes {
             let demand = demands.of_shape(fleet, &cluster, shape, &mut asker);
             demands.of_shapes.push(demand);

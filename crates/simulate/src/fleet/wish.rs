@@ -63,7 +63,7 @@ pub(super) fn fitting(fleet: &Fleet, objects: &Objects, wishes: &[Wish]) -> Vec<
             let _ = cluster.apply(pod.as_ref().clone());
         }
     }
-    let mut asker = Asker::new(share_ids());
+    let mut asker = fleet.asker();
     wishes.iter().map(|wish| more(fleet, &mut cluster, &used, wish, &mut asker)).collect()
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::Objects;
 use tessera_simulate::fleet::{Fleet, FleetError, List, ListReader, Manifest, Pools, Workload};
 
@@ -26,6 +27,8 @@ pub struct Inputs {
     objects: Objects,
     /// Whether the fleet is that of a cluster, or of its objects in files.
     is_cluster: bool,
+    /// Release of kube-scheduler.
+    kubernetes: KubernetesVersion,
     /// GpuPools of each file.
     pools: Vec<PoolFile>,
     /// Where the pods are from.
@@ -62,9 +65,11 @@ impl Inputs {
         let source = &arguments.source;
         what.extend(source.files.iter().map(|file| file.display().to_string()));
         let is_cluster = arguments.nodes.is_empty();
+        let mut kubernetes = arguments.release.kubernetes.unwrap_or_default();
         let (objects, made) = if is_cluster {
             let loaded = Source::load(source, Wanted::Simulation)
                 .map_err(|error| CommandError::Asked(format!("{error}; or say the fleet with --nodes")))?;
+            kubernetes = loaded.release(&arguments.release);
             let Source { objects, manifests, is_live, .. } = loaded;
             if is_live {
                 what.insert(0, "the cluster".to_owned());
@@ -109,7 +114,7 @@ impl Inputs {
             let asked = "--nodes needs pods: --workload FILE or -f FILE; or ask for a --wish";
             return Err(CommandError::Asked(asked.to_owned()));
         }
-        Ok(Self { list, manifests, priorities, objects, is_cluster, pools, what })
+        Ok(Self { list, manifests, priorities, objects, is_cluster, kubernetes, pools, what })
     }
 
     /// The fleet as it is and with what is added, each as it is offered by default and by the GpuPools of each file.
@@ -125,6 +130,7 @@ impl Inputs {
             };
             let simulated = Pools::simulated();
             let pools = of_file.unwrap_or(&simulated);
+            fleet = fleet.scheduled_by(self.kubernetes);
             fleet.add(&arguments.nodes, pools)?;
             if adds {
                 fleet.add(&arguments.add, pools)?;

@@ -18,7 +18,6 @@ use self::choice::Rule;
 use super::{Placed, Placer, Run};
 use crate::fleet::demands::Demands;
 use crate::fleet::holdings::Holdings;
-use crate::fleet::wish::share_ids;
 use crate::fleet::workload::Held;
 use crate::fleet::{Fleet, Workload};
 use crate::policy::kube_scheduler::UNASKED;
@@ -132,7 +131,7 @@ impl<'r> CardsOnly<'r> {
             rule: Rule::of(policy, fleet.nodes().len(), demands),
             random: Random::new(seed),
             cluster,
-            asker: Asker::new(share_ids()),
+            asker: fleet.asker(),
             nodes,
             shapes: workload.shapes.iter().map(shape).collect(),
             waiting: BTreeSet::new(),

@@ -37,13 +37,9 @@ pub(super) struct Ours<'r> {
 impl<'r> Ours<'r> {
     pub fn new(fleet: &'r Fleet, workload: &'r Workload) -> Self {
         let by_name = workload.pods.iter().enumerate().map(|(place, _)| (workload.key(place), place));
-        let mut ours = Self {
-            fleet,
-            workload,
-            decider: Decider::new(fleet.driver(), share_ids()),
-            by_name: by_name.collect(),
-            version: 1,
-        };
+        let mut decider = Decider::new(fleet.driver(), share_ids());
+        decider.predict(fleet.kubernetes);
+        let mut ours = Self { fleet, workload, decider, by_name: by_name.collect(), version: 1 };
         // An hour before.
         let before = BEGIN - Duration::from_secs(3_600);
         let classes = workload.classes.iter().cloned().map(Object::from);

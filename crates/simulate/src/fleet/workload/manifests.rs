@@ -20,7 +20,6 @@ use super::present::Present;
 use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
 use crate::fleet::Fleet;
 use crate::fleet::objects::class_name;
-use crate::fleet::wish::share_ids;
 
 /// Priorities of classes that every cluster has.
 const SYSTEM_PRIORITIES: [(&str, i32); 2] =
@@ -95,7 +94,7 @@ impl Workload {
             present,
             priorities,
             cluster,
-            asker: Asker::new(share_ids()),
+            asker: fleet.asker(),
             workload: Self { classes: classes.into_values().collect(), ..Self::default() },
             named_claims: HashSet::new(),
             gangs: HashMap::new(),
