@@ -8,6 +8,7 @@ use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::Kind;
 use tessera_decide::{Decider, FleetSnapshot, Observation, PoolSummary, ViewPass};
 use tessera_kube_util::lease::Leadership;
+use tessera_kube_util::server_version::ServerVersion;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -39,8 +40,8 @@ pub struct DecideLoop {
     pub writer: Writer,
     /// Who wants to see the fleet.
     pub asks: mpsc::Receiver<oneshot::Sender<FleetSnapshot>>,
-    /// The release of the API server, from which kube-scheduler's is taken.
-    pub kubernetes: watch::Receiver<KubernetesVersion>,
+    /// The API server's version, from which kube-scheduler's is taken.
+    pub kubernetes: ServerVersion,
     /// Whether this replica leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Receives the summaries of pools; `None` until everything was seen.
@@ -74,7 +75,6 @@ impl DecideLoop {
             .with_heal_after(self.heal_after)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));
-        decider.predict(*self.kubernetes.borrow_and_update());
         let mut term = None;
         let mut missing: BTreeSet<Kind> = KINDS.into();
         let mut batch = VecDeque::new();
@@ -101,7 +101,8 @@ impl DecideLoop {
                 () = tokio::time::sleep(wake.clamp(Duration::from_millis(1), SUMMARY)) => {}
             }
             if self.kubernetes.has_changed().unwrap_or_default() {
-                decider.predict(*self.kubernetes.borrow_and_update());
+                let told = self.kubernetes.borrow_and_update().clone().unwrap_or_default();
+                decider.predict(KubernetesVersion::of(&told).unwrap_or_default());
             }
             viewing = viewing.and_then(|(pass, ask)| self.view_some(&mut decider, pass, ask));
             while let Ok(carried) = self.carried.try_recv() {

@@ -17,7 +17,6 @@ pub mod decide_loop;
 pub mod extended_names;
 pub mod fleet_page;
 pub mod http;
-mod kubernetes;
 pub mod metrics;
 pub mod options;
 pub mod pool_status;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use tessera_api::kubernetes::KubernetesVersion;
 use tessera_kube_util::client;
 use tessera_kube_util::events::Events;
 use tessera_kube_util::lease::{self, Leadership, LeaseOptions};
+use tessera_kube_util::server_version;
 use tessera_kube_util::signals::Signals;
 use tessera_kube_util::tasks::Tasks;
 use tokio::sync::{mpsc, watch};
@@ -22,7 +22,7 @@ use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::watches::{KINDS, Watches};
-use crate::{http, kubernetes, pool_status, usage};
+use crate::{http, pool_status, usage};
 
 /// Observations that wait to be taken in; watches are read no faster than that. A ResourceSlice takes some 200 KiB until it is
 /// taken in.
@@ -76,10 +76,10 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
 
     let (seen_sender, seen) = mpsc::channel(QUEUE);
     let clock = Clock::start();
-    let (release_sender, release) = watch::channel(KubernetesVersion::default());
+    let (kubernetes_sender, kubernetes) = watch::channel(None);
     tasks.spawn(
-        "the look at the API server's release",
-        kubernetes::follow(client.clone(), release_sender, shutdown.clone()),
+        "the API server's version",
+        server_version::follow(client.clone(), kubernetes_sender, shutdown.clone()),
     );
     let (list_claims, claims_asked) = watch::channel(0);
     let watches = Watches { client: client.clone(), seen: seen_sender, clock, claims_asked };
@@ -99,7 +99,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
             metrics.clone(),
             list_claims,
         ),
-        kubernetes: release,
+        kubernetes,
         leadership,
         summaries: summaries_sender,
         missing: missing_sender,

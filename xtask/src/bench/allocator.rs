@@ -52,7 +52,8 @@ pub fn run(arguments: &AllocatorArguments) -> Result<ExitCode> {
     }
     workspace::build(&["--profile", "dist", "-p", "tessera-allocator", "--example", "measure"])?;
     let ours = measure(&workspace::target()?.join("dist/examples/measure"), &[], &lines)?;
-    let theirs = measure(&tessera_oracle::program::path(KubernetesVersion::default()), &["-measure"], &lines)?;
+    let theirs =
+        measure(&tessera_oracle::program::path(KubernetesVersion::default()), &["-measure"], &lines)?;
     let mut table = Table::new();
     table.set_header(["case", "p50", "p99", "Kubernetes p50", "p99", "ratio p50", "p99", "result"]);
     for (our, their) in ours.iter().zip(&theirs) {
