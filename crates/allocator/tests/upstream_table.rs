@@ -95,7 +95,7 @@ fn cases_of_another_variant_are_refused_by_their_gate() {
             let answer = ours::answer(case, &mut SelectorCache::new(), None);
             let error = answer["error"].as_str().unwrap_or_default();
             let names_gate = |gate: &&str| error == format!("unknown feature \"{gate}\"");
-            assert!(GATES_OF_OTHER_VARIANT.iter().any(|gate| names_gate(&gate)), "{}: {error}", case["id"]);
+            assert!(GATES_OF_OTHER_VARIANT.iter().any(names_gate), "{}: {error}", case["id"]);
         }
         let names: BTreeSet<&str> = all.iter().filter_map(|case| case["id"].as_str()).collect();
         assert_eq!(names.len(), all.len(), "a name is there twice");
