@@ -5,7 +5,8 @@ mod ahead;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use tessera_cel::{CompileError, Evaluation, EvaluationError, Selector};
+use tessera_api::kubernetes::KubernetesVersion;
+use tessera_cel::{CompileError, Environment, Evaluation, EvaluationError, Selector};
 
 pub use ahead::Unanswered;
 use ahead::{Chain, Progress};
@@ -26,6 +27,7 @@ const MOST_ANSWERS: usize = 1 << 20;
 /// computed.
 #[derive(Debug, Default)]
 pub struct SelectorCache {
+    environment: Environment,
     by_text: HashMap<Arc<str>, SelectorIndex>,
     texts: Vec<Arc<str>>,
     selectors: Vec<Result<Selector, CompileError>>,
@@ -68,9 +70,14 @@ const MOST_CELLS: usize = 16;
 const COSTLY: u64 = 2_000;
 
 impl SelectorCache {
-    /// An empty cache.
+    /// An empty cache, of selectors as kube-scheduler of the newest known release reads them.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty cache, of selectors as kube-scheduler of this release reads them.
+    pub fn of(version: KubernetesVersion) -> Self {
+        SelectorCache { environment: version.into(), ..Self::default() }
     }
 
     /// Prepares the cache for an allocation in an inventory; drops answers about another one.
@@ -98,7 +105,7 @@ impl SelectorCache {
             return *index;
         }
         let index = SelectorIndex(self.selectors.len() as u32);
-        let selector = Selector::compile(expression);
+        let selector = Selector::compile_with(expression, self.environment);
         self.estimates.push(selector.as_ref().map_or(0, Selector::max_cost));
         self.selectors.push(selector);
         self.texts.push(Arc::clone(expression));
