@@ -193,6 +193,9 @@ pub struct CelArguments {
     /// Where the devices come from.
     #[command(flatten)]
     pub source: SourceArguments,
+    /// As which release.
+    #[command(flatten)]
+    pub release: ReleaseArguments,
 }
 
 /// `kubectl gpu pools`

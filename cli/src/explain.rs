@@ -150,7 +150,7 @@ pub fn explain(
     let outcomes = outcome::of_nodes(cluster, subject, asker)?;
     let may_go = explanation.obstacles.is_empty() && explanation.unmade.is_none();
     explanation.fits = may_go && outcomes.iter().any(|node| node.fits);
-    let mut fleet = Fleet::new(cluster, &[]);
+    let mut fleet = Fleet::new(cluster, &[], asker.kubernetes());
     explanation.hints = fleet.hints(&claims);
     for (node, outcome) in nodes.iter().zip(outcomes) {
         let mut diagnosis = NodeDiagnosis { outcome, requests: Vec::new(), together: Vec::new() };

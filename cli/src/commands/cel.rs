@@ -73,21 +73,23 @@ struct DeviceReport {
 /// The expression is wrong or fails on a device, or the devices could not be read.
 pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
     if arguments.lines {
-        lines::serve(std::io::stdin().lock(), std::io::stdout().lock(), &mut lines::cel::Server::default())?;
+        let mut server = lines::cel::Server::new(arguments.release.kubernetes.unwrap_or_default());
+        lines::serve(std::io::stdin().lock(), std::io::stdout().lock(), &mut server)?;
         return Ok(Verdict::Yes);
     }
     let expression = arguments.expression.as_deref().unwrap_or_default();
-    // Compiled before the cluster is read, so that an invalid expression is reported at once.
-    let selector = Selector::compile(expression)
+    let source = Source::load(&arguments.source, Wanted::Devices)?;
+    let environment = Environment::from(source.release(&arguments.release));
+    // As kube-scheduler would, of an object that is stored.
+    let selector = Selector::compile_with(expression, environment)
         .map_err(|error| CommandError::Asked(format!("the expression is no selector: {error}")))?;
-    let slices: Vec<ResourceSlice> =
-        Source::load(&arguments.source, Wanted::Devices)?.objects.slices.into_values().collect();
+    let slices: Vec<ResourceSlice> = source.objects.slices.into_values().collect();
     let places = devices::devices(slices.iter());
     if places.is_empty() {
         return Err(CommandError::Asked("there is no device: no ResourceSlice lists one".to_owned()));
     }
     let hints = hints::unknown_names(&selector, &places);
-    let refused = refused(expression);
+    let refused = refused(expression, environment);
     let verdict = match &arguments.device {
         Some(name) => one_device(arguments, &selector, find(&places, name)?, hints, refused.clone()),
         None => all_devices(arguments, &selector, &places, hints, refused.clone()),
@@ -100,8 +102,8 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
 
 /// The API server's error on writing an object with the expression, if it would refuse one that kube-scheduler would
 /// evaluate.
-fn refused(expression: &str) -> Option<String> {
-    let error = Selector::compile_new(expression, Environment::default()).err()?;
+fn refused(expression: &str, environment: Environment) -> Option<String> {
+    let error = Selector::compile_new(expression, environment).err()?;
     let why = match error {
         CompileError::TooComplex { estimate: u64::MAX } => {
             "; it sees no bound of the cost, because it counts with the longest texts and lists that the types allow"
@@ -245,7 +247,7 @@ fn answer(selector: &Selector, place: &Place<'_>) -> (Answer, u64, Option<tesser
         published.attributes.as_ref(),
         published.capacity.as_ref(),
         published.allow_multiple_allocations == Some(true),
-        Environment::default().reads_lists(),
+        selector.environment().reads_lists(),
     );
     let (result, cost, device) = match evaluated {
         Ok(device) => {

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use k8s_openapi::api::resource::v1::DeviceClass;
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
 use tessera_allocator::explain::Reason;
+use tessera_api::kubernetes::KubernetesVersion;
+use tessera_cel::Environment;
 use tessera_cluster::Cluster;
 
 use self::counters::CounterUsers;
@@ -29,8 +31,9 @@ pub struct Fleet<'s> {
 }
 
 impl<'s> Fleet<'s> {
-    /// The devices of the cluster. The claims named in `without` hold nothing.
-    pub fn new(cluster: &'s Cluster, without: &[String]) -> Self {
+    /// The devices of the cluster, as kube-scheduler of this release sees them. The claims named in `without` hold nothing.
+    pub fn new(cluster: &'s Cluster, without: &[String], kubernetes: KubernetesVersion) -> Self {
+        let environment = Environment::from(kubernetes);
         let places = devices::devices(cluster.objects().slices.values());
         let by_id = places.iter().enumerate().map(|(index, place)| (place.id.clone(), index)).collect();
         let evaluated = places
@@ -41,7 +44,7 @@ impl<'s> Fleet<'s> {
                     place.device.attributes.as_ref(),
                     place.device.capacity.as_ref(),
                     place.device.allow_multiple_allocations == Some(true),
-                    false,
+                    environment.reads_lists(),
                 )
                 .ok()
             })
@@ -49,7 +52,7 @@ impl<'s> Fleet<'s> {
         let counters = CounterUsers::new(cluster.objects(), &places, without);
         let classes = cluster.objects().classes.iter().map(|((_, name), class)| (name.as_str(), class));
         let classes = classes.collect();
-        Fleet { by_id, evaluated, classes, counters, selectors: Selectors::default(), places }
+        Fleet { by_id, evaluated, classes, counters, selectors: Selectors::new(environment), places }
     }
 
     /// Index of the device in the fleet.

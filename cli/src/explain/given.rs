@@ -79,7 +79,7 @@ fn one(
     asker: &mut Asker,
 ) -> Result<Given, ObjectError> {
     let claim = &wanted.claim;
-    let mut fleet = Fleet::new(cluster, &[reference(claim)]);
+    let mut fleet = Fleet::new(cluster, &[reference(claim)], asker.kubernetes());
     let claims = converted(&[wanted])?;
     let node = node_of(cluster, allocation);
     let held = cluster.held_without(&[claim])?;

@@ -43,7 +43,7 @@ pub struct Server {
 impl Server {
     /// Answers as this release.
     pub fn new(kubernetes: KubernetesVersion) -> Self {
-        Server { kubernetes, ..Self::default() }
+        Server { kubernetes, selectors: SelectorCache::of(kubernetes), ..Self::default() }
     }
 }
 

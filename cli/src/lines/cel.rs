@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceCapacity};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cel::{CompileError, Environment, Selector};
 
 use super::Answers;
@@ -33,7 +34,15 @@ struct Request {
 /// Answers CEL requests; caches compiled expressions.
 #[derive(Debug, Default)]
 pub struct Server {
+    kubernetes: KubernetesVersion,
     compiled: HashMap<(String, bool), Result<Selector, CompileError>>,
+}
+
+impl Server {
+    /// Answers as this release.
+    pub fn new(kubernetes: KubernetesVersion) -> Self {
+        Server { kubernetes, ..Self::default() }
+    }
 }
 
 impl Answers for Server {
@@ -44,8 +53,8 @@ impl Answers for Server {
         if self.compiled.len() >= KEPT {
             self.compiled.clear();
         }
-        let environment =
-            Environment { list_type_attributes: request.list_type_attributes, ..Environment::default() };
+        let Request { list_type_attributes, .. } = request;
+        let environment = Environment { version: self.kubernetes, list_type_attributes };
         let key = (request.expression, request.list_type_attributes);
         let selector = self
             .compiled

@@ -36,7 +36,7 @@ fn generated_requests_agree(version: KubernetesVersion) {
     let (seed, count) = (number("TESSERA_ORACLE_SEED", 1), number("TESSERA_ORACLE_COUNT", 3_000));
     let mut generator = Generator::new(seed);
     let mut oracle = Oracle::start(version);
-    let mut selectors = SelectorCache::new();
+    let mut selectors = SelectorCache::of(version);
     let (mut allocated, mut unfit, mut failed) = (0, 0, 0);
     let mut disagreements = Vec::new();
     for id in 0..count {
@@ -73,7 +73,7 @@ fn kept_cases_agree() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases"));
     for version in VERSIONS {
         let mut oracle = Oracle::start(version);
-        let mut selectors = SelectorCache::new();
+        let mut selectors = SelectorCache::of(version);
         let mut count = 0;
         for entry in std::fs::read_dir(folder).expect("tests/cases is part of the repository") {
             let path = entry.expect("a readable folder").path();

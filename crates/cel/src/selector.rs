@@ -100,6 +100,7 @@ pub struct SubExpression {
 #[derive(Debug)]
 struct Compiled {
     source: String,
+    environment: Environment,
     ast: Ast,
     checked: Checked,
     program: Program,
@@ -182,6 +183,7 @@ impl Selector {
         })?;
         Ok(Selector(Arc::new(Compiled {
             source: expression.to_owned(),
+            environment,
             ast,
             checked,
             program,
@@ -198,6 +200,11 @@ impl Selector {
     /// The expression.
     pub fn source(&self) -> &str {
         &self.0.source
+    }
+
+    /// Whose answers it gives.
+    pub fn environment(&self) -> Environment {
+        self.0.environment
     }
 
     /// What it reads of a device: an answer can be reused for another device that agrees in this.

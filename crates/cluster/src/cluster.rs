@@ -79,7 +79,16 @@ impl Asker {
 
     /// As [`Self::answered_as`], from now on.
     pub fn set_kubernetes(&mut self, kubernetes: KubernetesVersion) {
+        if self.kubernetes != kubernetes {
+            self.selectors = SelectorCache::of(kubernetes);
+        }
         self.kubernetes = kubernetes;
+    }
+
+    /// The release as whose its questions are answered.
+    #[must_use]
+    pub fn kubernetes(&self) -> KubernetesVersion {
+        self.kubernetes
     }
 }
 

@@ -2,23 +2,29 @@
 
 use std::collections::HashMap;
 
-use tessera_cel::{CompileError, Device, Selector};
+use tessera_cel::{CompileError, Device, Environment, Selector};
 
 use crate::explain::conjuncts;
 
 /// Compiled selectors and their parts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Selectors {
+    environment: Environment,
     compiled: HashMap<String, Result<Selector, CompileError>>,
 }
 
 impl Selectors {
+    /// None yet; they will be read as kube-scheduler reads stored ones.
+    pub fn new(environment: Environment) -> Self {
+        Selectors { environment, compiled: HashMap::new() }
+    }
+
     /// The selector with this text.
     pub fn compiled(&mut self, expression: &str) -> Result<Selector, CompileError> {
         if let Some(found) = self.compiled.get(expression) {
             return found.clone();
         }
-        let compiled = Selector::compile(expression);
+        let compiled = Selector::compile_with(expression, self.environment);
         self.compiled.insert(expression.to_owned(), compiled.clone());
         compiled
     }

@@ -10,7 +10,7 @@ use tessera_allocator::claim::Claim;
 use tessera_api::DeviceType;
 use tessera_api::config::NVIDIA_DRIVER_NAME;
 use tessera_api::steering::GATE;
-use tessera_cel::{Environment, Selector};
+use tessera_cel::Selector;
 use tessera_cluster::gang::{self, GangId, Membership};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
@@ -260,7 +260,7 @@ impl Reader<'_> {
             let spec = claim.spec.clone().unwrap_or_default();
             for expression in expressions(&spec) {
                 // The API server would see it as a new one.
-                let compiled = Selector::compile_new(expression, Environment::default());
+                let compiled = Selector::compile_new(expression, self.asker.kubernetes().into());
                 compiled.map_err(|error| format!("its claim {name}: {error}"))?;
             }
             claims.push((name, spec));
