@@ -10,6 +10,7 @@ use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClai
 use serde::Serialize;
 use tessera_api::DeviceName;
 use tessera_api::fleet_view::{CardView, FleetView, Holder};
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Key, Objects, outcome};
 
 use crate::devices;
@@ -112,6 +113,8 @@ pub struct Asked<'a> {
     pub driver: &'a str,
     /// For how long a claim must have been watched, in seconds.
     pub min_seconds: u64,
+    /// The release of Kubernetes that reads the classes' selectors.
+    pub kubernetes: KubernetesVersion,
 }
 
 /// Claims with the same template and request have the same work.
@@ -168,7 +171,7 @@ pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
         *devices.entry(one.request()).or_default() += 1;
     }
     let kinds = kinds(objects, asked.driver, &held);
-    let offers = offers(objects, asked.driver);
+    let offers = offers(objects, asked.driver, asked.kubernetes);
     let row = |one: &Held<'_>| {
         let of_model = offers.get(&one.group.product).map(Vec::as_slice).unwrap_or_default();
         let worth = f64::from(one.holder.allocated) / 1000.0;

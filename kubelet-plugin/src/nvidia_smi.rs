@@ -65,8 +65,8 @@ impl NvidiaSmi {
         Self { installed, in_root: None }
     }
 
-    /// Runs it in the driver's root by `in_root`, a program with arguments that does so, where that is a whole system and not
-    /// just the driver's files: it finds the driver's daemons there, as `nvidia-persistenced`.
+    /// Runs the tool in the driver's root, by `in_root` (a program and its arguments), where the root is a whole system and not
+    /// just the driver's files: there the tool finds the driver's daemons, such as `nvidia-persistenced`.
     #[must_use]
     pub fn in_its_root(self, in_root: Option<[OsString; 3]>) -> Self {
         let has_loader = LOADERS.iter().any(|loader| self.installed.find(Path::new(loader)).is_some());

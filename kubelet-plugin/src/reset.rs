@@ -1,4 +1,4 @@
-//! Resets cards that a reset helps (`health.recovery: Reset`): cards that the driver recommends it for, or whose fault ends with one.
+//! Resets cards (`health.recovery: Reset`) where the driver recommends a reset, or where a fault ends with one.
 //!
 //! ```text
 //! machine, policy ─> a reset helps ─> its taint is out ─> the card's lock, no claim on it

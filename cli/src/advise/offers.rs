@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::resource::v1::{Counter, Device};
 use serde::Serialize;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{DeviceType, Quantity, attribute, capacity, counter, managed};
 use tessera_cel::Selector;
 use tessera_cluster::Objects;
@@ -62,7 +63,7 @@ pub struct Offer {
 pub type Offers = BTreeMap<String, Vec<Offer>>;
 
 /// What is offered without a taint; the taint of managed cards keeps nobody away who asks the controller.
-pub fn offers(objects: &Objects, driver: &str) -> Offers {
+pub fn offers(objects: &Objects, driver: &str, kubernetes: KubernetesVersion) -> Offers {
     let slices = objects.slices.values().filter(|slice| slice.spec.driver == driver);
     let mut memory_slices: HashMap<(&str, &str), i128> = HashMap::new();
     for slice in slices.clone() {
@@ -129,7 +130,7 @@ pub fn offers(objects: &Objects, driver: &str) -> Offers {
         })
         .collect();
     let samples: Vec<&Place<'_>> = kinds.values().map(|(_, place)| *place).collect();
-    let classes = classes(objects, &samples);
+    let classes = classes(objects, &samples, kubernetes);
     let mut found = Offers::new();
     for ((product, _), (mut offer, place)) in kinds {
         let all = most.get(product).copied().filter(|most| *most > 0).map(|most| most as f64);
@@ -204,11 +205,16 @@ fn whole(nanos: i128) -> u64 {
 }
 
 /// Classes whose devices, of these, are all of one type, with their selectors.
-fn classes<'o>(objects: &'o Objects, samples: &[&Place<'_>]) -> Vec<(&'o str, Vec<Selector>)> {
+fn classes<'o>(
+    objects: &'o Objects,
+    samples: &[&Place<'_>],
+    kubernetes: KubernetesVersion,
+) -> Vec<(&'o str, Vec<Selector>)> {
     let compiled = objects.classes.iter().filter_map(|((_, name), class)| {
         let expressions = class.spec.as_ref()?.selectors.iter().flatten();
         let expressions = expressions.filter_map(|selector| Some(&selector.cel.as_ref()?.expression));
-        let selectors = expressions.map(|expression| Selector::compile(expression)).collect::<Result<_, _>>();
+        let compile = |expression: &String| Selector::compile_with(expression, kubernetes.into());
+        let selectors = expressions.map(compile).collect::<Result<_, _>>();
         Some((name.as_str(), selectors.ok()?))
     });
     let is_of_one_type = |selectors: &[Selector]| {

@@ -27,6 +27,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<Verdict, CommandError> {
         namespace: arguments.source.namespace.as_deref(),
         driver: &driver,
         min_seconds: arguments.min_observed.as_secs(),
+        kubernetes: source.kubernetes.unwrap_or_default(),
     };
     let report = report(&view, &source.objects, asked);
     match arguments.output {

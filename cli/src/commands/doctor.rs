@@ -26,7 +26,8 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     let mut driver = told.clone().unwrap_or_else(|| {
         driver_name::chosen(source.objects.slices.values().filter_map(driver_name::of_slice))
     });
-    let mut published = Published::new(&driver, &source.objects);
+    let kubernetes = source.kubernetes.unwrap_or_default();
+    let mut published = Published::new(&driver, &source.objects, kubernetes);
     source.objects.slices.values().for_each(|slice| published.add(slice));
     let live: Option<Live> = match source.is_live {
         false => None,
@@ -35,7 +36,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
             if told.is_none() {
                 driver = driver_of_slices(&client).await?;
             }
-            let new = || Published::new(&driver, &source.objects);
+            let new = || Published::new(&driver, &source.objects, kubernetes);
             let warnings;
             (published, warnings) =
                 fold_slices(&client, new, |published, slice| published.add(&slice)).await?;

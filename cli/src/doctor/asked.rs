@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::{Device, DeviceClaim, DeviceClass, DeviceSelector};
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{DeviceName, attribute};
 use tessera_cel::{EvaluationError, Selector};
 use tessera_cluster::{Objects, display};
@@ -63,8 +64,8 @@ pub enum Verdict<'a> {
     ByAccident(&'a BTreeSet<String>, &'a str),
 }
 
-/// All that ask for devices of the driver.
-pub fn of_objects(objects: &Objects, driver: &str) -> Vec<Asked> {
+/// All that ask for devices of the driver, with selectors as kube-scheduler of this release reads them.
+pub fn of_objects(objects: &Objects, driver: &str, kubernetes: KubernetesVersion) -> Vec<Asked> {
     let named = named_classes(objects);
     // Only classes that are about this driver: others' devices may come later.
     let classes = objects.classes.iter().filter_map(|((_, name), class)| {
@@ -73,13 +74,13 @@ pub fn of_objects(objects: &Objects, driver: &str) -> Vec<Asked> {
         let may_match_nothing = comes_with_chart(name, class, driver) && !named.contains(name.as_str());
         is_about.then(|| Asked {
             may_match_nothing,
-            ..Asked::new(format!("DeviceClass {name}"), expressions, None)
+            ..Asked::new(format!("DeviceClass {name}"), expressions, None, kubernetes)
         })
     });
     let templates = objects.templates.iter().flat_map(|(key, template)| {
         let spec = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
         let about = format!("ResourceClaimTemplate {}", display(key));
-        of_claim(objects, about, spec.and_then(|spec| spec.devices.as_ref()))
+        of_claim(objects, about, spec.and_then(|spec| spec.devices.as_ref()), kubernetes)
     });
     let waiting = objects.claims.iter().filter(|(_, claim)| {
         let annotations = claim.metadata.annotations.as_ref();
@@ -88,7 +89,7 @@ pub fn of_objects(objects: &Objects, driver: &str) -> Vec<Asked> {
     });
     let claims = waiting.flat_map(|(key, claim)| {
         let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
-        of_claim(objects, format!("claim {}", display(key)), devices)
+        of_claim(objects, format!("claim {}", display(key)), devices, kubernetes)
     });
     classes.chain(templates).chain(claims).collect()
 }
@@ -132,7 +133,12 @@ fn expressions(selectors: &[DeviceSelector]) -> Vec<String> {
 }
 
 /// A claim's own selectors are asked only of devices that its class matches.
-fn of_claim(objects: &Objects, about: String, devices: Option<&DeviceClaim>) -> Vec<Asked> {
+fn of_claim(
+    objects: &Objects,
+    about: String,
+    devices: Option<&DeviceClaim>,
+    kubernetes: KubernetesVersion,
+) -> Vec<Asked> {
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let asked = requests.iter().flat_map(|request| {
         let exactly = request.exactly.iter().map(|exactly| (&exactly.device_class_name, &exactly.selectors));
@@ -145,16 +151,21 @@ fn of_claim(objects: &Objects, about: String, devices: Option<&DeviceClaim>) -> 
         let class = objects.classes.get(&(String::new(), class.clone())).filter(|_| !own.is_empty())?;
         let of_class = of_class(class);
         let count = of_class.len();
-        Some(Asked::new(about.clone(), [of_class, own].concat(), Some(count)))
+        Some(Asked::new(about.clone(), [of_class, own].concat(), Some(count), kubernetes))
     });
     of_one.collect()
 }
 
 impl Asked {
     /// `of_class`: for a claim, how many of the expressions are its class's.
-    fn new(about: String, expressions: Vec<String>, of_class: Option<usize>) -> Self {
-        let compiled: Result<Vec<Selector>, _> =
-            expressions.iter().map(|expression| Selector::compile(expression)).collect();
+    fn new(
+        about: String,
+        expressions: Vec<String>,
+        of_class: Option<usize>,
+        kubernetes: KubernetesVersion,
+    ) -> Self {
+        let compile = |expression: &String| Selector::compile_with(expression, kubernetes.into());
+        let compiled: Result<Vec<Selector>, _> = expressions.iter().map(compile).collect();
         Asked {
             about,
             is_class: of_class.is_none(),

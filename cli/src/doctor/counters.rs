@@ -40,7 +40,7 @@ mod tests {
     fn counters_on_too_many_nodes_are_told_before_1_37() {
         let told = |nodes: usize, version: &str| {
             let objects = Objects::default();
-            let mut published = Published::new("gpu.tessera.dev", &objects);
+            let mut published = Published::new("gpu.tessera.dev", &objects, KubernetesVersion::default());
             for number in 0..nodes {
                 let slice = serde_json::json!({ "metadata": { "name": number.to_string() }, "spec": { "driver": "gpu.tessera.dev",
                     "nodeName": number.to_string(), "pool": { "name": number.to_string(), "generation": 1, "resourceSliceCount": 1 },

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report};
 use tessera_cluster::Objects;
 
@@ -61,9 +62,10 @@ pub struct Card {
 }
 
 impl Published {
-    /// Nothing yet; devices will be tried against the selectors of classes and claims that are about the driver.
-    pub fn new(driver: &str, objects: &Objects) -> Self {
-        let asked = asked::of_objects(objects, driver);
+    /// Nothing yet; devices will be tried against the selectors of classes and claims that are about the driver, as
+    /// kube-scheduler of this release reads them.
+    pub fn new(driver: &str, objects: &Objects, kubernetes: KubernetesVersion) -> Self {
+        let asked = asked::of_objects(objects, driver, kubernetes);
         Published { driver: driver.to_owned(), asked, ..Published::default() }
     }
 
@@ -213,7 +215,7 @@ mod tests {
             "spec": { "selectors": [{ "cel": { "expression": format!("device.driver == 'd' && {expression}") } }] } });
         let classes = [((String::new(), "c".to_owned()), serde_json::from_value(class).unwrap())].into();
         let objects = Objects { classes, ..Objects::default() };
-        let mut published = Published::new("d", &objects);
+        let mut published = Published::new("d", &objects, KubernetesVersion::default());
         slices.iter().for_each(|slice| published.add(slice));
         published
     }

@@ -18,7 +18,7 @@ struct Fault {
     what: &'static str,
     /// Gates without which it does not show.
     gates: &'static [&'static str],
-    /// The first version without it of each minor version that had it; `None` where there is none.
+    /// Of each affected minor version the first patch without the fault; `None` where there is none.
     mended: &'static [(u32, Option<u32>)],
     /// Whether it shows only with pools of one name from several drivers.
     needs_twins: bool,

@@ -141,8 +141,7 @@ pub struct UpstreamRules {
     pub counters_concern_every_node: bool,
     /// A request for all leaves out devices of whose capacity too little is left; from 1.37 on it fails.
     pub all_leaves_out_full_devices: bool,
-    /// Configuration says which requests it is for also where it is for all of them; from 1.37 on its list of requests
-    /// is then empty.
+    /// A configuration for all requests of a claim lists them; from 1.37 on the list is then empty.
     pub configuration_names_all_requests: bool,
     /// `compatibilityGroups` and `derivedAttributes`, which are off by default, are not known, and so ignored; from 1.37
     /// on slices with the first are left out, and a request with the second is an error.

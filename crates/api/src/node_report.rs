@@ -46,10 +46,10 @@ pub struct NodeReport {
     /// (CVE-2025-23266).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsafe_container_toolkit: Option<String>,
-    /// The version of the API server, as it said it last: `v1.37.2`; empty where it does not tell.
+    /// The last known `gitVersion` of the API server: `v1.37.2`; empty where it refuses to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// What works, and will perhaps not be what is wanted: cards that no GpuPool selects are offered whole alone.
+    /// Works, and is perhaps not wanted: cards without a GpuPool are offered whole alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -71,8 +71,8 @@ pub struct CardReport {
     /// Pools that select it as well but come after `pool`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outranked: Vec<String>,
-    /// Devices that stay published as they are because claims hold them: those that are no longer offered, and the card where
-    /// it was given out when nothing else of it was offered, and more of it is to be.
+    /// Devices that stay published as they are because claims hold them: devices no longer offered, and whole cards given out
+    /// without counters whose partitions or shares are to be offered now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }

@@ -51,8 +51,8 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// What is offered of cards that no GpuPool selects: whole cards, and partitions made on demand where the counters that keep
-    /// these apart [cost kube-scheduler no time](KubernetesVersion::counters_cost_every_node) for other nodes.
+    /// The offer of cards without a GpuPool: whole cards, and partitions made on demand where their counters
+    /// [cost kube-scheduler no time](KubernetesVersion::counters_cost_every_node) for other nodes.
     #[must_use]
     pub fn without_pool(version: KubernetesVersion) -> Self {
         let mut offer = Self::default();

@@ -67,8 +67,8 @@ struct Candidate<'a> {
 }
 
 /// Decides on each card of `machine`, on a node with these labels, by these pools, by name. `has_layouts` says whether there is a file of
-/// MIG layouts. `kubernetes` is the version of the API server, as it says it, on which depends what is offered of cards that no pool
-/// selects; a text that is no version counts as the oldest one.
+/// MIG layouts. `kubernetes` is the API server's own `gitVersion`: cards without a pool are offered in partitions from 1.37 on. A
+/// text that is no version counts as the oldest one.
 #[must_use]
 pub fn resolve(
     driver_name: &str,

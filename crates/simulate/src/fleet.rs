@@ -202,7 +202,9 @@ impl Fleet {
                 let labels = objects::labels(&node, &name);
                 let kind = kinds.entry(pools.selecting(&labels)).or_insert_with(|| {
                     let mut warnings = BTreeSet::new();
-                    let resolution = pools.resolve(&self.driver, &labels, &machine, &mut warnings);
+                    let kubernetes = self.kubernetes.to_string();
+                    let resolution =
+                        pools.resolve(&self.driver, &labels, &machine, &kubernetes, &mut warnings);
                     self.warnings
                         .extend(warnings.iter().map(|warning| format!("{}: {warning}", group.machine)));
                     Arc::new(self.kind(&group.machine, node.clone(), &resolution, &Held::default()))

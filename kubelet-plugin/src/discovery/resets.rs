@@ -72,7 +72,7 @@ impl Resets {
         self.0.entry(card).or_default().lost = true;
     }
 
-    /// Notes that the card was reset, which counts when it is next seen.
+    /// Notes a reset of the card, for the next look.
     pub(super) fn note(&mut self, card: PciBusId) {
         self.0.entry(card).or_default().was_reset = true;
     }

@@ -100,7 +100,7 @@ impl Discovery {
         self.resets = Resets::of_earlier(cards);
     }
 
-    /// Takes which cards this process has reset since the last look: what the driver says may not show it.
+    /// Takes the cards reset by this process since the last look: the driver need not show a reset.
     pub(super) fn were_reset(&mut self, cards: BTreeSet<PciBusId>) {
         for card in cards {
             self.resets.note(card);

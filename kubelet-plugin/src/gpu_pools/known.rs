@@ -17,7 +17,7 @@ pub struct Known {
     pub labels: Option<BTreeMap<String, String>>,
     /// The pools of the cluster by name; `None` until they are known.
     pub pools: Option<BTreeMap<String, KnownPool>>,
-    /// The version of the API server, as it says it; empty where it does not tell; `None` until that is known.
+    /// `gitVersion` of the API server; empty where it refuses to tell; `None` until its first answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
     /// Cards whose devices have the taint of managed cards: of managed pools, and those that were so until a moment ago.

@@ -72,7 +72,7 @@ impl LayoutStatus {
         LayoutStatus { settled: true, cards: BTreeMap::new() }
     }
 
-    /// Whether the card's partitions, if it has any, are those of a layout, which makes them again when they are gone.
+    /// Whether a layout makes the card's partitions again when they are gone.
     #[must_use]
     pub fn makes_again(&self, card: PciBusId) -> bool {
         let status = self.cards.get(&card);

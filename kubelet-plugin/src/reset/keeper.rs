@@ -39,8 +39,8 @@ const RESET_WITHIN: Duration = Duration::from_secs(60);
 pub struct ResetPace {
     /// Interval between two looks at cards that a reset helps.
     pub retry: Duration,
-    /// How long a card has had its taint before it is reset. Claims that the scheduler had already given it are prepared in that
-    /// time, and noticed.
+    /// Time between the taint of a card and its reset. Claims for which the scheduler had already chosen the card are prepared
+    /// meanwhile, and noticed.
     pub grace: Duration,
 }
 

@@ -169,7 +169,7 @@ fn sentences(fault_of: &str, effect: HealthEffect, fault: &HealthFault, way: Opt
     note
 }
 
-/// How to do what helps, on this node, or that the plugin does it.
+/// How to recover the card on this node; or a note: the plugin does so.
 fn way(fault: &HealthFault, card: &Card, policy: &HealthPolicy) -> Option<String> {
     if policy.recovery() == OwnRecovery::Reset && reset::helps(card, policy) {
         return Some("The plugin resets the card when no claim holds it".to_owned());

@@ -1,7 +1,7 @@
-//! Lets go of the cards while an administrator's file says so: a tool that resets a card, or flashes it, needs it for itself.
+//! Lets go of the cards while an administrator's file is there: a tool needs a card for itself to reset or flash it.
 //!
-//! A file in the plugin's own directory, which only root of the node can make: no pod can ask for that, no port is open for it, and it
-//! needs no program on the node but `touch`.
+//! The file is in the plugin's own directory, where only root of the node can make one: no pod can ask, no port is open, and the
+//! node needs no program but `touch`.
 
 use std::path::PathBuf;
 use std::time::Duration;

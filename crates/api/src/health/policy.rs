@@ -20,7 +20,7 @@ pub enum OwnRecovery {
     /// Nothing.
     #[default]
     None,
-    /// It resets a card that a reset helps, when no claim holds any of it.
+    /// Reset a card whose faults end with a reset, when no claim holds any part of the card.
     Reset,
 }
 

@@ -16,7 +16,7 @@ use crate::api_limits::violations;
 use crate::mig_models;
 use crate::pool::{hgx_h100, options};
 
-/// What is published of a machine, and what claims hold of it.
+/// A machine, its published devices, and the devices held by claims.
 struct Node {
     machine: Machine,
     published: PackedPool,

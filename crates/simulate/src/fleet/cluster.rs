@@ -93,7 +93,8 @@ impl Fleet {
         let machine = Arc::new(facts::machine_of(&self.driver, &devices, &report).map_err(unknown)?);
         let mut warnings = BTreeSet::new();
         let labels = objects::labels(node, name);
-        let resolution = pools.resolve(&self.driver, &labels, &machine, &mut warnings);
+        let kubernetes = report.kubernetes.clone().unwrap_or_else(|| self.kubernetes.to_string());
+        let resolution = pools.resolve(&self.driver, &labels, &machine, &kubernetes, &mut warnings);
         self.warnings.extend(warnings.iter().map(|warning| format!("{name}: {warning}")));
         let packed: Vec<PackedContents> = published
             .contents()

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 use tessera_api::GpuPoolSpec;
-use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::offer::{Mps, OfferError};
 use tessera_inventory::Machine;
 use tessera_inventory::gpu_pools::{GpuPool, Resolution, resolve};
@@ -59,20 +58,21 @@ impl Pools {
     }
 
     /// What they say of a machine of a node with these labels, with its cards as their MIG layouts want them, after resets. Layouts that
-    /// cannot be go to `warnings`, and leave cards as they are.
+    /// cannot be go to `warnings`, and leave cards as they are. `kubernetes` is the version of the API server, on which depends
+    /// what is offered of cards without a pool.
     pub(super) fn resolve(
         &self,
         driver: &str,
         labels: &BTreeMap<String, String>,
         machine: &Arc<Machine>,
+        kubernetes: &str,
         warnings: &mut BTreeSet<String>,
     ) -> Resolution {
         let pools = self.by_name.iter().map(|(name, (created, spec))| {
             (name.as_str(), GpuPool { created: created.as_ref(), spec: Some(spec), error: None })
         });
-        let newest = KubernetesVersion::default().to_string();
         let mut resolution =
-            resolve(driver, labels, &pools.collect(), machine, self.layouts.is_some(), &newest);
+            resolve(driver, labels, &pools.collect(), machine, self.layouts.is_some(), kubernetes);
         let Some(layouts) = self.layouts.as_deref().filter(|_| !resolution.layouts.is_empty()) else {
             return resolution;
         };

@@ -143,8 +143,8 @@ impl Session {
         })
     }
 
-    /// As a container sees it: only cards whose device nodes it was given. It has no others open, and those count by the
-    /// processes on them.
+    /// As a container sees the machine: only cards whose device nodes it was given. No other card is open here, and these count
+    /// as open by their processes.
     fn in_container(mut self) -> Self {
         self._open = None;
         let absent = |card: &&Card| !Path::new("/dev").join(format!("nvidia{}", card.minor)).exists();
