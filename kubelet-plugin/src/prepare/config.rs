@@ -1,6 +1,8 @@
 //! The configuration of a claim's devices, as its author wrote it.
 
-use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, OpaqueDeviceConfiguration};
+use k8s_openapi::api::resource::v1::{
+    DeviceAllocationConfiguration, DeviceClaimConfiguration, OpaqueDeviceConfiguration,
+};
 use tessera_api::DeviceType;
 use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};
 
@@ -54,6 +56,29 @@ impl<'a> Configs<'a> {
         let mut objects: Vec<Object<'a>> = configs.iter().filter_map(object).collect();
         objects.sort_by_key(|object| object.source);
         Self { objects, driver_name }
+    }
+
+    /// With the requests as the claim's spec names them. From Kubernetes 1.37 on an allocation names none where the claim's
+    /// configuration covers all of its requests (`allocator_incubating.go` of `k8s.io/dynamic-resource-allocation` 0.37), so a
+    /// kind for other devices would no longer be an error.
+    pub(super) fn named_by(mut self, spec: &'a [DeviceClaimConfiguration]) -> Self {
+        let of_claim = self
+            .objects
+            .iter_mut()
+            .filter(|object| object.source == Source::Claim && object.requests.is_empty());
+        for object in of_claim {
+            let same = spec.iter().filter(|config| config.opaque.as_ref() == Some(object.opaque));
+            let mut named: Vec<&[String]> =
+                same.map(|config| config.requests.as_deref().unwrap_or_default()).collect();
+            named.sort_by_key(|requests| requests.len());
+            // Of several with the same content the allocation has cleared the longest list; one without any is for all.
+            if let [shortest, ..] = &*named
+                && !shortest.is_empty()
+            {
+                object.requests = named[named.len() - 1];
+            }
+        }
+        self
     }
 
     /// The settings of a device that was allocated for `request`, of a prioritised list `request/alternative`.
@@ -172,6 +197,29 @@ mod tests {
         let both = [keep, config("FromClaim", &[], width(2))];
         let settings = Configs::new(&both, "gpu.tessera.dev").of("a", DeviceType::Mig).unwrap();
         assert_eq!(settings.mig.mig_mode_after_use, MigModeAfterUse::Restore);
+    }
+
+    #[test]
+    fn an_allocation_that_names_no_requests_has_those_of_the_claim() {
+        let cleared = [config("FromClaim", &[], json!({}))];
+        let of = |named: &[&[&str]], request: &str| {
+            let spec: Vec<DeviceClaimConfiguration> = named
+                .iter()
+                .map(|requests| DeviceClaimConfiguration {
+                    requests: Some(requests.iter().map(|&request| request.to_owned()).collect()),
+                    opaque: cleared[0].opaque.clone(),
+                })
+                .collect();
+            Configs::new(&cleared, "gpu.tessera.dev").named_by(&spec).of(request, DeviceType::Gpu)
+        };
+        of(&[], "a").unwrap();
+        of(&[&[]], "a").unwrap();
+        of(&[&["a"], &[]], "a").unwrap();
+        of(&[&["a"]], "a/whole").unwrap();
+        for named in [&[&["a"] as &[&str]] as &[&[&str]], &[&["b"], &["b", "a"]]] {
+            let error = of(named, "a").unwrap_err().to_string();
+            assert!(error.contains("MigDeviceConfig is not for devices of type gpu"), "{error}");
+        }
     }
 
     #[test]
