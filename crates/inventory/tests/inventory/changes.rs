@@ -112,7 +112,7 @@ fn the_rest_of_a_card_comes_when_the_claim_ends_that_has_it_whole() {
     node.held.insert("gpu-11-00".to_owned());
     node.published = node.next(&Offer::default());
     let [free, held] = [0, 1].map(|position| names(&node.published, node.machine.cards[position].pci).len());
-    assert_eq!((free, held), (26, 1));
+    assert_eq!((free, held), (19, 1));
     assert_eq!(node.published.no_longer_offered, ["gpu-11-00"], "what is waited for");
     let pool = node.published.unpack();
     assert_eq!(
