@@ -149,7 +149,7 @@ fn a_partition_else_a_card() {
     }
 }
 
-/// Every selector is evaluated on every device: 8 cards with 25 partitions each, whole cards and shares.
+/// Every selector is evaluated on every device: 8 cards with 18 partitions each, whole cards and shares.
 #[test]
 fn classes_cost_little_and_never_err() {
     let node = EmulatedNode::with_mig_on("hgx-h100-80gb").unwrap();
@@ -173,5 +173,5 @@ fn classes_cost_little_and_never_err() {
             *counted.entry(class).or_insert(0) += u32::from(all);
         }
     }
-    assert_eq!(counted.into_values().collect::<Vec<_>>(), [8, 200, 8, 8]);
+    assert_eq!(counted.into_values().collect::<Vec<_>>(), [8, 144, 8, 8]);
 }
