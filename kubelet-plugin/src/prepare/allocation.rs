@@ -59,7 +59,7 @@ pub(super) fn allocated_devices(
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let allocation = allocation.ok_or_else(|| PrepareError::NotAllocated { claim: name.to_owned() })?;
     let Some(devices) = &allocation.devices else { return Ok(Vec::new()) };
-    let of_spec = claim.spec.devices.as_ref().and_then(|devices| devices.config.as_deref());
+    let of_spec = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref()?.config.as_deref());
     let configs = Configs::new(devices.config.as_deref().unwrap_or_default(), driver_name)
         .named_by(of_spec.unwrap_or_default());
     let results = devices.results.iter().flatten().filter(|result| result.driver == driver_name);
