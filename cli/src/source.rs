@@ -46,18 +46,16 @@ impl Source {
             let loaded = api_server::load(arguments, wanted)?;
             warn(&loaded.warnings);
             let api_server::Loaded { objects, pools, foreign, namespace, kubernetes, .. } = loaded;
-            let (manifests, events, given) = (Manifests::default(), Vec::new(), None);
-            let is_live = true;
             return Ok(Source {
+                is_live: true,
+                kubernetes,
+                given: None,
+                manifests: Manifests::default(),
+                events: Vec::new(),
                 objects,
                 pools,
-                events,
                 foreign,
-                manifests,
                 namespace,
-                given,
-                is_live,
-                kubernetes,
             });
         }
         let default = arguments.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -74,19 +72,16 @@ impl Source {
         let has_pools = matches!(wanted, Wanted::Pools { .. }) && !pools.is_empty();
         let is_enough = has_pools || wanted == Wanted::Migration;
         if !objects.slices.is_empty() || !objects.nodes.is_empty() || is_enough {
-            let (pools, foreign) = (Some(pools), foreign.unwrap_or_default());
-            let (manifests, namespace) = (manifests.unwrap_or_default(), default);
-            let (given, is_live, kubernetes) = (None, false, None);
             return Ok(Source {
+                is_live: false,
+                kubernetes: None,
+                given: None,
+                manifests: manifests.unwrap_or_default(),
+                foreign: foreign.unwrap_or_default(),
+                pools: Some(pools),
+                namespace: default,
                 objects,
-                pools,
                 events,
-                foreign,
-                manifests,
-                namespace,
-                given,
-                is_live,
-                kubernetes,
             });
         }
         // Files without nodes and devices refer to those of the cluster.
