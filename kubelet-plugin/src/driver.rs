@@ -177,7 +177,7 @@ impl DriverKeeper {
                 self.let_go.send_replace(false);
                 let end = tokio::select! {
                     end = until_it_ends(nvml, listed, &self.proc_root) => end,
-                    // It never ends: this keeps a sender.
+                    // The channel never ends: this keeps a sender.
                     Some(request) = self.requests.recv() => End::Asked(request),
                 };
                 let mut asked = None;
@@ -196,7 +196,7 @@ impl DriverKeeper {
                     }
                     End::Asked(request) => {
                         tracing::info!(why = request.why, "closing the driver library for a while");
-                        // Before it is gone: nobody takes the cards for lost then.
+                        // Before the library is gone: nobody takes the cards for lost then.
                         self.let_go.send_replace(true);
                         let why = request.why.clone();
                         asked = Some(request);
@@ -217,8 +217,7 @@ impl DriverKeeper {
         }
     }
 
-    /// Returns when who asked has done what the library was closed for, or when calls of the driver hang, so that it cannot be
-    /// closed, which is answered.
+    /// Returns when the asker is done; or, with an answer to the asker, when hanging calls of the driver keep the library open.
     async fn keep_closed(&self, request: Request) {
         let (is_closed, root) = (Arc::clone(&self.is_closed), self.driver_root.clone());
         if tokio::task::spawn_blocking(move || is_closed(&root)).await.unwrap_or(false) {
@@ -297,7 +296,7 @@ enum End {
     Failed(String),
     /// What the kernel lists and the library, which looked for cards when it was opened, cannot know.
     Outdated(String),
-    /// Somebody needs it closed.
+    /// Closed on request.
     Asked(Request),
 }
 

@@ -1,4 +1,4 @@
-//! The driver's own tool, for what NVML has no function for. Blocks: for blocking threads only.
+//! The driver's own tool, for work without a function in NVML. Blocks: for blocking threads only.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,10 +15,10 @@ const DIRECTORIES: &[&str] =
 /// Where a system has the loader of its programs.
 const LOADERS: &[&str] = &["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"];
 
-/// The most characters that are told of what the tool says.
+/// The most characters quoted from the tool.
 const MOST_SAID: usize = 300;
 
-/// `nvidia-smi` of the driver that is installed somewhere.
+/// `nvidia-smi` of an installed driver.
 #[derive(Clone, Debug, Default)]
 pub struct NvidiaSmi {
     installed: DriverRoot,
@@ -28,13 +28,13 @@ pub struct NvidiaSmi {
 /// Why the tool did not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum NvidiaSmiError {
-    /// It is not installed.
+    /// Not installed.
     #[error("there is no nvidia-smi below {}", root.display())]
     Missing {
-        /// Where it was searched.
+        /// The searched folder.
         root: PathBuf,
     },
-    /// It cannot be started.
+    /// Cannot be started.
     #[error("cannot run {}: {source}", program.display())]
     NotStarted {
         /// The program.
@@ -42,18 +42,18 @@ pub enum NvidiaSmiError {
         /// The system's error.
         source: io::Error,
     },
-    /// It did not end in time, and was killed.
+    /// Killed, for not having ended in time.
     #[error("nvidia-smi does not end within {0:?}")]
     Late(Duration),
-    /// Whether it has ended cannot be seen.
+    /// The system does not tell its end.
     #[error("cannot wait for nvidia-smi: {0}")]
     Lost(io::Error),
-    /// It says that it failed.
+    /// Ended with an error.
     #[error("nvidia-smi: {said} ({status})")]
     Failed {
         /// Its words, shortened.
         said: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
     },
 }
@@ -73,10 +73,10 @@ impl NvidiaSmi {
         Self { in_root: in_root.filter(|_| has_loader), ..self }
     }
 
-    /// Runs it, and returns what it says.
+    /// Runs the tool, and returns its output.
     ///
     /// # Errors
-    /// [`NvidiaSmiError`]. One that does not end within `patience` is killed.
+    /// [`NvidiaSmiError`]. After `patience` the tool is killed.
     pub fn run(&self, arguments: &[&str], patience: Duration) -> Result<String, NvidiaSmiError> {
         let (mut command, program) = self.command()?;
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -85,7 +85,7 @@ impl NvidiaSmi {
         while child.try_wait().map_err(NvidiaSmiError::Lost)?.is_none() {
             if since.elapsed() > patience {
                 let _ = child.kill();
-                // It may hang in the driver for longer than anybody can wait.
+                // A program can hang in the driver for ever.
                 std::thread::spawn(move || child.wait());
                 return Err(NvidiaSmiError::Late(patience));
             }
@@ -112,7 +112,7 @@ impl NvidiaSmi {
         if let Ok(library) = self.installed.find_library()
             && root != Path::new("/")
         {
-            // Only this library: next to it may be the libc of another system, which this one's loader can't use.
+            // This library alone: the libc beside may be another system's, of no use to this one's loader.
             command.env("LD_PRELOAD", library);
         }
         Ok((command, program))

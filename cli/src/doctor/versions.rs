@@ -6,21 +6,21 @@ use tessera_api::kubernetes::is_newer_than_known;
 
 use super::{Facts, Finding, Live, error, warning};
 
-/// The oldest version that Tessera is tried on, and the first with everything.
+/// The oldest supported version, and the first with everything.
 const OLDEST: (u32, u32) = (1, 35);
 const FULL: (u32, u32) = (1, 36);
 
-/// The first version in which kube-scheduler watches DeviceTaintRules by default.
+/// The first version whose kube-scheduler watches DeviceTaintRules by default.
 const RULES: (u32, u32) = (1, 37);
 
-/// A fault of kube-scheduler with devices that take counters, as ours do.
+/// A fault of kube-scheduler with devices with counters, such as ours.
 struct Fault {
     what: &'static str,
-    /// Gates without which it does not show.
+    /// Gates without an effect of the fault when off.
     gates: &'static [&'static str],
     /// Of each affected minor version the first patch without the fault; `None` where there is none.
     mended: &'static [(u32, Option<u32>)],
-    /// Whether it shows only with pools of one name from several drivers.
+    /// Whether only pools of one name from several drivers are affected.
     needs_twins: bool,
 }
 
@@ -52,7 +52,7 @@ const FAULTS: [Fault; 4] = [
     },
 ];
 
-/// What is wrong with the versions.
+/// Findings about versions.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(live) = facts.live else { return Vec::new() };
     let Some(version) = live.version.as_deref() else { return Vec::new() };
@@ -62,7 +62,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         live.schedulers.iter().map(|(pod, version)| (version.as_str(), pod.as_str())).collect();
     found.extend(schedulers.iter().filter_map(|(scheduler, pod)| apart(version, scheduler, pod)));
     match schedulers.is_empty() {
-        // Where it runs as something else than a pod it is taken to be of the API server's version.
+        // A scheduler not run as a pod is taken to have the API server's version.
         true => found.extend(faults(version, live, &twins)),
         false => found.extend(schedulers.keys().filter_map(|version| faults(version, live, &twins))),
     }
@@ -117,7 +117,7 @@ fn apart(api_server: &str, scheduler: &str, pod: &str) -> Option<Finding> {
     (own < server).then(|| warning("kube-scheduler", what, "upgrade kube-scheduler, too"))
 }
 
-/// What kube-scheduler of this version does wrong. `twins`: pools that several drivers have.
+/// Faults of kube-scheduler of this version. `twins`: names of pools used by several drivers.
 fn faults(version: &str, live: &Live, twins: &[&str]) -> Option<Finding> {
     let (_, minor) = parsed(version)?;
     let patch = version.split('.').nth(2)?;

@@ -1,8 +1,8 @@
-//! Feature gates of Kubernetes, and what depends on its release.
+//! Feature gates, bugs and rules of Kubernetes by release.
 
 use tessera_api::kubernetes::KubernetesVersion;
 
-/// Feature gates that the allocator knows; all are on by default.
+/// Feature gates known to the allocator; all are on by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// DRAAdminAccess
@@ -66,7 +66,7 @@ impl Features {
     }
 }
 
-/// Bugs of Kubernetes that change results. A dry run of kube-scheduler needs those of its release: [`Self::of`].
+/// Bugs of Kubernetes with an effect on results. A dry run of kube-scheduler needs the bugs of its release: [`Self::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamBugs {
     /// Counters are kept by the pool's name without its driver (kubernetes/kubernetes#140434): of two drivers with
@@ -78,7 +78,7 @@ pub struct UpstreamBugs {
     /// distinctAttribute remembers only one value per request: with a count of 3, the values a, b, a pass. It also
     /// forgets values when the search backtracks. Until 1.36.
     pub distinct_attribute_forgets: bool,
-    /// Configuration in the claim that names several requests is emitted once for each. Until 1.36.
+    /// A claim's configuration for several requests is emitted once for each. Until 1.36.
     pub claim_configuration_repeats: bool,
     /// A capacity is compared with its policy's default as text: 1Gi and 1024Mi differ. In all releases.
     pub default_compared_as_written: bool,
@@ -113,7 +113,7 @@ impl UpstreamBugs {
         amounts_wrap: false,
     };
 
-    /// Those of this release.
+    /// For this release.
     #[must_use]
     pub fn of(version: KubernetesVersion) -> Self {
         match version {
@@ -130,7 +130,7 @@ impl UpstreamBugs {
     }
 }
 
-/// Rules and texts that releases of Kubernetes have changed, besides bugs.
+/// Rules and texts changed by a release of Kubernetes, besides bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamRules {
     /// Slices with counters concern every node, also those that are for another one. They give no device, but one that
@@ -139,21 +139,21 @@ pub struct UpstreamRules {
     ///
     /// [`InvalidPools`]: crate::error::AllocateError::InvalidPools
     pub counters_concern_every_node: bool,
-    /// A request for all leaves out devices of whose capacity too little is left; from 1.37 on it fails.
+    /// A request for all leaves out devices with too little capacity left; from 1.37 on the request fails.
     pub all_leaves_out_full_devices: bool,
     /// A configuration for all requests of a claim lists them; from 1.37 on the list is then empty.
     pub configuration_names_all_requests: bool,
-    /// `compatibilityGroups` and `derivedAttributes`, which are off by default, are not known, and so ignored; from 1.37
+    /// `compatibilityGroups` and `derivedAttributes`, off by default, are not known, and so ignored; from 1.37
     /// on slices with the first are left out, and a request with the second is an error.
     pub alpha_fields_are_unknown: bool,
-    /// An error about too many devices names the request that is one too many. From 1.36.5 on.
+    /// An error about too many devices names the request beyond the limit. From 1.36.5 on.
     pub limit_names_request: bool,
-    /// An error of a selector names the device, and says what to write for a key that is missing. From 1.37 on.
+    /// An error of a selector names the device, with a hint for a missing key. From 1.37 on.
     pub selector_errors_name_device: bool,
 }
 
 impl UpstreamRules {
-    /// Those of this release.
+    /// For this release.
     #[must_use]
     pub fn of(version: KubernetesVersion) -> Self {
         let is_1_36 = version < KubernetesVersion::V1_37;

@@ -6,13 +6,13 @@ use std::fmt;
 /// Facts: diffs of `k8s.io/dynamic-resource-allocation` and the changelogs of Kubernetes 1.36 and 1.37.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KubernetesVersion {
-    /// 1.36.3, and as the nearest that is known every release before it.
+    /// 1.36.3, and every release before, of which this one is the nearest known.
     V1_36_3,
     /// 1.36.4: counters of pools are told apart by driver.
     V1_36_4,
     /// 1.36.5 and later patches of 1.36: a claim with too many devices is refused in other words.
     V1_36_5,
-    /// 1.37, and as the nearest that is known every release after it.
+    /// 1.37, and every release after, of which this one is the nearest known.
     #[default]
     V1_37,
 }
@@ -27,12 +27,12 @@ pub struct NotAVersion(pub String);
 pub const SLOW_FROM_NODES: usize = 50;
 
 impl KubernetesVersion {
-    /// Every release that is told apart, by age.
+    /// All, by age.
     pub const ALL: [Self; 4] = [Self::V1_36_3, Self::V1_36_4, Self::V1_36_5, Self::V1_37];
 
     /// The release that answers as an API server of this version: `gitVersion` of its `/version`, such as `v1.36.3` or
-    /// `v1.37.2-gke.1200`, or what a person writes, `1.37`. A minor version without a patch is its newest one; one
-    /// that is older or newer than all that are known answers as the nearest ([`is_newer_than_known`] tells).
+    /// `v1.37.2-gke.1200`, or as written by people, `1.37`. A minor version without a patch is its newest one; older or newer
+    /// versions than the known ones answer as the nearest ([`is_newer_than_known`] tells).
     ///
     /// # Errors
     /// The text does not begin with two numbers.
@@ -49,7 +49,7 @@ impl KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// Whether kube-scheduler goes through the counters of all nodes for each node that it tries
+    /// Whether kube-scheduler goes through the counters of all nodes for each node tried
     /// (`allocator_incubating.go` of `k8s.io/dynamic-resource-allocation` before 0.37: a slice with counters is relevant for every
     /// node), so that counters on [many nodes](SLOW_FROM_NODES) make it slow for the whole cluster.
     #[must_use]
@@ -77,7 +77,7 @@ impl std::str::FromStr for KubernetesVersion {
     }
 }
 
-/// Whether an API server of this version is newer than all that Tessera was tried on, so that the newest known is taken
+/// Whether an API server of this version is newer than every release tried with Tessera: the newest known is taken
 /// in its place. `false` where the text is no version.
 #[must_use]
 pub fn is_newer_than_known(text: &str) -> bool {

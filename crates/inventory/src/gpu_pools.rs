@@ -44,9 +44,9 @@ pub struct Resolution {
     pub cards: BTreeMap<PciBusId, CardReport>,
     /// What the node reports of pools with errors.
     pub pools: BTreeMap<String, PoolReport>,
-    /// The version of the API server, as it says it.
+    /// `gitVersion` of the API server.
     pub kubernetes: String,
-    /// What the node reports of cards that could be partitioned and are not, for no pool says so.
+    /// The node's report about cards offered whole alone for want of a pool, though they could be partitioned.
     pub advice: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl Resolution {
     }
 }
 
-/// What is to be said of cards that could be partitioned, and are offered whole alone because no pool selects them.
+/// Advice about cards offered whole alone for want of a pool, though they could be partitioned.
 fn whole_only_advice(resolution: &Resolution, version: KubernetesVersion) -> Option<String> {
     if !version.counters_cost_every_node() {
         return None;

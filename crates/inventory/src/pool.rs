@@ -193,8 +193,8 @@ impl Publisher<'_> {
         let Some(possible) = Possible::of(card, &grid, warnings) else { return };
         let whole_card = DeviceName::Card(card.pci).to_string();
         let can_collide = possible.has_others(&grid, offer) || held.holds_others(card.pci, &whole_card);
-        // kube-scheduler would allocate others of the card beside a device that draws on nothing. So that one stays alone, as it
-        // was given out, with the devices that are no longer offered; what is offered now comes when its claim has ended.
+        // kube-scheduler would allocate parts of the card beside a whole card without counters. So the whole card stays alone, as
+        // given out, among the devices no longer offered; the rest of the offer comes after its claim.
         if can_collide && held.holds_alone(&whole_card) {
             return;
         }

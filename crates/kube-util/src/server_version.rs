@@ -15,14 +15,14 @@ const INTERVAL: Duration = Duration::from_secs(300);
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pause before it is asked again while it does not answer: the first, and the longest.
+/// First and longest pause between two questions without an answer.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// `gitVersion` of the API server's `/version`, such as `v1.37.2`; empty where it refuses to tell; `None` until the first answer.
 pub type ServerVersion = watch::Receiver<Option<String>>;
 
-/// Sends the API server's version to `version` until `shutdown`. While it does not answer the last one holds.
+/// Sends the API server's version to `version` until `shutdown`. Without an answer the last version holds.
 pub async fn follow(client: Client, version: watch::Sender<Option<String>>, shutdown: CancellationToken) {
     shutdown.run_until_cancelled(follow_every(INTERVAL, client, version)).await;
 }
@@ -37,7 +37,7 @@ async fn follow_every(interval: Duration, client: Client, version: watch::Sender
                     let error = shorten(&with_causes(&error), 500).to_owned();
                     tracing::warn!(error, "the API server does not tell its version");
                 }
-                // One that was told before still holds.
+                // An earlier answer still holds.
                 let known = version.borrow().clone();
                 take(&version, known.unwrap_or_default());
             }
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// What an API server answers: a code, and a version if that is 200.
+    /// An API server's answer: a code, and with 200 a version.
     type Answer = Arc<Mutex<(u16, &'static str)>>;
 
     fn server(answer: Answer) -> Client {

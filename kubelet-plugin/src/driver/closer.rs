@@ -2,10 +2,10 @@
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Whether the library is closed by request, until it is open again. What was last seen of the cards holds meanwhile.
+/// Whether the library is closed by request. Until the next opening the last look at the cards holds.
 pub type LetGo = watch::Receiver<bool>;
 
-/// Asks the keeper of the library to close it. Clones ask the same one.
+/// Asks the keeper of the library to close the library. Clones ask the same keeper.
 #[derive(Clone, Debug)]
 pub struct DriverCloser(mpsc::Sender<Request>);
 
@@ -17,22 +17,22 @@ pub struct Closed {
 
 /// One wish to have the library closed.
 pub(super) struct Request {
-    /// What for, as a sentence: the reason why there is no library.
+    /// The purpose, as a sentence: the reason why there is no library.
     pub(super) why: String,
     answer: oneshot::Sender<Result<Closed, String>>,
 }
 
 impl DriverCloser {
-    /// With what its keeper receives.
+    /// A closer, and the receiver for its keeper.
     pub(super) fn new() -> (Self, mpsc::Receiver<Request>) {
         let (requests, received) = mpsc::channel(1);
         (Self(requests), received)
     }
 
-    /// Waits until the library is open, then until it is closed.
+    /// Waits until the library is open, then until all have closed it.
     ///
     /// # Errors
-    /// What keeps it open, as a sentence.
+    /// The obstacle, as a sentence.
     pub async fn close(&self, why: String) -> Result<Closed, String> {
         let (answer, answered) = oneshot::channel();
         let ending = || "the plugin is ending".to_owned();
@@ -42,16 +42,16 @@ impl DriverCloser {
 }
 
 impl Request {
-    /// Answers that it is closed, and returns when who asked is done.
+    /// Tells the asker of the closed library, and returns when the asker is done.
     pub(super) async fn keep_closed(self) {
         let (until_dropped, dropped) = oneshot::channel();
         if self.answer.send(Ok(Closed { _until_dropped: until_dropped })).is_ok() {
-            // An error says that it was dropped.
+            // An error means the same: dropped.
             let _ = dropped.await;
         }
     }
 
-    /// Answers that it cannot be closed.
+    /// Tells the asker why the library stays open.
     pub(super) fn refuse(self, why: String) {
         // Who asked may have gone.
         let _ = self.answer.send(Err(why));
@@ -60,6 +60,6 @@ impl Request {
 
 /// Returns when the library is not closed by request.
 pub async fn is_not_let_go(let_go: &mut LetGo) {
-    // An error says that the keeper has ended: nothing is closed by request then.
+    // An error means the end of the keeper: nothing is closed by request then.
     let _ = let_go.wait_for(|is_let_go| !is_let_go).await;
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Pauses after the first attempts at a card. After as many more attempts, an administrator has to look at it.
 const PAUSES: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
 
-/// The attempts at a card count until its last one is so long ago and it needs none.
+/// Attempts at a card are forgotten so long after the last one, if the card needs no reset.
 const COUNTED_FOR: Duration = Duration::from_secs(3600);
 
 /// The attempts to reset a card.
@@ -19,8 +19,8 @@ pub(super) struct Attempts {
     last: Option<Instant>,
 }
 
-/// Whether a reset helps a card: one of its faults keeps claims away and ends with a reset, and none needs more than that. One that
-/// does not answer is not reset: a call that hangs has it open.
+/// Whether a reset helps a card: one of its faults keeps claims away and ends with a reset, and none needs more. A card without an
+/// answer is not reset: a hanging call has the card open.
 #[must_use]
 pub fn helps(card: &Card, policy: &HealthPolicy) -> bool {
     let faults = card.all_faults().filter(|fault| policy.effect(fault).taint_effect().is_some());
@@ -52,7 +52,7 @@ impl Attempts {
         PAUSES.get(self.count.saturating_sub(1)).copied()
     }
 
-    /// Whether those at a card that needs no reset now do not count any more.
+    /// Whether attempts at a card with no need of a reset are to be forgotten.
     pub(super) fn are_over(&self, now: Instant) -> bool {
         self.last.is_none_or(|last| now.duration_since(last) > COUNTED_FOR)
     }

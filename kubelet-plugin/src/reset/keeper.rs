@@ -25,7 +25,7 @@ const RESETTING: &str = "ResettingCard";
 const RESET: &str = "CardReset";
 const NOT_RESET: &str = "CardNotReset";
 
-/// How long to wait for the lock of a card, on which claims may be prepared.
+/// Longest wait for the lock of a card while claims are prepared there.
 const LOCKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long to wait until the driver library is open, and closed.
@@ -37,22 +37,22 @@ const RESET_WITHIN: Duration = Duration::from_secs(60);
 /// Timing of the keeper.
 #[derive(Clone, Copy, Debug)]
 pub struct ResetPace {
-    /// Interval between two looks at cards that a reset helps.
+    /// Interval between two looks at cards in need of a reset.
     pub retry: Duration,
     /// Time between the taint of a card and its reset. Claims for which the scheduler had already chosen the card are prepared
     /// meanwhile, and noticed.
     pub grace: Duration,
 }
 
-/// Resets the cards that a reset helps, while no claim holds any part of them.
+/// Resets cards in need of a reset, while no claim holds any part of them.
 pub struct ResetKeeper<Holder> {
-    /// What faults mean.
+    /// The effect of each fault.
     pub policy: HealthPolicy,
-    /// The machine as discovery sees it.
+    /// The machine by discovery.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
-    /// What is published. An instance on standby leaves the cards to the one that publishes.
+    /// The state of publishing: an instance on standby resets nothing.
     pub published: watch::Receiver<PublishStatus>,
-    /// Which partitions are a layout's, which is made again after a reset.
+    /// States of layouts: partitions of a layout are made again after a reset.
     pub layouts: watch::Receiver<LayoutStatus>,
     /// Keeps claims away.
     pub holder: Holder,
@@ -62,7 +62,7 @@ pub struct ResetKeeper<Holder> {
     pub closer: DriverCloser,
     /// The driver's tool.
     pub tool: NvidiaSmi,
-    /// Receives the cards that were reset.
+    /// Receives each card after its reset.
     pub reset_cards: ResetCards,
     /// Sends Events of the node.
     pub of_node: NodeEvents,
@@ -70,13 +70,13 @@ pub struct ResetKeeper<Holder> {
     pub pace: ResetPace,
 }
 
-/// What is known of the cards.
+/// Memory about cards in need of a reset.
 #[derive(Debug, Default)]
 struct Known {
     /// Since when a reset helps each card, and its taint is out.
     since: BTreeMap<PciBusId, Instant>,
     attempts: BTreeMap<PciBusId, Attempts>,
-    /// What stands in the way of a card's reset, as it was told.
+    /// The obstacle to each reset, as told last.
     told: BTreeMap<PciBusId, String>,
 }
 
@@ -88,7 +88,7 @@ impl Default for ResetPace {
 }
 
 impl<Holder: CardHolder> ResetKeeper<Holder> {
-    /// Works until `shutdown`. A reset that has begun then is the tool's to end.
+    /// Works until `shutdown`; the tool still ends a reset in progress.
     pub async fn run(mut self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.keep()).await;
     }
@@ -154,8 +154,8 @@ impl<Holder: CardHolder> ResetKeeper<Holder> {
         }
     }
 
-    /// Closes the driver library, has the card reset, and lets the library be opened again. Returns what the tool says. The work
-    /// goes on if this is dropped, and keeps claims from the card until it ends.
+    /// Closes the driver library, has the card reset, and lets the library be opened again. Returns the tool's words. A dropped
+    /// call does not stop the work, and claims stay away from the card until its end.
     async fn with_library_closed(&self, card: PciBusId, guard: Holder::Guard) -> Result<String, String> {
         let closed = self.closer.close(format!("{} is being reset", DeviceName::Card(card)));
         let closed = tokio::time::timeout(CLOSED_WITHIN, closed).await;
@@ -183,7 +183,7 @@ impl<Holder: CardHolder> ResetKeeper<Holder> {
 }
 
 impl Known {
-    /// Takes which cards a reset helps now, and whether their taints are out.
+    /// Takes the cards now in need of a reset; `is_out` says whether their taints are published.
     fn learn(&mut self, helped: &[&Card], is_out: bool, now: Instant) {
         let helped: BTreeSet<PciBusId> = helped.iter().map(|card| card.pci).collect();
         self.since.retain(|card, _| helped.contains(card));
@@ -209,7 +209,7 @@ impl Known {
         self.told.insert(card, what.to_owned()).as_deref() != Some(what)
     }
 
-    /// Logs once what the card's reset waits for.
+    /// Logs once why the card's reset waits.
     fn waits(&mut self, card: PciBusId, what: &str) {
         if self.is_news(card, what) {
             tracing::info!(%card, "a reset of the card waits for {what}");

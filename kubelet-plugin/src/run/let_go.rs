@@ -22,10 +22,10 @@ const TAKEN: &str = "CardsTaken";
 /// How often to look for the file.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The longest time for which the cards are let go of by one file.
+/// The longest time without the cards for one file.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Pause after an attempt that failed.
+/// Pause after a failed attempt.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Follows the file.
@@ -34,7 +34,7 @@ pub struct LetGoFile {
     pub file: PathBuf,
     /// Closes the driver library.
     pub closer: DriverCloser,
-    /// Receives whether the cards are let go of, so that they get no new claims.
+    /// Receives whether the cards are let go of: they get no new claims then.
     pub is_let_go: watch::Sender<bool>,
     /// Sends Events of the node.
     pub of_node: NodeEvents,
@@ -74,14 +74,14 @@ impl LetGoFile {
         }
     }
 
-    /// Keeps the library closed until the file is gone, or too old, and then removes it.
+    /// Keeps the library closed until the file is gone, or too old; then removes the file.
     async fn keep(&self, closed: Closed, why: &str) {
         tracing::info!("{why}");
         self.of_node.send(Severity::Normal, "LetGo", LET_GO, why).await;
         // The clock may be set back meanwhile.
         let _ = tokio::time::timeout(LONGEST, self.until_it_is_gone()).await;
         drop(closed);
-        // It is mostly gone.
+        // The administrator has mostly removed the file.
         let _ = std::fs::remove_file(&self.file);
         let note = "the cards of this node are the plugin's again";
         tracing::info!("{note}");

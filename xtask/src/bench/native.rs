@@ -1,5 +1,5 @@
-//! `cargo xtask bench native`: what kube-scheduler, left alone, takes for pods on a fleet by what its nodes publish, beside a driver
-//! that publishes whole cards alone.
+//! `cargo xtask bench native`: the time of kube-scheduler for pods on a fleet, by published devices, beside a driver with whole
+//! cards alone.
 
 mod fleet;
 mod measure;
@@ -34,16 +34,16 @@ pub struct NativeArguments {
     /// Minor versions of Kubernetes. The first time the programs of each are built, which takes minutes.
     #[arg(long, value_delimiter = ',', default_values = ["1.37"])]
     kubernetes: Vec<KubernetesVersion>,
-    /// Nodes, which are API objects.
+    /// Number of nodes (API objects).
     #[arg(long, default_value_t = 200)]
     nodes: usize,
-    /// The machines that nodes are, as `kubectl gpu simulate --nodes` calls them; a fleet for each.
+    /// Machines, by the names of `kubectl gpu simulate --nodes`; a fleet for each.
     #[arg(long, value_delimiter = ',', default_values = ["hgx-h100-80gb"])]
     hardware: Vec<String>,
-    /// What nodes publish; a fleet for each.
+    /// Published devices; a fleet for each.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["cards", "partitions", "shares"])]
     published: Vec<Published>,
-    /// Percent of the cards that others hold, ascending.
+    /// Percent of the cards held by others, ascending.
     #[arg(long, value_delimiter = ',', default_values = ["0", "90"])]
     full: Vec<usize>,
     /// Pods of each kind, one after the other.

@@ -26,13 +26,13 @@ impl Arithmetic {
         Arithmetic { wraps: false, has_thousandths: true, default_compared_as_written: false };
 }
 
-/// Why the amount that a request takes of a capacity cannot be told; Kubernetes' texts.
+/// Why the amount for a request cannot be computed; Kubernetes' texts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AmountError {
     /// The step of the range is zero: Kubernetes panics.
     #[error("runtime error: integer divide by zero")]
     DivisionByZero,
-    /// The amount, or what it is rounded up to, is too large or too fine.
+    /// The amount is too large or too fine, as asked or rounded up.
     #[error("capacity request cannot be represented in the device's range arithmetic: {0}")]
     NotRepresentable(String),
     /// The amount is below zero.
@@ -40,7 +40,7 @@ pub(crate) enum AmountError {
     Negative,
 }
 
-/// A capacity of a device, by its cell, of which the amount cannot be told.
+/// A capacity of a device, by its cell, without a computable amount.
 #[derive(Debug)]
 pub(crate) struct CapacityError {
     pub cell: u32,

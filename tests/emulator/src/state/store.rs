@@ -14,7 +14,7 @@ use super::{State, meter};
 use crate::failure::Failure;
 use crate::machine::Machine;
 
-/// The file that whoever has the cards open holds a shared lock of.
+/// The file with a shared lock by every process with the cards open.
 const CLIENTS: &str = "clients.lock";
 
 /// Where a machine is kept: `DIR/state`.

@@ -1,7 +1,7 @@
 use super::ExtraFlags;
 use crate::tools::Module;
 
-/// A minor version of Kubernetes that Tessera runs on.
+/// A supported minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KubernetesVersion {
     /// 1.35.
@@ -21,11 +21,11 @@ const DEPENDENTS: [(&str, &str, KubernetesVersion); 2] = [
 ];
 
 impl KubernetesVersion {
-    /// The version that clusters of tests have: `TESSERA_KUBERNETES`, as `1.36`, else the default.
+    /// The version of test clusters: `TESSERA_KUBERNETES`, as `1.36`, else the default.
     ///
     /// # Panics
     ///
-    /// If the variable has no version that can be built: tests of another version would say nothing.
+    /// If the variable names an unknown version: tests of another one would say nothing.
     pub fn of_tests() -> Self {
         match std::env::var("TESSERA_KUBERNETES") {
             Ok(text) => text.parse().unwrap_or_else(|error| panic!("TESSERA_KUBERNETES={text}: {error}")),
@@ -33,7 +33,7 @@ impl KubernetesVersion {
         }
     }
 
-    /// Flags with which the control plane has these feature gates off, and with them those that may not be on without them.
+    /// Flags to switch these feature gates off in the control plane, together with their dependents.
     pub fn without(self, gates: &[&str]) -> ExtraFlags {
         let dependents = DEPENDENTS.iter().filter(|(gate, _, since)| gates.contains(gate) && self >= *since);
         let all = gates.iter().copied().chain(dependents.map(|(_, dependent, _)| *dependent));

@@ -1,4 +1,4 @@
-//! Nodes with what their plugins publish, and with cards that are held.
+//! Nodes with published devices, and with cards held by others.
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -21,23 +21,23 @@ use tessera_simulate::fleet::{Fleet as Simulated, NodeGroup, Pools};
 /// Requests at once.
 const AT_ONCE: usize = 16;
 
-/// A card's UUID: on every node the same, of which nothing depends.
+/// A card's UUID, the same on every node: nothing depends on one.
 const UUID: &str = "GPU-5c8e9a4e-0f3a-4f4e-9d0c-6f1f6f0a7b11";
 
-/// The attributes of whole cards that NVIDIA's driver has, too.
+/// The attributes of whole cards by NVIDIA's driver.
 const NVIDIA_ATTRIBUTES: &str = "type uuid productName brand architecture cudaComputeCapability driverVersion \
     cudaDriverVersion addressingMode resource.kubernetes.io/pciBusID resource.kubernetes.io/pcieRoot \
     resource.kubernetes.io/numaNode";
 
-/// What nodes publish.
+/// The devices published by nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Published {
     /// Whole cards without counters and with fewer attributes, as NVIDIA's driver publishes by default. Always measured.
     Plain,
-    /// A pool that offers whole cards alone.
+    /// A pool with whole cards alone.
     Cards,
-    /// A pool that offers whole cards and partitions.
+    /// A pool with whole cards and partitions.
     Partitions,
     /// The same, and shares by MPS of cards and of 3g.40gb partitions.
     Shares,
@@ -58,11 +58,11 @@ impl Published {
     }
 }
 
-/// Nodes that are alike.
+/// Equal nodes.
 pub struct Fleet {
     /// Number of nodes.
     pub nodes: usize,
-    /// What each publishes.
+    /// The devices published by each.
     pub published: Published,
     /// The name of the driver.
     pub driver: &'static str,
@@ -157,7 +157,7 @@ impl Fleet {
         self.nodes * self.cards().count() - held
     }
 
-    /// Makes claims hold so many percent of the cards, of which `before` are held already.
+    /// Makes claims hold `percent` of the cards; `before` percent are held already.
     pub async fn fill(&self, cluster: &Cluster, before: usize, percent: usize) -> Result<()> {
         let claims: &Api<ResourceClaim> = &Api::default_namespaced(cluster.client().await?);
         let all: Vec<(usize, usize)> = (0..self.nodes)
@@ -193,7 +193,7 @@ pub fn text_of<'d>(device: &'d Device, attribute: &str) -> Option<&'d str> {
     device.attributes.as_ref()?.get(attribute)?.string.as_deref()
 }
 
-/// Adds what a machine reports and not every data file has.
+/// Adds attributes reported by machines and missing in some data files.
 fn complete(device: &mut Device) {
     let is_whole = text_of(device, attribute::TYPE) == Some(DeviceType::Gpu.as_str());
     let attributes = device.attributes.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! What kube-scheduler takes on one cluster.
+//! The time of kube-scheduler for pods on one cluster.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::bench::quantiles::Quantiles;
 /// that is measured.
 const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
 
-/// Pods that start before anything is measured: they wait until kube-scheduler has seen everything.
+/// Pods before the measurement: they wait until kube-scheduler has seen everything.
 const WARM: usize = 5;
 
 /// How long a CPU profile is taken, in seconds.
@@ -26,11 +26,11 @@ const PROFILE: u64 = 20;
 /// One cluster.
 #[derive(Serialize)]
 pub struct OnCluster {
-    /// What the API server says of its version.
+    /// `gitVersion` of the API server.
     pub kubernetes: String,
-    /// What each node is.
+    /// The machine of each node.
     pub hardware: String,
-    /// What each node publishes.
+    /// The published devices of each node.
     pub published: Published,
     /// Slices of a node.
     pub slices: usize,
@@ -44,22 +44,22 @@ pub struct OnCluster {
     pub etcd_mib: f64,
     /// The same of kube-apiserver.
     pub api_server_mib: f64,
-    /// What was measured, in order.
+    /// Measurements, in order.
     pub pods: Vec<OfPods>,
 }
 
 /// Pods of one kind.
 #[derive(Clone, Serialize)]
 pub struct OfPods {
-    /// Percent of the fleet's cards that others hold.
+    /// Percent of the fleet's cards held by others.
     pub full: usize,
-    /// What each pod asks for.
+    /// The request of each pod.
     pub asked: Asked,
     /// From the creation to the binding, one pod after the other.
     pub one_by_one: Quantiles,
-    /// How many times as long as with whole cards alone; `None` where that was not measured.
+    /// Ratio of the time to whole cards alone; `None` without such a measurement.
     pub one_by_one_ratio: Option<f64>,
-    /// Pods that were created at once.
+    /// Pods created at once.
     pub at_once: usize,
     /// How many of them were bound before nobody waited any longer.
     pub bound: usize,
@@ -70,7 +70,7 @@ pub struct OfPods {
 }
 
 impl OfPods {
-    /// Says how many times as long it took, and how many times as many a second, as with whole cards alone.
+    /// Sets the ratios to whole cards alone.
     pub fn compare(&mut self, plain: &[OfPods]) {
         let same = |other: &&OfPods| other.full == self.full && other.asked == self.asked.compared_with();
         let Some(plain) = plain.iter().find(same) else { return };
@@ -176,10 +176,10 @@ async fn of_kind(pods: &Pods, title: &str, asked: Asked, [single, at_once]: [usi
     })
 }
 
-/// Takes kube-scheduler's CPU profile while it works.
+/// Takes a CPU profile of kube-scheduler at work.
 async fn profile(port: u16, file: &Path) -> Result<()> {
     let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse()?);
-    // Of a certificate that kube-scheduler makes for itself.
+    // kube-scheduler signs its certificate itself.
     config.accept_invalid_certs = true;
     config.read_timeout = Some(Duration::from_secs(PROFILE * 2));
     let client = kube::Client::try_from(config)?;

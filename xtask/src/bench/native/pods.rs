@@ -1,4 +1,4 @@
-//! Pods that kube-scheduler is left alone with.
+//! Pods for kube-scheduler alone.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use tokio::time::timeout_at;
 
 use super::fleet::{Fleet, Published, text_of};
 
-/// The longest wait for pods that are created together, and for all that are created one after the other.
+/// The longest wait for pods created together, and for all pods created one after the other.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Requests at once.
 const AT_ONCE: usize = 32;
 
-/// What pods and their claims are found by.
+/// The label of pods and their claims.
 const LABEL: &str = "bench=native";
 
-/// What a pod has.
+/// The devices of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Asked {
@@ -36,7 +36,7 @@ pub enum Asked {
     Partition,
     /// A share by MPS.
     Share,
-    /// Four cards, linked where the driver says which are.
+    /// Four cards, linked where the driver tells links.
     FourCards,
 }
 
@@ -54,7 +54,7 @@ impl Asked {
         }
     }
 
-    /// What it is compared with, of a driver that has whole cards alone.
+    /// The counterpart on a driver with whole cards alone.
     pub fn compared_with(self) -> Self {
         if self == Self::FourCards { self } else { Self::Card }
     }
@@ -107,16 +107,16 @@ pub struct Pods {
     claims: Api<ResourceClaim>,
 }
 
-/// Pods that were created together.
+/// Pods created together.
 pub struct Started {
-    /// From the creation of each to its binding, of those that are bound.
+    /// From the creation of each bound pod to its binding.
     pub times: Vec<Duration>,
     /// From the first creation to the last binding, or to the end of [`PATIENCE`].
     pub took: Duration,
 }
 
 impl Pods {
-    /// Makes the claim templates, and says for which there are devices.
+    /// Makes the claim templates, and returns the requests with devices.
     pub async fn new(cluster: &Cluster, fleet: &Fleet) -> Result<(Self, Vec<Asked>)> {
         let client = cluster.client().await?;
         let templates: Api<ResourceClaimTemplate> = Api::default_namespaced(client.clone());
