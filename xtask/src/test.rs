@@ -21,7 +21,7 @@ use self::{suites::Build, tally::Tally, times::Times};
 /// Arguments of `cargo xtask test`.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  cargo xtask test                        everything, as CI does
+  cargo xtask test                        everything on Kubernetes 1.37, as CI does
   cargo xtask test --only tests           the tests, without formatting, lints and documentation
   cargo xtask test --only tests -p tessera-inventory
   cargo xtask test --kubernetes 1.36      on an older Kubernetes: the chart's policies, steering and managed pools, an upgrade
@@ -79,7 +79,9 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     }
     if wanted(Part::Tests) {
         match arguments.kubernetes {
-            None => run.tests(&arguments.package, Build::run)?,
+            None => {
+                run.tests(&arguments.package, |packages| Ok(Build::run(packages)?.on_default_version()))?
+            }
             Some(version) => {
                 let packages = suites::OF_VERSIONS.map(|(package, _)| package.to_owned());
                 run.tests(&packages, |packages| Ok(Build::run(packages)?.on(version)))?;

@@ -170,7 +170,6 @@ impl Stage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a second Kubernetes: cargo xtask test --kubernetes 1.36"]
 async fn claims_and_slices_outlive_an_upgrade_and_its_way_back() {
     let stage = Stage::start().await;
     stage.create("whole", "gpu.tessera.dev").await;

@@ -13,12 +13,12 @@ use tessera_harness::{KubernetesVersion, workspace};
 
 use super::{tally::Tally, times::Times};
 
-/// The suites that run on other versions of Kubernetes than the default, too: package, and file in `tests/`.
-pub(super) const OF_VERSIONS: [(&str, &str); 3] = [
-    ("tessera-kubelet-plugin", "chart"),
-    ("tessera-controller", "steering"),
-    ("tessera-end-to-end", "upgrade"),
-];
+/// The suites for other versions of Kubernetes than the default: package, and file in `tests/`.
+pub(super) const OF_VERSIONS: [(&str, &str); 3] =
+    [("tessera-kubelet-plugin", "chart"), ("tessera-controller", "steering"), OF_TWO_VERSIONS];
+
+/// The suite with two versions of Kubernetes at once; a run on the default version alone builds no second one.
+const OF_TWO_VERSIONS: (&str, &str) = ("tessera-end-to-end", "upgrade");
 
 /// Result of the build.
 #[derive(Default)]
@@ -64,6 +64,12 @@ impl Build {
         build.suites.sort();
         build.suites.dedup();
         Ok(build)
+    }
+
+    /// All suites but the one with two versions of Kubernetes.
+    pub(super) fn on_default_version(mut self) -> Self {
+        self.suites.retain(|suite| (&*suite.package, &*suite.target) != OF_TWO_VERSIONS);
+        self
     }
 
     /// Only what runs on several versions of Kubernetes, on this one.
@@ -142,8 +148,7 @@ impl Suite {
         command.current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
         if let Some(version) = self.kubernetes {
-            // An upgrade needs two versions, and is ignored where there is only the default.
-            command.env("TESSERA_KUBERNETES", version.to_string()).arg("--include-ignored");
+            command.env("TESSERA_KUBERNETES", version.to_string());
         }
         command
     }
@@ -245,14 +250,18 @@ mod tests {
             ("tessera-end-to-end", "steering"),
             ("tessera-end-to-end", "upgrade"),
         ];
-        let build = Build {
+        let build = || Build {
             suites: all.map(|(package, target)| suite(package, target)).into(),
             libraries: ["tessera-controller".to_owned()].into(),
             ..Build::default()
         };
-        let build = build.on(KubernetesVersion::V1_36);
-        let names: Vec<String> = build.suites.iter().map(Suite::name).collect();
-        assert_eq!(names, ["tessera-controller steering", "tessera-end-to-end upgrade"]);
+        let names = |build: &Build| build.suites.iter().map(Suite::name).collect::<Vec<_>>();
+        assert_eq!(
+            names(&build().on_default_version()),
+            ["tessera-controller steering", "tessera-end-to-end steering"]
+        );
+        let build = build().on(KubernetesVersion::V1_36);
+        assert_eq!(names(&build), ["tessera-controller steering", "tessera-end-to-end upgrade"]);
         assert!(build.libraries.is_empty());
         let command = build.suites[0].command();
         let version = command.get_envs().find(|(name, _)| *name == "TESSERA_KUBERNETES").unwrap().1;
