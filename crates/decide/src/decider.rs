@@ -31,24 +31,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
+use tessera_placement::Time;
+use tessera_placement::fleet::Fleet;
+use tessera_placement::ranking::Rankings;
+use tessera_placement::value::RequestMix;
 
 use arrivals::Arrivals;
 use preempt::Preempting;
 use round::Round;
 use unplaced::Unplaced;
 
-use crate::Time;
-use crate::fleet::Fleet;
 use crate::gangs::Gangs;
 use crate::healing::Healing;
 use crate::intent::{ClaimReference, Intent, PodReference};
 use crate::promises::Promises;
 use crate::queue::Queue;
-use crate::ranking::Rankings;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
 use crate::term::{Lists, Term};
-use crate::value::RequestMix;
 
 /// Something that was seen.
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::Key;
 use tessera_cluster::gang::GangId;
+use tessera_placement::Time;
 
-use crate::Time;
 use crate::intent::PodReference;
 
 /// Pause between two evictions of the same pod: one that is blocked is tried again.

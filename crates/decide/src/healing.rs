@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::{DeviceName, PciBusId, device_status};
 use tessera_cluster::Key;
+use tessera_placement::Time;
 
-use crate::Time;
 use crate::intent::PodReference;
 
 /// How long a card is left alone after it was last seen to fail.

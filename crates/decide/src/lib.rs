@@ -12,33 +12,20 @@
 //! Pure: no I/O, no clock, no threads. Time is passed in, as the duration since the Unix epoch.
 #![forbid(unsafe_code)]
 
-mod blocked;
 mod decider;
-mod demand;
-mod device_fits;
-mod distance;
-mod fleet;
 mod gangs;
 mod healing;
 mod intent;
-mod managed;
-mod node_cards;
 mod promises;
 mod queue;
-mod ranking;
 mod refusals;
-mod score;
-mod spread;
 mod steers;
 mod summary;
 mod term;
-pub mod value;
 mod view;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};
 pub use summary::{PoolSummary, PoolVerdict, Shape};
+pub use tessera_placement::Time;
 pub use view::{FleetSnapshot, ViewPass};
-
-/// Time since the Unix epoch, as the process knew it when it began; never goes back.
-pub type Time = std::time::Duration;

@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, key};
-
-use crate::Time;
+use tessera_placement::Time;
 
 /// The place of a pod or a gang among those that wait: the least goes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::RefusedNodes;
-
-use crate::Time;
+use tessera_placement::Time;
 
 /// How long pods of the same owner are not sent to a node that refused one of them.
 const KEPT: Time = Time::from_secs(300);

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::Key;
-
-use crate::Time;
+use tessera_placement::Time;
 
 /// A pod on its way.
 #[derive(Debug, Clone)]

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::kubernetes::{KubernetesVersion, SLOW_FROM_NODES};
 use tessera_cluster::Cluster;
+use tessera_placement::fleet::{Fleet, NodeIndex};
+use tessera_placement::node_cards::WHOLE;
 
-use crate::fleet::{Fleet, NodeIndex};
-use crate::node_cards::WHOLE;
 pub use verdict::PoolVerdict;
 
 /// What is known of one GpuPool, over all nodes.

@@ -8,8 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tessera_cluster::Key;
-
-use crate::Time;
+use tessera_placement::Time;
 
 /// One term.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, WaitingPod}
 use tessera_api::{PciBusId, attribute, capacity, managed};
 use tessera_cluster::gang::GangId;
 use tessera_cluster::{Cluster, Key, outcome};
+use tessera_placement::fleet::{Fleet, NodeIndex};
+use tessera_placement::node_cards::{NodeCards, limit};
 
-use crate::fleet::{Fleet, NodeIndex};
-use crate::node_cards::{NodeCards, limit};
 use crate::queue::Order;
 
 /// Billionths in a MiB.

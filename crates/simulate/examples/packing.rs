@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
-use tessera_packing::Node;
+use tessera_placement::packing::Node;
 use tessera_simulate::{Arrivals, Filling, LOADS, PolicyName, Random, Steady, Trace};
 
 #[derive(Deserialize)]

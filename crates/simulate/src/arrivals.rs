@@ -1,6 +1,6 @@
 //! Who arrives when.
 
-use tessera_packing::Node;
+use tessera_placement::packing::Node;
 
 use crate::{Random, Trace};
 

@@ -1,6 +1,6 @@
 //! One run in which a fleet fills up.
 
-use tessera_packing::{Demand, Node, Place};
+use tessera_placement::packing::{Demand, Node, Place};
 
 use crate::{Arrivals, Policy, PolicyName, Random, Trace};
 

@@ -1,6 +1,6 @@
 //! Fragmentation as FGD defines it.
 
-use tessera_packing::{Demand, Node};
+use tessera_placement::packing::{Demand, Node};
 
 /// Of all pods: the most common demands, up to this part of them.
 const MOST_COMMON: f64 = 0.95;
@@ -72,7 +72,7 @@ impl TypicalPods {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_packing::{Cards, ModelSet};
+    use tessera_placement::packing::{Cards, ModelSet};
 
     #[test]
     fn what_typical_pods_cannot_use_is_fragmented() {

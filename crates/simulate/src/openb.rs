@@ -9,7 +9,7 @@ pub(crate) mod table;
 
 use std::collections::HashMap;
 
-use tessera_packing::{Demand, InvalidDemand, InvalidNode, MAX_MODELS, ModelSet, Node};
+use tessera_placement::packing::{Demand, InvalidDemand, InvalidNode, MAX_MODELS, ModelSet, Node};
 
 use crate::TypicalPods;
 use table::{Row, Table};

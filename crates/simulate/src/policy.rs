@@ -17,7 +17,7 @@ mod tessera_bare;
 use std::fmt;
 use std::str::FromStr;
 
-use tessera_packing::{Demand, Node, Place};
+use tessera_placement::packing::{Demand, Node, Place};
 
 use crate::{Random, Trace, TypicalPods};
 use fgd::{Fgd, Ties};
@@ -47,7 +47,7 @@ pub enum PolicyName {
     Tessera,
     /// The same with pods without cards left to kube-scheduler, as the controller leaves them.
     TesseraKubeScheduler,
-    /// The policy alone: [`tessera_packing::NodeValuePacking`], learning the mix.
+    /// The policy alone: [`tessera_placement::packing::NodeValuePacking`], learning the mix.
     TesseraBare,
     /// FGD (Weng et al., ATC 2023) as published, with the true mix.
     Fgd,

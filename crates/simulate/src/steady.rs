@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use tessera_packing::Place;
+use tessera_placement::packing::Place;
 
 use crate::arrivals::check;
 use crate::filling::place;

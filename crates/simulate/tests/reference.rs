@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tessera_packing::Place;
+use tessera_placement::packing::Place;
 use tessera_simulate::{Arrivals, Filling, PolicyName, Steady, Trace};
 
 fn trace() -> Trace {

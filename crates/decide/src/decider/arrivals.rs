@@ -13,13 +13,13 @@ use tessera_api::{DeviceName, PciBusId, ProfileSpelling};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::usage::Room;
 use tessera_cluster::{Key, node_fit, outcome};
-use tessera_packing::{Demand, ModelSet, WHOLE};
+use tessera_placement::fleet::NodeIndex;
+use tessera_placement::node_cards::NodeCards;
+use tessera_placement::packing::{Demand, ModelSet, WHOLE};
+use tessera_placement::value::Asked;
 
 use super::Decider;
 use super::pod::{has_ended, is_gated, node_name};
-use crate::fleet::NodeIndex;
-use crate::node_cards::NodeCards;
-use crate::value::Asked;
 
 /// Nodes of a model that are asked whether they could take a pod, the first ones first.
 const NODES_OF_MODEL: usize = 4;

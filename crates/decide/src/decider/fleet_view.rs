@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use tessera_cluster::gang::GangId;
+use tessera_placement::Time;
 
 use super::{Decider, unplaced};
-use crate::Time;
 use crate::queue::{self, Order};
 use crate::view::{self, FleetSnapshot, ViewPass};
 

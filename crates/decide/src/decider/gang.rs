@@ -16,12 +16,12 @@ mod reserve;
 
 use tessera_cluster::Key;
 use tessera_cluster::gang::{self, GangId};
+use tessera_placement::Time;
 
 use super::Decider;
 use super::pod::{is_gated, reference};
 use super::preempt::Preemption;
 use super::selector_costs::PAUSE;
-use crate::Time;
 use crate::intent::Intent;
 use crate::steers::{ManagedSteer, Steer};
 use members::Found;

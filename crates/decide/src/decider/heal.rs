@@ -5,11 +5,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_cluster::Key;
+use tessera_placement::Time;
 
 use super::Decider;
 use super::claim::{node_of, reference_of, users};
 use super::pod::{has_ended, phase, reference};
-use crate::Time;
 use crate::healing::{self, AVOIDED, MOST_EVICTIONS};
 use crate::intent::{Intent, PodReference};
 use crate::refusals;

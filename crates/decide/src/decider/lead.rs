@@ -4,10 +4,10 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::claim::Claim;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::Key;
+use tessera_placement::Time;
 
 use super::Decider;
 use super::claim::{has_devices, reference_of};
-use crate::Time;
 use crate::intent::{ClaimReference, Intent};
 use crate::promises::Written;
 use crate::term::Term;

@@ -3,15 +3,16 @@
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Key;
 use tessera_cluster::subject::PodObstacle;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::ranking::Way;
+use tessera_placement::spread;
 
 use super::Decider;
 use super::pod::{is_gated, node_name, phase, reference};
 use super::selector_costs::PAUSE;
-use crate::Time;
-use crate::demand::Demand;
 use crate::intent::{Intent, Topic};
-use crate::ranking::Way;
-use crate::{refusals, spread};
+use crate::refusals;
 
 /// What to do with a pod.
 enum Choice {

@@ -5,15 +5,15 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::subject::Wanted;
 use tessera_cluster::{Key, display, key};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::ranking::{Fit, Way};
 
 use super::Decider;
 use super::claim::{has_devices, node_of, reference_of};
 use super::pod::{is_gated, is_refused, node_name, reference, uses, verdict};
-use crate::Time;
-use crate::demand::Demand;
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::promises::{Promise, Written};
-use crate::ranking::{Fit, Way};
 use crate::refusals;
 use crate::steers::{ManagedSteer, Steer};
 

@@ -10,12 +10,12 @@ use tessera_cluster::gang;
 use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::usage::take_the_same;
 use tessera_cluster::{Key, Kind, Object, key, outcome};
+use tessera_placement::Time;
 
 use super::claim::owning_pod;
 use super::managed_pods::UNTIL_BOUND;
 use super::pod::{has_ended, is_gated, is_open, is_unschedulable, node_name, phase};
 use super::{Decider, ObservationError};
-use crate::Time;
 use crate::intent::PodReference;
 use crate::refusals;
 

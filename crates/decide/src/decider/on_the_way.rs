@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
 use tessera_cluster::Key;
 use tessera_cluster::subject::Wanted;
+use tessera_placement::demand::Demand;
+use tessera_placement::ranking::{self, Fit, Way};
 
 use super::Decider;
-use crate::demand::Demand;
-use crate::ranking::{self, Fit, Way};
 use crate::steers::Steer;
 
 impl Decider {

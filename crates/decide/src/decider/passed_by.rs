@@ -8,11 +8,11 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::DeviceName;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::{Key, outcome};
+use tessera_placement::demand::Demand;
 
 use super::Decider;
 use super::claim::{node_of, users};
 use super::pod::{has_ended, is_unschedulable, node_name};
-use crate::demand::Demand;
 use crate::queue::priority;
 
 /// Most kinds of waiting pods that are looked at, the highest priorities first.

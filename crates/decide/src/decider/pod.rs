@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use tessera_cluster::key;
+use tessera_placement::Time;
 
-use crate::Time;
 use crate::intent::PodReference;
 
 /// The scheduler of pods that name none.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Request};
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::Key;
+use tessera_placement::demand::Demand;
 
 use super::Decider;
-use crate::demand::Demand;
 use crate::summary::{self, PoolSummary, Shape};
 
 /// Shapes of unmet demand that a pool's status has.

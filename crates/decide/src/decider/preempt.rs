@@ -17,12 +17,12 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
 use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, display};
+use tessera_placement::Time;
 
 use super::Decider;
 use super::gang::{Gang, Member, Placement};
 use super::pod::{ends_soon, has_ended, reference};
 use super::round::Alike;
-use crate::Time;
 use crate::intent::{Intent, PodReference};
 use crate::queue::priority;
 

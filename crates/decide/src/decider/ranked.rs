@@ -1,13 +1,13 @@
 //! The nodes for a demand, with all that says who may have which of them now.
 
 use k8s_openapi::api::core::v1::Pod;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::fleet::NodeIndex;
+use tessera_placement::ranking::{Ranking, Rankings, View, Way};
 
 use super::Decider;
-use crate::Time;
-use crate::demand::Demand;
-use crate::fleet::NodeIndex;
 use crate::queue::{Asks, Queue};
-use crate::ranking::{Ranking, Rankings, View, Way};
 use crate::refusals::{self, Refusals};
 
 /// The nodes for a demand.

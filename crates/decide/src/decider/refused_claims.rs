@@ -3,11 +3,11 @@
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::{display, key};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
 
 use super::Decider;
 use super::claim::{has_devices, reference_of};
-use crate::Time;
-use crate::demand::Demand;
 use crate::intent::{ClaimReference, Intent, PodReference};
 use crate::promises::Written;
 use crate::term::Refused;

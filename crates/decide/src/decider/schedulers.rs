@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Key;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::ranking::Way;
 
 use super::Decider;
 use super::pod::{is_gated, scheduler_name};
-use crate::Time;
-use crate::demand::Demand;
 use crate::intent::Intent;
-use crate::ranking::Way;
 
 impl Decider {
     /// Why the pod gets no device of managed cards whatever is free, if its scheduler is none of those that were named.

@@ -5,10 +5,10 @@
 
 use tessera_allocator::claim::Claim;
 use tessera_allocator::selectors::Unanswered;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
 
 use super::Decider;
-use crate::Time;
-use crate::demand::Demand;
 
 /// Cost that a round has for the claims of pods of one kind.
 const OF_KIND: u64 = 10_000_000;

@@ -1,17 +1,17 @@
 //! What is kept of nodes between questions is what would be found anew.
 
+use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_cluster::{Kind, Object};
-
-use k8s_openapi::api::core::v1::Pod;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::fleet::NodeIndex;
+use tessera_placement::ranking::{Rankings, View, Way};
+use tessera_placement::score::Score;
 
 use super::{Decider, Observation};
-use crate::demand::Demand;
-use crate::fleet::NodeIndex;
-use crate::ranking::{Rankings, View, Way};
-use crate::score::Score;
-use crate::{Intent, Time};
+use crate::Intent;
 
 const DRIVER: &str = "gpu.tessera.dev";
 const NODES: usize = 6;
@@ -291,7 +291,7 @@ fn a_loop_that_starts_anew_learns_from_the_pods_that_run() {
     };
     let mut restarted = scene.restarted();
     let mut ignorant = scene.restarted();
-    ignorant.decider.fleet.packing = crate::value::Packing::default();
+    ignorant.decider.fleet.packing = tessera_placement::value::Packing::default();
     ignorant.decider.fleet.mark_all();
     let before = first(&mut scene);
     assert_eq!(first(&mut restarted), before);
@@ -325,7 +325,7 @@ fn partitions_count_as_asked_for_whoever_has_them() {
         scene.apply(read::<Pod>(pod(name, 1, (name == "two").then_some("n0"))));
         scene.decider.decide(Time::ZERO);
         assert!(scene.decider.mix.is_seen(&profile), "{name}");
-        scene.decider.mix = crate::value::RequestMix::default();
+        scene.decider.mix = tessera_placement::value::RequestMix::default();
     }
 }
 

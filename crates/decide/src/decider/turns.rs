@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangId};
 use tessera_cluster::{Key, key};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
 
 use super::Decider;
 use super::gang::Gang;
 use super::pod::reference;
-use crate::Time;
-use crate::demand::Demand;
 use crate::intent::Intent;
 use crate::queue::{Asks, Order, Who};
 

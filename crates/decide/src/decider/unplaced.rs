@@ -7,11 +7,11 @@ use k8s_openapi::api::resource::v1::DeviceClass;
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
 use tessera_cluster::subject::{self, Wanted};
 use tessera_cluster::{Key, Objects, outcome};
+use tessera_placement::demand;
 
 use super::Decider;
 use super::claim::owning_pod;
 use super::pod::{has_ended, is_refused, message, node_name};
-use crate::demand;
 
 /// Characters of kube-scheduler's reason that are shown: it counts nodes by reason, so that more is of somebody else.
 const LONGEST_REASON: usize = 1024;

@@ -9,7 +9,7 @@ use tessera_api::PciBusId;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
 use tessera_cluster::{Asker, Cluster, Object, node_fit, outcome};
-use tessera_packing::{Demand, MAX_CARDS, MAX_MODELS, ModelSet, Node, WHOLE};
+use tessera_placement::packing::{Demand, MAX_CARDS, MAX_MODELS, ModelSet, Node, WHOLE};
 
 use super::holdings::Holdings;
 use super::{Fleet, FleetNode, Pods, Workload};

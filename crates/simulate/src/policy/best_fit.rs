@@ -1,6 +1,6 @@
 //! `BestFitScore` of hkust-adsl/kubernetes-scheduler-simulator.
 
-use tessera_packing::{Cards, Demand, Node};
+use tessera_placement::packing::{Cards, Demand, Node};
 
 use super::scored::{Cost, asked, fullest_cards, left};
 

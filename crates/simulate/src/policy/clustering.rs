@@ -1,6 +1,6 @@
 //! `GpuClusteringScore` of hkust-adsl/kubernetes-scheduler-simulator.
 
-use tessera_packing::{Cards, Demand, MAX_CARDS, Node};
+use tessera_placement::packing::{Cards, Demand, MAX_CARDS, Node};
 
 use super::scored::{Cost, fullest_cards, left};
 

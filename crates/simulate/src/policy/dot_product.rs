@@ -2,7 +2,7 @@
 //! scaled by the largest node (`max`), as in the published results. The heuristics are Tetris' (Grandl et al., SIGCOMM 2014),
 //! turned round: the less aligned what is left and what is asked for, the better.
 
-use tessera_packing::{Cards, Demand, Node};
+use tessera_placement::packing::{Cards, Demand, Node};
 
 use super::scored::{Cost, asked, fullest_cards, left};
 

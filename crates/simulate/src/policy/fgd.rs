@@ -5,7 +5,7 @@
 //! random ties it would be worse than best fit. The nodes here are in such an order. With best fit among equals it is as good on
 //! some traces, and a little worse on others.
 
-use tessera_packing::{Cards, Demand, Mix, Node, logistic};
+use tessera_placement::packing::{Cards, Demand, Mix, Node, logistic};
 
 use super::best_fit::rest;
 use super::scored::{Cost, fullest_cards};

@@ -1,6 +1,6 @@
 //! First fit by index.
 
-use tessera_packing::{Demand, Node, Place};
+use tessera_placement::packing::{Demand, Node, Place};
 
 use super::Policy;
 use crate::Random;

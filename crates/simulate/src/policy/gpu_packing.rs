@@ -1,6 +1,6 @@
 //! `GpuPackingScore` of hkust-adsl/kubernetes-scheduler-simulator.
 
-use tessera_packing::{Cards, Demand, Node, WHOLE};
+use tessera_placement::packing::{Cards, Demand, Node, WHOLE};
 
 use super::scored::{Cost, fullest_cards};
 

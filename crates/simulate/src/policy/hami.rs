@@ -1,7 +1,7 @@
 //! HAMi's scheduler with `binpack` for nodes and devices. It chooses node and card in its extender; kube-scheduler is left with
 //! that one node. Pods without cards it does not touch.
 
-use tessera_packing::{Cards, Demand, Node, Place};
+use tessera_placement::packing::{Cards, Demand, Node, Place};
 
 use super::Policy;
 use super::kube_scheduler::KubeScheduler;

@@ -1,6 +1,6 @@
 //! KAI-Scheduler's plugins `nodeplacement`, `gpusharingorder` and `gpupack` with the strategy `binpack`, its default.
 
-use tessera_packing::{Cards, Demand, Node, WHOLE};
+use tessera_placement::packing::{Cards, Demand, Node, WHOLE};
 
 use super::scored::{Cost, fullest_cards};
 

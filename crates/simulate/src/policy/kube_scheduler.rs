@@ -2,7 +2,7 @@
 //! NodeResourcesBalancedAllocation, each over CPU and memory with weight 1; devices of claims are not scored. The device is the
 //! first that fits in published order.
 
-use tessera_packing::{Demand, Node, Place};
+use tessera_placement::packing::{Demand, Node, Place};
 
 use super::Policy;
 use crate::Random;
@@ -105,7 +105,7 @@ impl Policy for KubeScheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_packing::{Cards, ModelSet};
+    use tessera_placement::packing::{Cards, ModelSet};
 
     #[test]
     fn it_looks_at_a_sample() {

@@ -1,6 +1,6 @@
 //! Any node.
 
-use tessera_packing::{Cards, Demand, Node, Place};
+use tessera_placement::packing::{Cards, Demand, Node, Place};
 
 use super::Policy;
 use crate::Random;

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use tessera_packing::{Cards, CostTable, Demand, Node, Place, WHOLE};
+use tessera_placement::packing::{Cards, CostTable, Demand, Node, Place, WHOLE};
 
 use super::Policy;
 use crate::Random;

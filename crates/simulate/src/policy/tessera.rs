@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimStatus};
 use tessera_api::DeviceName;
 use tessera_cluster::{Kind, Object, outcome};
 use tessera_decide::{Decider, Intent, Observation, Time};
-use tessera_packing::{Cards, Demand, Node, Place};
+use tessera_placement::packing::{Cards, Demand, Node, Place};
 
 use super::Policy;
 use super::kube_scheduler::KubeScheduler;

@@ -1,6 +1,6 @@
 //! Ours, without the product's rules of what can be had together.
 
-use tessera_packing::{Demand, Node, NodeValuePacking, Place};
+use tessera_placement::packing::{Demand, Node, NodeValuePacking, Place};
 
 use super::Policy;
 use crate::Random;

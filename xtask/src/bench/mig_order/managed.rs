@@ -1,11 +1,11 @@
-//! The product's choice among the partitions of all cards of a managed pool ([`tessera_decide::value::Partitions`]), by the mix that it
+//! The product's choice among the partitions of all cards of a managed pool ([`tessera_placement::value::Partitions`]), by the mix that it
 //! learns as it goes.
 
 use std::collections::HashMap;
 
 use anyhow::Result;
 use tessera_api::ProfileSpelling;
-use tessera_decide::value::{Partitions, RequestMix};
+use tessera_placement::value::{Partitions, RequestMix};
 
 use super::published::{Allocated, Published};
 

@@ -1,11 +1,12 @@
 //! Gangs of which too few pods exist.
 
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+
 use super::super::Decider;
 use super::super::pod::node_name;
 use super::Gang;
 use super::members::Found;
-use crate::Time;
-use crate::demand::Demand;
 
 /// So long after its newest pod a gang that is not complete is told so.
 const TELL_AFTER: Time = Time::from_secs(60);

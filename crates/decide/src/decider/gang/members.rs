@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangId, Membership, Rank, WhenPartial};
 use tessera_cluster::subject::PodObstacle;
 use tessera_cluster::{Key, display};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
 
 use super::super::Decider;
 use super::super::claim::node_of;
 use super::super::pod::{is_gated, node_name, phase, reference};
-use crate::Time;
-use crate::demand::Demand;
 use crate::queue::priority;
 use crate::refusals;
 

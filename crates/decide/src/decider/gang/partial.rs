@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::WhenPartial;
+use tessera_placement::Time;
 
 use super::super::Decider;
 use super::super::heal::has_controller;
 use super::super::pod::reference;
 use super::members::{Gang, Member, State, created};
-use crate::Time;
 use crate::intent::Intent;
 
 /// A pod that is not bound so long after its gang began gets devices on another node.

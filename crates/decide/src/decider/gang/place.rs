@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Key;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::distance::{Candidate, Path, areas};
+use tessera_placement::fleet::NodeIndex;
+use tessera_placement::ranking::{Fit, Way};
+use tessera_placement::score::Score;
 
 use super::super::Decider;
 use super::super::on_the_way::with_devices;
 use super::members::{Gang, Member};
-use crate::Time;
-use crate::demand::Demand;
-use crate::distance::{Candidate, Path, areas};
-use crate::fleet::NodeIndex;
-use crate::ranking::{Fit, Way};
 use crate::refusals;
-use crate::score::Score;
 
 /// Areas in which a gang is tried before all nodes are.
 const MOST_AREAS: usize = 64;
@@ -230,7 +230,7 @@ impl Decider {
         let domains = devices.filter(|device| device.driver_name() == self.driver);
         let domain = domains
             .filter_map(|device| device.text_attribute(tessera_api::attribute::NVLINK_DOMAIN))
-            .find(|domain| crate::distance::spans_machines(domain));
+            .find(|domain| tessera_placement::distance::spans_machines(domain));
         let object = self.cluster.objects().nodes.get(&(String::new(), node.to_owned()));
         let labels = object.and_then(|object| object.metadata.labels.as_ref());
         let label = |key: &String| labels.and_then(|all| all.get(key).cloned());

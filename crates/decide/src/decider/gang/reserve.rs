@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::{DeviceName, DeviceType};
 use tessera_cluster::Key;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::fleet::NodeIndex;
+use tessera_placement::ranking::Way;
 
 use super::super::Decider;
 use super::super::claim::users;
 use super::{Gang, Member};
-use crate::Time;
-use crate::demand::Demand;
-use crate::fleet::NodeIndex;
 use crate::queue::Who;
-use crate::ranking::Way;
 
 /// A node that could be kept, best first: the one that is free first, of those that tell no time the one with fewer holders.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,13 +10,13 @@ use k8s_openapi::api::resource::v1::{
 use tessera_api::managed::Nomination;
 use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, key};
+use tessera_placement::Time;
 
 use super::super::Decider;
 use super::super::claim::users;
 use super::super::observe::has_its_devices;
 use super::super::pod::{node_name, reference};
 use super::{at, is_in_force, nomination};
-use crate::Time;
 use crate::intent::{Intent, PodReference};
 
 /// How long a pod counts as one that may not be evicted, after that was refused.

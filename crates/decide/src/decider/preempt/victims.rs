@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_cluster::Key;
+use tessera_placement::Time;
 
 use super::super::Decider;
 use super::super::gang::{Gang, Member, Placement};
 use super::super::pod::{ends_soon, has_ended, node_name, reference};
 use super::NoVictims;
-use crate::Time;
 
 /// Plans that are tried to spare one of those found.
 const MOST_SPARED: usize = 16;

@@ -12,7 +12,7 @@ use tessera_allocator::claim::Claim;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
 use tessera_cluster::{Asker, Cluster, Key, Kind, Object, key, node_fit};
-use tessera_packing::{Cards, Demand, ModelSet};
+use tessera_placement::packing::{Cards, Demand, ModelSet};
 
 use self::choice::Rule;
 use super::{Placed, Placer, Run};
@@ -52,9 +52,9 @@ pub(super) struct CardsOnly<'r> {
 struct NodeState {
     object: Node,
     /// CPU and memory as they are asked for.
-    room: tessera_packing::Node,
+    room: tessera_placement::packing::Node,
     /// With what kube-scheduler counts for pods that ask for none.
-    counted: tessera_packing::Node,
+    counted: tessera_placement::packing::Node,
     /// How often anything was taken or given back.
     changes: u64,
     /// `changes` when something was given back last.
@@ -98,8 +98,8 @@ impl<'r> CardsOnly<'r> {
         }
         let node = |node: &crate::fleet::FleetNode| {
             #[allow(clippy::expect_used, reason = "one card of the first model")]
-            let room =
-                tessera_packing::Node::new(0, 1, node.kind.cpu_milli, node.kind.memory_mib).expect("a node");
+            let room = tessera_placement::packing::Node::new(0, 1, node.kind.cpu_milli, node.kind.memory_mib)
+                .expect("a node");
             NodeState { object: node.object(), counted: room.clone(), room, changes: 0, freed: 0 }
         };
         let mut nodes: Vec<NodeState> = fleet.nodes().iter().map(node).collect();

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_api::{DeviceName, PciBusId, managed, node_report};
 use tessera_cluster::{Key, Object};
-use tessera_packing::{Demand, Node};
+use tessera_placement::packing::{Demand, Node};
 
 pub const DRIVER: &str = "gpu.tessera.dev";
 
@@ -182,8 +182,8 @@ fn claim(demand: &Demand) -> Value {
         exactly["capacity"] = json!({ "requests": {
             "compute": percent.to_string(), "memory": format!("{memory}Mi"), "clients": "1" } });
     }
-    if demand.models() != tessera_packing::ModelSet::ANY {
-        let wanted = (0..tessera_packing::MAX_MODELS).filter(|model| demand.models().has(*model));
+    if demand.models() != tessera_placement::packing::ModelSet::ANY {
+        let wanted = (0..tessera_placement::packing::MAX_MODELS).filter(|model| demand.models().has(*model));
         let names: Vec<String> = wanted.map(|model| format!("'{}'", model_name(model))).collect();
         let expression = format!("device.attributes['{DRIVER}'].productName in [{}]", names.join(", "));
         exactly["selectors"] = json!([{ "cel": { "expression": expression } }]);

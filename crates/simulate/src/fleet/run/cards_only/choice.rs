@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_api::DeviceName;
 use tessera_cluster::PlacementLimits;
-use tessera_packing::{Cards, MAX_CARDS};
+use tessera_placement::packing::{Cards, MAX_CARDS};
 
 use super::CardsOnly;
 use crate::PolicyName;

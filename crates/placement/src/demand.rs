@@ -1,0 +1,175 @@
+//! What a pod needs of a node, in a form that pods of the same kind share.
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use tessera_allocator::claim::{Ask, Claim};
+use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
+use tessera_cluster::usage::Room;
+use tessera_cluster::{Key, ObjectError, Objects, key, outcome};
+
+/// What a pod needs of a node.
+#[derive(Debug)]
+pub struct Demand {
+    /// The pod with its claims.
+    pub subject: Subject,
+    /// The claims without devices, in the allocator's form.
+    claims: Vec<Claim>,
+    /// CPU that it takes, in thousandths of a core.
+    pub cpu_milli: u64,
+    /// Equal for pods that fit the same nodes for the same reasons.
+    pub shape: String,
+    /// Equal for pods whose claims get the same.
+    pub claims_shape: String,
+}
+
+impl Demand {
+    /// What this pod needs.
+    ///
+    /// # Errors
+    /// A claim that the allocator cannot read.
+    pub fn of(objects: &Objects, pod: &Pod) -> Result<Self, ObjectError> {
+        let subject = subject::of_pod(objects, pod);
+        let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
+        let claims = outcome::converted(&open)?;
+        let claims_shape = claims_shape(&subject);
+        let shape = format!("{}\n{claims_shape}", pod_shape(pod));
+        let cpu_milli = Room::asked(pod).cpu_milli;
+        Ok(Demand { claims, cpu_milli, shape, claims_shape, subject })
+    }
+
+    /// What keeps the pod from being looked at, other than gates.
+    pub fn obstacle(&self) -> Option<&PodObstacle> {
+        let obstacles = self.subject.obstacles.iter();
+        obstacles.into_iter().find(|obstacle| !matches!(obstacle, PodObstacle::SchedulingGate(_)))
+    }
+
+    /// The claims without devices.
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
+    /// Whether any claim needs devices.
+    pub fn is_open(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
+    /// The claims that the node would have to serve.
+    pub fn on(&self, node: &Node) -> (Vec<&Wanted>, Vec<Claim>) {
+        let open = self.subject.claims.iter().filter(|wanted| !wanted.is_allocated());
+        let both = open.zip(&self.claims).filter(|(wanted, _)| !wanted.is_served_by(node));
+        both.map(|(wanted, claim)| (wanted, claim.clone())).unzip()
+    }
+
+    /// Claims without devices that other pods may use, too.
+    pub fn shared(&self) -> impl Iterator<Item = Key> {
+        let shared = |wanted: &&Wanted| {
+            let mut owners = wanted.claim.metadata.owner_references.iter().flatten();
+            let is_of_a_pod = owners.any(|owner| owner.kind == "Pod");
+            wanted.made_from.is_none() && !is_of_a_pod && !wanted.is_allocated()
+        };
+        self.subject.claims.iter().filter(shared).map(|wanted| key(&wanted.claim.metadata))
+    }
+
+    /// Number of devices that it asks for, at least.
+    pub fn devices(&self) -> usize {
+        let requests = self.claims.iter().flat_map(|claim| &claim.requests);
+        let count =
+            |ask: &tessera_allocator::claim::DeviceRequest| usize::try_from(ask.count.max(1)).unwrap_or(1);
+        let devices = requests.map(|request| match &request.ask {
+            Ask::Exactly(ask) => count(ask),
+            Ask::FirstAvailable(alternatives) => alternatives.first().map_or(1, count),
+            Ask::Unknown => 1,
+        });
+        devices.fold(0, usize::saturating_add)
+    }
+
+    /// What it asks for, in short: `4 x gpu.tessera.dev`.
+    pub fn text(&self) -> String {
+        text(&self.claims)
+    }
+}
+
+/// What claims ask for, in short: `4 x gpu.tessera.dev`.
+pub fn text(claims: &[Claim]) -> String {
+    let mut parts = Vec::new();
+    for request in claims.iter().flat_map(|claim| &claim.requests) {
+        let (ask, more) = match &request.ask {
+            Ask::Exactly(ask) => (ask, ""),
+            Ask::FirstAvailable(alternatives) => match alternatives.first() {
+                Some(first) => (first, " or less preferred"),
+                None => continue,
+            },
+            Ask::Unknown => continue,
+        };
+        let count = if ask.is_all() { "all".to_owned() } else { ask.count.max(1).to_string() };
+        parts.push(format!("{count} x {}{more}", ask.class));
+    }
+    parts.join(" + ")
+}
+
+/// Everything that node checks read of the pod itself.
+fn pod_shape(pod: &Pod) -> String {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let spec = PodSpec {
+        active_deadline_seconds: None,
+        priority: None,
+        preemption_policy: None,
+        scheduling_gates: None,
+        scheduling_group: None,
+        resource_claims: None,
+        scheduler_name: None,
+        volumes: spec.volumes.filter(|volumes| !volumes.is_empty()),
+        ..spec
+    };
+    let mut parts = vec![serde_json::to_string(&spec).unwrap_or_default()];
+    if spec.volumes.is_some() {
+        parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.name));
+    }
+    parts.join("\n")
+}
+
+/// Everything that the allocator reads.
+fn claims_shape(subject: &Subject) -> String {
+    let mut parts = Vec::new();
+    for (place, wanted) in subject.claims.iter().enumerate() {
+        let is_own = matches!(wanted.made_from, Some(MadeFrom::Template(_) | MadeFrom::ExtendedResources(_)))
+            || wanted.claim.metadata.owner_references.is_some();
+        if wanted.is_allocated() || !is_own {
+            parts.push(format!("{:?}", key(&wanted.claim.metadata)));
+        }
+        if wanted.is_allocated() {
+            parts.push(serde_json::to_string(&wanted.claim.status).unwrap_or_default());
+        }
+        // Claims of one template are alike: the text of all would be as often as large.
+        let spec = &wanted.claim.spec;
+        parts.push(match subject.claims[..place].iter().position(|other| other.claim.spec == *spec) {
+            Some(first) => format!("as {first}"),
+            None => serde_json::to_string(spec).unwrap_or_default(),
+        });
+        parts.extend(wanted.extended_resources.iter().cloned());
+    }
+    parts.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn counts_that_no_number_holds_are_as_many_as_there_can_be() {
+        let request = |name: &str| {
+            json!({ "name": name, "exactly": { "deviceClassName": "gpu", "allocationMode": "ExactCount",
+                "count": i64::MAX } })
+        };
+        let template = json!({ "metadata": { "name": "t", "namespace": "n" }, "spec": { "spec": { "devices": {
+            "requests": [request("x"), request("y"), request("z")] } } } });
+        let pod = json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": { "containers": [],
+            "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "t" }] } });
+        let mut objects = Objects::default();
+        let template = serde_json::from_value(template).unwrap();
+        objects.templates.insert(("n".to_owned(), "t".to_owned()), template);
+        let demand = Demand::of(&objects, &serde_json::from_value(pod).unwrap()).unwrap();
+        assert_eq!(demand.devices(), usize::MAX);
+    }
+}

@@ -1,0 +1,435 @@
+//! The nodes with cards of ours, and which of them changed.
+
+mod plain;
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use tessera_api::gpu_pool::{Allocation, QueuePolicy};
+use tessera_api::{DeviceName, NodeReport, PciBusId, managed, node_report};
+use tessera_cluster::Cluster;
+use tessera_inventory::Topology;
+
+use crate::node_cards::{NodeCards, Parts};
+use crate::time::Time;
+use crate::value::{CardSets, KnownMachines, Packing, PlainNode};
+
+/// A node's number in the fleet; it stays the same while the process lives.
+pub type NodeIndex = u32;
+
+/// The nodes with cards of ours.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    nodes: Vec<FleetNode>,
+    by_name: HashMap<String, NodeIndex>,
+    /// Nodes in the order in which they changed.
+    changes: Vec<NodeIndex>,
+    /// Number of changes that are no longer in `changes`.
+    forgotten: usize,
+    /// When cards of nodes were tainted as managed, where they are not known to be handed over.
+    handovers: BTreeSet<(Time, NodeIndex)>,
+    /// Cards that were tainted until then are handed over.
+    handed_over: Option<Time>,
+    /// Nodes with cards that are tainted as managed.
+    managed: BTreeSet<NodeIndex>,
+    /// Nodes with cards that are avoided.
+    avoiding: BTreeSet<NodeIndex>,
+    /// `None` until somebody asks after a change of a report or of devices.
+    strict: Option<Strict>,
+    machines: KnownMachines,
+    /// What was learnt of the demand.
+    pub packing: Packing,
+    /// Changes of the fleet up to here are in the nodes' plain numbers.
+    plain_until: Option<usize>,
+}
+
+/// Managed pools whose queue is strict.
+#[derive(Debug)]
+pub struct Strict {
+    /// Their names.
+    pub pools: BTreeSet<String>,
+    /// Whether all cards are theirs.
+    pub is_everything: bool,
+    /// Whether kube-scheduler finds no device on any of the nodes: all are of managed cards, and tainted.
+    pub hides_everything: bool,
+}
+
+/// When the devices of a card were tainted.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tainted {
+    /// As the API server says it of the last of them, by its clock.
+    added: Option<Time>,
+    /// By our clock. That of the API server may be ahead: what was seen is not of the future.
+    since: Time,
+}
+
+/// A node with cards of ours.
+#[derive(Debug)]
+pub struct FleetNode {
+    /// As the Node object's.
+    pub name: String,
+    /// Number of its changes.
+    pub generation: u64,
+    /// What its plugin reports, with the name of the slice that says it.
+    pub report: Option<(String, NodeReport)>,
+    /// Cards whose devices have the taint of managed cards, by slice.
+    tainted: BTreeMap<String, BTreeMap<PciBusId, Tainted>>,
+    /// Cards that are not given out until then, for they could not be prepared.
+    avoided: BTreeMap<PciBusId, Time>,
+    /// How its cards are connected; empty until somebody asks after a change of the report.
+    topology: OnceCell<Option<Topology>>,
+    /// The same for choosing sets of them; `None` until somebody asks after a change of the report.
+    sets: Option<CardSets>,
+    /// The use of its cards; `None` until somebody asks after a change.
+    cards: Option<NodeCards>,
+    /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
+    parts: Option<Parts>,
+    /// The node in plain numbers; `None` until somebody asks after a change.
+    plain: Option<PlainNode>,
+}
+
+impl FleetNode {
+    /// Whether pods are sent here.
+    pub fn is_steered(&self) -> bool {
+        let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
+        cards.into_iter().any(|card| card.allocation != Allocation::Native)
+    }
+
+    /// The pools of its cards, some of them several times.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
+        cards.filter_map(|card| card.pool.as_deref())
+    }
+
+    /// How its cards are connected, by its report.
+    pub fn topology(&self) -> Option<&Topology> {
+        let of_report = || self.report.as_ref().and_then(|(_, report)| Topology::from_report(report));
+        self.topology.get_or_init(of_report).as_ref()
+    }
+
+    /// Its cards, for choosing sets of them; known once somebody asked for [`Fleet::find_sets`].
+    pub fn sets(&self) -> Option<&CardSets> {
+        self.sets.as_ref()
+    }
+
+    /// What its devices take of their cards; known once somebody asked for [`Fleet::cards`].
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
+    }
+
+    /// Whether the card is not to be given out for now.
+    pub fn is_avoided(&self, card: &PciBusId) -> bool {
+        self.avoided.contains_key(card)
+    }
+
+    /// Whether the card is of a managed pool and tainted as that.
+    pub fn is_managed(&self, card: &PciBusId) -> bool {
+        let report = self.report.as_ref().and_then(|(_, report)| report.cards.get(card));
+        report.is_some_and(|card| card.allocation == Allocation::Managed)
+            && self.tainted.values().any(|slice| slice.contains_key(card))
+    }
+
+    /// Whether all of its devices are of managed cards and tainted, so that kube-scheduler finds none.
+    fn is_hidden(&self, cluster: &Cluster, driver: &str) -> bool {
+        cluster.inventory().devices_of_node(&self.name).all(|device| {
+            let name = device.name().parse::<DeviceName>();
+            device.driver_name() == driver && name.is_ok_and(|name| self.is_managed(&name.card()))
+        })
+    }
+
+    /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
+    pub fn managed_cards(&self, before: Time) -> BTreeSet<PciBusId> {
+        let mut cards: BTreeSet<PciBusId> = self
+            .report
+            .iter()
+            .flat_map(|(_, report)| &report.cards)
+            .filter(|(_, card)| card.allocation == Allocation::Managed)
+            .map(|(card, _)| *card)
+            .collect();
+        cards.retain(|card| {
+            let mut times = self.tainted.values().filter_map(|slice| slice.get(card)).peekable();
+            times.peek().is_some() && times.all(|tainted| tainted.since <= before)
+        });
+        cards
+    }
+}
+
+impl Fleet {
+    /// Takes in what a slice says of its node. Text that is no report counts as none; its error is returned.
+    pub fn apply_slice(
+        &mut self,
+        now: Time,
+        slice: &ResourceSlice,
+        driver: &str,
+    ) -> Result<(), serde_json::Error> {
+        if slice.spec.driver != driver {
+            return Ok(());
+        }
+        let Some(node) = slice.spec.node_name.as_deref() else { return Ok(()) };
+        self.see_taints(now, slice, node);
+        let annotations = slice.metadata.annotations.as_ref();
+        let Some(text) = annotations.and_then(|all| all.get(node_report::ANNOTATION)) else {
+            let name = slice.metadata.name.as_deref().unwrap_or_default();
+            self.forget_report(name, node);
+            return Ok(());
+        };
+        let index = self.index_of(node);
+        let name = slice.metadata.name.clone().unwrap_or_default();
+        let (report, result) = match serde_json::from_str(text) {
+            Ok(report) => (report, Ok(())),
+            Err(error) => (NodeReport::default(), Err(error)),
+        };
+        let node = &mut self.nodes[index as usize];
+        (node.topology, node.sets) = (OnceCell::new(), None);
+        node.report = Some((name, report));
+        self.strict = None;
+        result
+    }
+
+    /// Notes since when cards are tainted as managed.
+    fn see_taints(&mut self, now: Time, slice: &ResourceSlice, node: &str) {
+        let name = slice.metadata.name.clone().unwrap_or_default();
+        let known = self.by_name.get(node).and_then(|index| self.nodes[*index as usize].tainted.get(&name));
+        let mut cards: BTreeMap<PciBusId, Tainted> = BTreeMap::new();
+        for device in slice.spec.devices.iter().flatten() {
+            let Some(added) = managed_since(device) else { continue };
+            let Ok(device) = device.name.parse::<DeviceName>() else { continue };
+            let tainted = cards.entry(device.card()).or_default();
+            tainted.added = tainted.added.max(added);
+        }
+        for (card, tainted) in &mut cards {
+            let known = known.and_then(|cards| cards.get(card)).filter(|known| known.added == tainted.added);
+            tainted.since = known.map_or(tainted.added.unwrap_or(now).min(now), |known| known.since);
+        }
+        if cards.is_empty() && known.is_none() {
+            return;
+        }
+        let index = self.index_of(node);
+        let times = cards.values().map(|tainted| tainted.since);
+        let is_new = |since: &Time| self.handed_over.is_none_or(|until| *since > until);
+        self.handovers.extend(times.filter(is_new).map(|since| (since, index)));
+        if cards.is_empty() {
+            self.forget_taints(&name, index);
+        } else {
+            self.nodes[index as usize].tainted.insert(name, cards);
+            self.managed.insert(index);
+        }
+    }
+
+    fn forget_taints(&mut self, slice: &str, index: NodeIndex) {
+        let tainted = &mut self.nodes[index as usize].tainted;
+        tainted.remove(slice);
+        if tainted.is_empty() {
+            self.managed.remove(&index);
+        }
+    }
+
+    /// Does not give these cards out until then.
+    pub fn avoid(&mut self, node: &str, cards: &[PciBusId], until: Time) {
+        let Some(index) = self.by_name.get(node).copied() else { return };
+        let avoided = &mut self.nodes[index as usize].avoided;
+        avoided.extend(cards.iter().map(|card| (*card, until)));
+        if !avoided.is_empty() {
+            self.avoiding.insert(index);
+            self.mark(node);
+        }
+    }
+
+    /// Cards that were avoided until now may be given out again.
+    pub fn forget_avoided(&mut self, now: Time) {
+        for index in self.avoiding.clone() {
+            let node = &mut self.nodes[index as usize];
+            let before = node.avoided.len();
+            node.avoided.retain(|_, until| *until > now);
+            if node.avoided.is_empty() {
+                self.avoiding.remove(&index);
+            }
+            if node.avoided.len() < before {
+                let name = node.name.clone();
+                self.mark(&name);
+            }
+        }
+    }
+
+    /// Managed pools whose queue is strict, and what else is true of all cards.
+    pub fn strict(&mut self, cluster: &Cluster, driver: &str) -> &Strict {
+        let nodes = &self.nodes;
+        self.strict.get_or_insert_with(|| {
+            let mut strict = Strict { pools: BTreeSet::new(), is_everything: true, hides_everything: true };
+            for node in nodes {
+                strict.hides_everything &= node.is_hidden(cluster, driver);
+                let cards = || node.report.iter().flat_map(|(_, report)| report.cards.values());
+                if cards().next().is_none() {
+                    strict.is_everything &= cluster.inventory().devices_of_node(&node.name).next().is_none();
+                }
+                for card in cards() {
+                    let is_strict =
+                        card.allocation == Allocation::Managed && card.placement.queue == QueuePolicy::Strict;
+                    match card.pool.clone().filter(|_| is_strict) {
+                        Some(pool) => {
+                            strict.pools.insert(pool);
+                        }
+                        None => strict.is_everything = false,
+                    }
+                }
+            }
+            strict.is_everything &= !strict.pools.is_empty();
+            strict
+        })
+    }
+
+    /// Whether any card is tainted as managed.
+    pub fn has_managed(&self) -> bool {
+        !self.managed.is_empty()
+    }
+
+    /// Nodes with cards that are tainted as managed.
+    pub fn managed_nodes(&self) -> impl Iterator<Item = &FleetNode> {
+        self.managed.iter().map(|index| &self.nodes[*index as usize])
+    }
+
+    /// When cards were tainted that are not known to be handed over, the first.
+    pub fn next_handover(&self) -> Option<Time> {
+        self.handovers.first().map(|(since, _)| *since)
+    }
+
+    /// Cards that were tainted until `then` are handed over.
+    pub fn hand_over(&mut self, then: Time) {
+        self.handed_over = self.handed_over.max(Some(then));
+        while let Some((since, index)) = self.handovers.first().copied()
+            && since <= then
+        {
+            self.handovers.pop_first();
+            let name = self.nodes[index as usize].name.clone();
+            self.mark(&name);
+        }
+    }
+
+    /// Forgets what a slice that is gone said of its node.
+    pub fn delete_slice(&mut self, slice: &str, node: &str) {
+        self.forget_report(slice, node);
+        if let Some(index) = self.by_name.get(node).copied() {
+            self.forget_taints(slice, index);
+        }
+    }
+
+    fn forget_report(&mut self, slice: &str, node: &str) {
+        let Some(index) = self.by_name.get(node) else { return };
+        let node = &mut self.nodes[*index as usize];
+        if node.report.as_ref().is_some_and(|(name, _)| name == slice) {
+            (node.report, node.topology, node.sets) = (None, OnceCell::new(), None);
+            self.strict = None;
+        }
+    }
+
+    fn index_of(&mut self, node: &str) -> NodeIndex {
+        if let Some(index) = self.by_name.get(node) {
+            return *index;
+        }
+        let index = self.nodes.len() as NodeIndex;
+        self.nodes.push(FleetNode {
+            name: node.to_owned(),
+            generation: 0,
+            report: None,
+            topology: OnceCell::new(),
+            sets: None,
+            tainted: BTreeMap::new(),
+            avoided: BTreeMap::new(),
+            cards: None,
+            parts: None,
+            plain: None,
+        });
+        self.packing.forget_shapes();
+        self.by_name.insert(node.to_owned(), index);
+        index
+    }
+
+    /// A node changed. One without cards of ours does not matter.
+    pub fn mark(&mut self, node: &str) {
+        let Some(index) = self.by_name.get(node).copied() else { return };
+        let changed = &mut self.nodes[index as usize];
+        (changed.cards, changed.plain) = (None, None);
+        changed.generation += 1;
+        self.changes.push(index);
+        if self.changes.len() > 8 * self.nodes.len() + 2048 {
+            let oldest = self.changes.len() / 2;
+            self.forgotten += oldest;
+            self.changes.drain(..oldest);
+        }
+    }
+
+    /// The devices of a node changed.
+    pub fn mark_devices(&mut self, node: &str) {
+        self.strict = None;
+        if let Some(index) = self.by_name.get(node) {
+            self.nodes[*index as usize].parts = None;
+        }
+        self.mark(node);
+    }
+
+    /// All nodes changed.
+    pub fn mark_all(&mut self) {
+        for node in &mut self.nodes {
+            (node.cards, node.parts, node.plain) = (None, None, None);
+            node.generation += 1;
+        }
+        self.packing.forget_shapes();
+        self.forgotten += self.changes.len() + 1;
+        self.changes.clear();
+    }
+
+    /// The point in time after the last change.
+    pub fn now(&self) -> usize {
+        self.forgotten + self.changes.len()
+    }
+
+    /// The nodes that changed since then; `None` where that is too long ago to tell.
+    pub fn changed_since(&self, then: usize) -> Option<&[NodeIndex]> {
+        self.changes.get(then.checked_sub(self.forgotten)?..)
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node with this number.
+    pub fn node(&self, index: NodeIndex) -> &FleetNode {
+        &self.nodes[index as usize]
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &FleetNode> {
+        self.nodes.iter()
+    }
+
+    /// The number of a node.
+    pub fn find(&self, node: &str) -> Option<NodeIndex> {
+        self.by_name.get(node).copied()
+    }
+
+    /// Has [`FleetNode::sets`] known, where the node has a report.
+    pub fn find_sets(&mut self, index: NodeIndex) {
+        let node = &mut self.nodes[index as usize];
+        if let Some((_, report)) = node.report.as_ref().filter(|_| node.sets.is_none()) {
+            node.sets = CardSets::of_known(report, &mut self.machines);
+        }
+    }
+
+    /// The use of a node's cards.
+    pub fn cards(&mut self, index: NodeIndex, cluster: &Cluster, driver: &str) -> &NodeCards {
+        let node = &mut self.nodes[index as usize];
+        node.cards.get_or_insert_with(|| {
+            let parts = node.parts.get_or_insert_with(|| Parts::of(cluster, &node.name, driver));
+            NodeCards::of(cluster, &node.name, parts)
+        })
+    }
+}
+
+/// When the device was tainted as managed, if it is; without a time where the API server wrote none.
+fn managed_since(device: &Device) -> Option<Option<Time>> {
+    let taint = device.taints.iter().flatten().find(|taint| taint.key == managed::TAINT_KEY)?;
+    let added = taint.time_added.as_ref().map(|added| added.0.as_second());
+    Some(added.and_then(|added| u64::try_from(added).ok()).map(Time::from_secs))
+}

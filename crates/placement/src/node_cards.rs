@@ -1,0 +1,260 @@
+//! How much of each card of a node is in use.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
+use tessera_allocator::inventory::DeviceRef;
+use tessera_api::{DeviceName, PciBusId, Quantity, attribute, capacity, counter, managed};
+use tessera_cluster::{Cluster, outcome};
+
+/// A whole card, in parts of it.
+pub const WHOLE: u32 = 1000;
+
+/// The cards of a node with what claims, or pods on their way, hold of them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct NodeCards {
+    /// By address.
+    pub cards: BTreeMap<PciBusId, CardUse>,
+}
+
+/// The use of one card.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct CardUse {
+    /// Published devices.
+    pub devices: u32,
+    /// Thousandths of the card that are held: by memory slices, and of a share by the capacity of which it takes most.
+    pub used: u32,
+    /// Whether any free device without a taint could still be allocated.
+    pub is_allocatable: bool,
+    /// Memory slices, as bits: all, and those held.
+    slices: (u64, u64),
+}
+
+/// What is held of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CardState {
+    /// Thousandths of the card.
+    pub used: u32,
+    /// Memory slices, as bits.
+    pub slices: u64,
+}
+
+/// What the devices of a node take of their cards, in the order of the inventory; `None` for one that is not ours. It
+/// changes only with the node's slices, and reading names takes longer than all else.
+#[derive(Debug)]
+pub struct Parts {
+    of_devices: Vec<Option<Part>>,
+    /// By card.
+    product_names: BTreeMap<PciBusId, String>,
+}
+
+/// What a device takes of its card.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    card: PciBusId,
+    slices: u64,
+    /// By anything but that the controller allocates it.
+    is_tainted: bool,
+}
+
+impl Parts {
+    /// The parts of a node.
+    pub fn of(cluster: &Cluster, node: &str, driver: &str) -> Self {
+        let devices = cluster.inventory().devices_of_node(node);
+        let mut product_names = BTreeMap::new();
+        let own = |device: DeviceRef<'_>| {
+            let part = (device.driver_name() == driver).then(|| part(device)).flatten()?;
+            product_names.entry(part.card).or_insert_with(|| {
+                device.text_attribute(attribute::PRODUCT_NAME).unwrap_or_default().to_owned()
+            });
+            Some(part)
+        };
+        let of_devices = devices.map(own).collect();
+        Parts { of_devices, product_names }
+    }
+}
+
+impl CardUse {
+    /// Thousandths that can be given out; none where no free device may be allocated.
+    pub fn free(&self, is_avoided: bool) -> u16 {
+        let is_usable = self.is_allocatable && !is_avoided;
+        // At most WHOLE.
+        if is_usable { (WHOLE - self.used.min(WHOLE)) as u16 } else { 0 }
+    }
+
+    /// Whether a device takes all of the card.
+    pub fn is_all(&self, slices: u64) -> bool {
+        slices == self.slices.0
+    }
+
+    /// Thousandths of the card that a result takes by one of its devices.
+    fn taken(&self, device: DeviceRef<'_>, part: &Part, result: &DeviceRequestAllocationResult) -> u32 {
+        match &result.consumed_capacity {
+            Some(consumed) => worth_of_share(device, part.slices, self.slices.0, |name| {
+                let taken = consumed.get(name).and_then(|taken| Quantity::parse(&taken.0).ok());
+                taken.map_or(0, |taken| taken.nanos())
+            }),
+            None => worth(part.slices, self.slices.0),
+        }
+    }
+
+    /// Thousandths of the card that claims hold by one of its devices, together.
+    fn held(&self, cluster: &Cluster, device: DeviceRef<'_>, slices: u64) -> u32 {
+        if cluster.held().holds_whole(device) {
+            worth(slices, self.slices.0)
+        } else if cluster.held().is_shared(device) {
+            worth_of_share(device, slices, self.slices.0, |name| cluster.held().shared(device, name))
+        } else {
+            0
+        }
+    }
+}
+
+impl Parts {
+    /// The model of a card; empty where its devices do not say it.
+    pub fn product_name(&self, card: &PciBusId) -> &str {
+        self.product_names.get(card).map_or("", String::as_str)
+    }
+
+    /// The card of each device of the node, in the order of the inventory, with the slices that the device takes of it.
+    pub fn cards(&self) -> impl Iterator<Item = Option<(PciBusId, u64)>> {
+        self.of_devices.iter().map(|part| part.map(|part| (part.card, part.slices)))
+    }
+}
+
+impl NodeCards {
+    /// The cards of a node by what is held of its devices.
+    pub fn of(cluster: &Cluster, node: &str, parts: &Parts) -> Self {
+        let mut all = NodeCards::default();
+        let both = cluster.inventory().devices_of_node(node).zip(&parts.of_devices);
+        let parts: Vec<(DeviceRef<'_>, Part)> =
+            both.filter_map(|(device, part)| Some((device, (*part)?))).collect();
+        for (_, part) in &parts {
+            let card = all.cards.entry(part.card).or_default();
+            card.devices += 1;
+            card.slices.0 |= part.slices;
+        }
+        for (device, part) in &parts {
+            let Some(card) = all.cards.get_mut(&part.card) else { continue };
+            let held = card.held(cluster, *device, part.slices);
+            if held > 0 {
+                card.slices.1 |= part.slices;
+                card.used += held;
+            }
+        }
+        for (device, part) in &parts {
+            let Some(card) = all.cards.get_mut(&part.card) else { continue };
+            card.used = card.used.min(WHOLE);
+            let is_free = if cluster.held().is_shared(*device) {
+                card.held(cluster, *device, part.slices) < worth(part.slices, card.slices.0)
+            } else {
+                part.slices & card.slices.1 == 0
+            };
+            card.is_allocatable |= is_free && !part.is_tainted;
+        }
+        all
+    }
+
+    /// What is held of each card.
+    pub fn states(&self) -> BTreeMap<PciBusId, CardState> {
+        let state = |card: &CardUse| CardState { used: card.used, slices: card.slices.1 };
+        self.cards.iter().map(|(pci, card)| (*pci, state(card))).collect()
+    }
+
+    /// The same cards with nothing held.
+    pub fn emptied(&self) -> Self {
+        let empty = |card: &CardUse| CardUse { used: 0, slices: (card.slices.0, 0), ..card.clone() };
+        NodeCards { cards: self.cards.iter().map(|(address, card)| (*address, empty(card))).collect() }
+    }
+
+    /// Cards of which nothing is held.
+    pub fn free(&self) -> u32 {
+        self.cards.values().filter(|card| card.used == 0).count() as u32
+    }
+
+    /// Thousandths of cards that are held.
+    pub fn used(&self) -> u32 {
+        self.cards.values().map(|card| card.used).sum()
+    }
+
+    /// Adds what allocations take.
+    pub fn add(&mut self, cluster: &Cluster, allocations: &[AllocationResult], driver: &str) {
+        for result in allocations.iter().flat_map(outcome::results) {
+            if result.driver != driver || result.admin_access == Some(true) {
+                continue;
+            }
+            let Some(device) = cluster.inventory().find(driver, &result.pool, &result.device).next() else {
+                continue;
+            };
+            let Some(part) = part(device) else { continue };
+            let card = self.cards.entry(part.card).or_default();
+            card.slices.1 |= part.slices;
+            card.used = (card.used + card.taken(device, &part, result)).min(WHOLE);
+        }
+    }
+
+    /// Thousandths of its card that each result has of a device. Together they are what is held of the device: claims that take most
+    /// of different capacities divide that among them.
+    pub fn worths(
+        &self,
+        cluster: &Cluster,
+        device: DeviceRef<'_>,
+        results: &[&DeviceRequestAllocationResult],
+    ) -> Vec<u32> {
+        let none = || vec![0; results.len()];
+        let Some(part) = part(device) else { return none() };
+        let Some(card) = self.cards.get(&part.card) else { return none() };
+        let mut worths: Vec<u32> = results.iter().map(|result| card.taken(device, &part, result)).collect();
+        limit(&mut worths, card.held(cluster, device, part.slices));
+        worths
+    }
+}
+
+/// Divides `most` by these numbers where they are more together, or less by no more than was lost when each was rounded.
+pub fn limit(worths: &mut [u32], most: u32) {
+    let sum: u64 = worths.iter().copied().map(u64::from).sum();
+    // Of a claim whose allocation is still being written only the device knows.
+    if sum == 0 || sum + (worths.len() as u64) < u64::from(most) {
+        return;
+    }
+    let mut before: u64 = 0;
+    for worth in worths {
+        let up_to = |numbers: u64| u64::from(most) * numbers / sum;
+        let after = before + u64::from(*worth);
+        // No more than `most`.
+        *worth = (up_to(after) - up_to(before)) as u32;
+        before = after;
+    }
+}
+
+/// What a device takes of its card; `None` for a device whose name is not one of ours.
+fn part(device: DeviceRef<'_>) -> Option<Part> {
+    let name: DeviceName = device.name().parse().ok()?;
+    let slices = slices(device, &name);
+    let is_tainted = device.is_tainted_besides(managed::TAINT_KEY);
+    Some(Part { card: name.card(), slices, is_tainted })
+}
+
+/// The memory slices that a device takes of its card, as bits. A card without counters has one.
+pub fn slices(device: DeviceRef<'_>, name: &DeviceName) -> u64 {
+    let numbers = device.counters().filter_map(|(_, counter, _)| counter::memory_slice_number(counter));
+    let slices = numbers.fold(0, |slices, number| slices | 1 << number.min(63));
+    if slices == 0 && name.partition().is_none() { 1 } else { slices }
+}
+
+/// Thousandths of the card that a device is, which takes these of all its memory slices.
+fn worth(slices: u64, all: u64) -> u32 {
+    (WHOLE * slices.count_ones() / all.count_ones().max(1)).min(WHOLE)
+}
+
+/// Thousandths of the card that shares of a device are, by the capacity of which they take most; `taken` in billionths, by name.
+pub fn worth_of_share(device: DeviceRef<'_>, slices: u64, all: u64, taken: impl Fn(&str) -> i128) -> u32 {
+    let of_device = i128::from(worth(slices, all).max(1));
+    let part = |name: &str| {
+        let capacity = device.capacity(name).filter(|capacity| *capacity > 0)?;
+        Some(taken(name).clamp(0, capacity).saturating_mul(of_device) / capacity)
+    };
+    let most = [capacity::MEMORY, capacity::COMPUTE, capacity::SLOTS].into_iter().filter_map(part).max();
+    // At most WHOLE.
+    most.unwrap_or(of_device).max(1) as u32
+}

@@ -1,0 +1,146 @@
+//! What a pod on a node costs.
+
+use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_allocator::claim::{Ask, Claim};
+use tessera_api::gpu_pool::{Allocation, Placement, Strategy, TopologyPolicy};
+use tessera_api::node_report::CardReport;
+use tessera_api::{DeviceName, DeviceType, NodeReport, PciBusId};
+use tessera_cluster::outcome;
+use tessera_inventory::Topology;
+
+use crate::fleet::FleetNode;
+use crate::node_cards::NodeCards;
+use crate::value::{Cost, ring_class};
+
+/// What a pod on a node costs; the least is best. Fields in the order of their weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// Whether the devices are of no steered pool: those come last, for they are not ours to fill.
+    pub is_native: bool,
+    /// How far down the lists of `firstAvailable` the node makes the pod go. The user's preference outranks ours.
+    preference: u64,
+    /// Class of the bandwidth between the cards, see [`ring_class`]; 0 where it does not matter.
+    quality: u16,
+    /// With Pack: what managed partitions take of the room for others.
+    room: u64,
+    /// With Pack: what the node can take less of the demand, see [`crate::value::Packing`]. With Spread: how much of the node is in use.
+    loss: Cost,
+    /// Thousandths of the cards in use that stay free.
+    left: u32,
+    /// Free cards that stay.
+    free: u32,
+}
+
+/// A node with what a pod would get there, to be scored.
+pub(crate) struct Candidate<'c> {
+    pub report: Option<&'c NodeReport>,
+    pub node: &'c FleetNode,
+    /// Its cards after that.
+    pub after: &'c NodeCards,
+    pub claims: &'c [Claim],
+    pub allocations: &'c [AllocationResult],
+    /// What managed partitions take of the room for others.
+    pub room: u64,
+    /// What the node can take less of the demand.
+    pub cost: Cost,
+}
+
+impl Score {
+    /// Free cards that stay on the node.
+    pub fn free_after(&self) -> u32 {
+        self.free
+    }
+
+    /// The score of a node with these devices.
+    pub(crate) fn of(candidate: &Candidate<'_>) -> Self {
+        let after = candidate.after;
+        let whole = candidate.whole_cards();
+        let card = candidate.first_report();
+        let default = Placement::default();
+        let placement = card.map_or(&default, |card| &card.placement);
+        let loss = match placement.strategy {
+            Strategy::Pack => candidate.cost,
+            Strategy::Spread => {
+                let all = i64::try_from(after.cards.len()).unwrap_or(i64::MAX).max(1);
+                i64::from(after.used()) / all
+            }
+        };
+        let partly = |card: &&crate::node_cards::CardUse| card.used > 0;
+        let left = after.cards.values().filter(partly).map(|card| crate::node_cards::WHOLE - card.used).sum();
+        Score {
+            is_native: card.is_none_or(|card| card.allocation == Allocation::Native),
+            preference: preference(candidate.claims, candidate.allocations),
+            quality: match placement.topology {
+                TopologyPolicy::Preferred | TopologyPolicy::Required if whole.len() > 1 => {
+                    let class = |topology: &Topology| ring_class(topology.ring(topology.set(whole)));
+                    candidate.node.topology().map_or(0, class)
+                }
+                _ => 0,
+            },
+            // Packing partitions across nodes is the opposite of spreading; within the node they were chosen by it.
+            room: if placement.strategy == Strategy::Pack { candidate.room } else { 0 },
+            loss,
+            left,
+            free: after.free(),
+        }
+    }
+}
+
+impl Score {
+    /// The same with what the node can take less of the demand, after that was computed anew. Only for a [packed](Candidate::is_packed)
+    /// one.
+    pub fn with_cost(self, cost: Cost) -> Self {
+        Self { loss: cost, ..self }
+    }
+
+    /// What the node can take less of the demand.
+    pub fn cost(&self) -> Cost {
+        self.loss
+    }
+
+    /// Whether two nodes suit equally, however much of them is in use.
+    pub fn is_equal_but_for_use(&self, other: &Self) -> bool {
+        let suits = |score: &Self| (score.is_native, score.preference, score.quality);
+        suits(self) == suits(other)
+    }
+}
+
+impl Candidate<'_> {
+    /// Whether the pool of the devices packs.
+    pub fn is_packed(&self) -> bool {
+        self.first_report().is_none_or(|card| card.placement.strategy == Strategy::Pack)
+    }
+
+    /// What is reported of the first card of which a device is.
+    fn first_report(&self) -> Option<&CardReport> {
+        let first = self.names().next()?.card();
+        self.report?.cards.get(&first)
+    }
+
+    fn names(&self) -> impl Iterator<Item = DeviceName> {
+        self.allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok())
+    }
+
+    /// The whole cards among the devices.
+    fn whole_cards(&self) -> Vec<PciBusId> {
+        let whole = self.names().filter(|name| name.device_type() == DeviceType::Gpu);
+        whole.map(|name| name.card()).collect()
+    }
+}
+
+/// The places of the chosen alternatives in their lists, four bits for each request.
+fn preference(claims: &[Claim], allocations: &[AllocationResult]) -> u64 {
+    let mut preference: u64 = 0;
+    for (claim, allocation) in claims.iter().zip(allocations) {
+        for request in &claim.requests {
+            let Ask::FirstAvailable(alternatives) = &request.ask else { continue };
+            let chosen = outcome::results(allocation).iter().find_map(|result| {
+                let name = result.request.strip_prefix(&request.name)?.strip_prefix('/')?;
+                alternatives.iter().position(|alternative| alternative.name == name)
+            });
+            let place = u64::try_from(chosen.unwrap_or(0)).unwrap_or(0).min(15);
+            preference = preference.saturating_mul(16).saturating_add(place);
+        }
+    }
+    preference
+}

@@ -1,0 +1,183 @@
+//! The cost of any devices of one node.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tessera_allocator::inventory::DeviceRef;
+use tessera_allocator::placement::Pick;
+use tessera_api::gpu_pool::TopologyPolicy;
+use tessera_api::{DeviceName, DeviceType, PciBusId};
+use tessera_inventory::topology::CardSet;
+
+use super::cards::{CardSets, CardsCost};
+use super::packing::{CardValues, Cost};
+use super::partitions::Partitions;
+use super::request_mix::RequestMix;
+use crate::node_cards::{CardState, WHOLE, slices, worth_of_share};
+
+/// What devices of a node cost; the least is best. Fields in the order of their weight.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DevicesCost {
+    /// Of the whole cards; `None` without any.
+    pub cards: Option<CardsCost>,
+    /// What the partitions take of the room for others, in halves of a compute slice; see [`Partitions`].
+    pub room: u64,
+    /// What the shares take of what the node can still take of the demand; see [`CardValues`].
+    pub value: Cost,
+    /// For shares that cost the same: thousandths of cards left beside them.
+    pub shares: u64,
+    /// For partitions that cost the same: their cards, of which the first are best. Often many cost the same; if they went
+    /// anywhere, few of a node's cards would ever become empty for whole ones.
+    pub partitioned: Vec<PciBusId>,
+    /// For partitions that cost the same on the same cards: how far from the end they are, in memory slices.
+    pub before_end: u64,
+}
+
+/// A device, as far as its cost goes.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    card: PciBusId,
+    kind: DeviceType,
+    /// Or a share of one.
+    is_partition: bool,
+    slices: u64,
+}
+
+/// The devices of one node with what they cost.
+#[derive(Debug)]
+pub struct NodeValue<'n> {
+    sets: Option<&'n CardSets>,
+    free: CardSet,
+    states: BTreeMap<PciBusId, CardState>,
+    topology: TopologyPolicy,
+    parts: HashMap<&'n str, Part>,
+    /// The memory slices of each card, as bits.
+    all_slices: HashMap<PciBusId, u64>,
+    partitions: HashMap<PciBusId, Partitions>,
+    driver: &'n str,
+    values: Option<CardValues<'n>>,
+}
+
+impl<'n> NodeValue<'n> {
+    /// `devices` are all of the node, `states` what is held of its cards; a card without a state is free. Devices of
+    /// other drivers cost nothing.
+    pub fn new(
+        driver: &'n str,
+        devices: impl IntoIterator<Item = DeviceRef<'n>>,
+        states: BTreeMap<PciBusId, CardState>,
+        (sets, mix): (Option<&'n CardSets>, &RequestMix),
+        topology: TopologyPolicy,
+    ) -> Self {
+        let mut parts = HashMap::new();
+        let mut all_slices = HashMap::new();
+        let mut placements: BTreeMap<PciBusId, Vec<_>> = BTreeMap::new();
+        for device in devices.into_iter().filter(|device| device.driver_name() == driver) {
+            let Ok(name) = device.name().parse::<DeviceName>() else { continue };
+            let slices = slices(device, &name);
+            *all_slices.entry(name.card()).or_insert(0) |= slices;
+            if let DeviceName::Partition(partition) = &name {
+                placements.entry(name.card()).or_default().push((partition.profile.clone(), slices));
+            }
+            let is_partition = matches!(name, DeviceName::Partition(_) | DeviceName::PartitionMps(_));
+            let part = Part { card: name.card(), kind: name.device_type(), is_partition, slices };
+            parts.insert(device.name(), part);
+        }
+        let is_free = |card: &PciBusId| states.get(card).is_none_or(|state| state.used == 0);
+        Self {
+            free: sets.map_or(CardSet::EMPTY, |sets| {
+                sets.topology().set(sets.topology().cards().iter().copied().filter(is_free))
+            }),
+            sets,
+            states,
+            topology,
+            parts,
+            all_slices,
+            partitions: placements
+                .into_iter()
+                .map(|(card, placements)| (card, Partitions::new(placements, mix)))
+                .collect(),
+            driver,
+            values: None,
+        }
+    }
+
+    /// With what shares of the node's cards are worth; without, the fullest card is best.
+    #[must_use]
+    pub fn with_values(self, values: CardValues<'n>) -> Self {
+        Self { values: Some(values), ..self }
+    }
+
+    /// The card of a device of the driver; `None` for a name that is not one of ours.
+    #[must_use]
+    pub fn card(&self, device: &str) -> Option<PciBusId> {
+        self.parts.get(device).map(|part| part.card)
+    }
+
+    /// What the picked devices cost together. Those with admin access cost nothing.
+    #[must_use]
+    pub fn cost(&self, picks: &[Pick<'_>]) -> DevicesCost {
+        let mut whole = Vec::new();
+        let mut before_end = 0;
+        let mut taken: BTreeMap<PciBusId, u64> = BTreeMap::new();
+        for (_, part) in self.parts_of(picks) {
+            match part.kind {
+                DeviceType::Gpu => whole.push(part.card),
+                DeviceType::Mig => before_end += u64::from(part.slices.leading_zeros()),
+                _ => {}
+            }
+            if part.is_partition {
+                *taken.entry(part.card).or_default() |= part.slices;
+            }
+        }
+        let room = taken.iter().filter_map(|(card, slices)| {
+            let used = self.states.get(card).map_or(0, |state| state.slices);
+            Some(self.partitions.get(card)?.loss(used, *slices))
+        });
+        let room = room.sum();
+        let partitioned = taken.into_keys().collect();
+        let shared = self.shared(picks);
+        let taken = |card: &PciBusId| shared.get(card).copied().unwrap_or(0);
+        let value = self.values.filter(|_| !shared.is_empty()).map_or(0, |values| values.cost(taken));
+        let used = |card| self.states.get(card).map_or(0, |state| state.used);
+        let shares = shared.keys().map(|card| u64::from(WHOLE.saturating_sub(used(card)))).sum();
+        DevicesCost { room, cards: self.cards_cost(&whole), value, shares, partitioned, before_end }
+    }
+
+    /// What stays free of the node's cards when the picked devices are given; `None` where they are not all shares, or where nothing
+    /// is known of what those are worth.
+    #[must_use]
+    pub fn free_after(&self, picks: &[Pick<'_>]) -> Option<Box<[u16]>> {
+        let is_share = |part: &Part| !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig);
+        let values = self.values.filter(|_| self.parts_of(picks).all(|(_, part)| is_share(part)))?;
+        let shared = self.shared(picks);
+        Some(values.free_after(|card| shared.get(card).copied().unwrap_or(0)))
+    }
+
+    /// The picked devices that are of the driver and cost something.
+    fn parts_of<'p>(&self, picks: &'p [Pick<'p>]) -> impl Iterator<Item = (&'p Pick<'p>, &Part)> {
+        let counts = |pick: &&Pick<'_>| !pick.has_admin_access && pick.device.driver_name() == self.driver;
+        picks.iter().filter(counts).filter_map(|pick| Some((pick, self.parts.get(pick.device.name())?)))
+    }
+
+    /// Thousandths of each card that shares take.
+    fn shared(&self, picks: &[Pick<'_>]) -> BTreeMap<PciBusId, u32> {
+        let mut shared = BTreeMap::new();
+        for (pick, part) in self.parts_of(picks) {
+            if !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig) {
+                let all = self.all_slices.get(&part.card).copied().unwrap_or_default();
+                let taken = |name: &str| pick.consumed(name).unwrap_or(0);
+                let more = worth_of_share(pick.device, part.slices, all, taken);
+                *shared.entry(part.card).or_default() += more;
+            }
+        }
+        shared
+    }
+
+    fn cards_cost(&self, whole: &[PciBusId]) -> Option<CardsCost> {
+        let sets = self.sets.filter(|_| !whole.is_empty())?;
+        let mut cost = sets.cost(sets.topology().set(whole.iter().copied()), self.free);
+        if self.topology == TopologyPolicy::Ignored {
+            (cost.ring.0, cost.numa_nodes, cost.weight.0) = (0, 0, 0);
+        }
+        Some(cost)
+    }
+}
