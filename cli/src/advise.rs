@@ -11,7 +11,7 @@ use serde::Serialize;
 use tessera_api::DeviceName;
 use tessera_api::fleet_view::{CardView, FleetView, Holder};
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_cluster::{Key, Objects, outcome};
+use tessera_cluster::{ClaimExt, Key, Objects};
 
 use crate::devices;
 pub use decide::{Advice, Choice};
@@ -235,13 +235,13 @@ pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
 /// The templates that claims are made from.
 fn templates(objects: &Objects) -> HashMap<Key, &str> {
     let mut templates = HashMap::new();
-    for ((namespace, _), pod) in &objects.pods {
+    for (key, pod) in &objects.pods {
         let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { continue };
         for made in status.resource_claim_statuses.iter().flatten() {
             let of_pod = spec.resource_claims.iter().flatten().find(|known| known.name == made.name);
             let template = of_pod.and_then(|known| known.resource_claim_template_name.as_deref());
             if let (Some(template), Some(claim)) = (template, &made.resource_claim_name) {
-                templates.insert((namespace.clone(), claim.clone()), template);
+                templates.insert(key.with_name(claim), template);
             }
         }
     }
@@ -257,7 +257,7 @@ fn held<'v>(
     card: &'v CardView,
     holder: &'v Holder,
 ) -> Option<Held<'v>> {
-    let key = (holder.namespace.clone(), holder.claim.clone());
+    let key = Key::new(&holder.namespace, &holder.claim);
     let claim = objects.claims.get(&key).map(AsRef::as_ref);
     let result = claim.and_then(|claim| result_of(claim, driver, &holder.device));
     if result.is_some_and(|result| result.admin_access == Some(true)) {
@@ -281,8 +281,7 @@ fn result_of<'c>(
     driver: &str,
     device: &str,
 ) -> Option<&'c DeviceRequestAllocationResult> {
-    let allocation = claim.status.as_ref()?.allocation.as_ref()?;
-    outcome::results(allocation).iter().find(|result| result.driver == driver && result.device == device)
+    claim.results().iter().find(|result| result.driver == driver && result.device == device)
 }
 
 /// What held devices are, as they are published, by node and name.

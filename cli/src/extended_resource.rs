@@ -2,20 +2,12 @@
 //! kube-scheduler's cache, though another class has it (`removeResourceName2class` of k8s.io/dynamic-resource-allocation, 1.36 and 1.37).
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::Objects;
-
-/// Why kube-scheduler found no node for the pod, in its words.
-pub fn said(pod: &Pod) -> Option<&str> {
-    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
-    let scheduled =
-        conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
-    scheduled.message.as_deref()
-}
+use tessera_cluster::{Key, Objects};
 
 /// The resources of which kube-scheduler says that nodes have too little, as it does of a device plugin's alone, though a class
 /// stands for them and no node has any; each with its class.
 pub fn forgotten<'o>(objects: &'o Objects, said: &str) -> Vec<(String, &'o str)> {
-    let classes = objects.classes.iter().filter_map(|((_, name), class)| {
+    let classes = objects.classes.iter().filter_map(|(Key { name, .. }, class)| {
         let resource = class.spec.as_ref()?.extended_resource_name.as_deref()?;
         let phrase = format!("Insufficient {resource}");
         // `nvidia.com/gpu` is no word of `nvidia.com/gpu.shared`.
@@ -58,7 +50,7 @@ mod tests {
         let class =
             json!({ "metadata": { "name": "gpu" }, "spec": { "extendedResourceName": "nvidia.com/gpu" } });
         let node = json!({ "metadata": { "name": "n" }, "status": { "allocatable": { "nvidia.com/gpu": allocatable } } });
-        let named = |name: &str| (String::new(), name.to_owned());
+        let named = |name: &str| Key::cluster(name);
         Objects {
             classes: [(named("gpu"), serde_json::from_value(class).unwrap())].into(),
             nodes: [(named("n"), serde_json::from_value(node).unwrap())].into(),

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::Serialize;
 use tessera_api::{DeviceName, PciBusId, attribute, capacity};
-use tessera_cluster::outcome::results;
-use tessera_cluster::{Objects, reference};
+use tessera_cluster::{ClaimExt, Objects, reference};
 
 use crate::devices::{self, Place};
 use crate::topology::Held;
@@ -70,8 +69,7 @@ pub fn devices(objects: &Objects, node: Option<&str>, namespace: Option<&str>, a
     let places = devices::devices(objects.slices.values());
     let mut held: BTreeMap<(&str, &str, &str), Vec<(&ResourceClaim, _)>> = BTreeMap::new();
     for claim in objects.claims.values().map(AsRef::as_ref) {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        for result in allocation.map(results).unwrap_or_default() {
+        for result in claim.results() {
             let id = (result.driver.as_str(), result.pool.as_str(), result.device.as_str());
             held.entry(id).or_default().push((claim, result));
         }
@@ -146,11 +144,9 @@ pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) ->
         if namespace.is_some_and(|namespace| claim.metadata.namespace.as_deref() != Some(namespace)) {
             continue;
         }
-        let status = claim.status.as_ref();
-        let allocation = status.and_then(|status| status.allocation.as_ref());
         let mut devices = Vec::new();
         let mut on: Vec<String> = Vec::new();
-        for result in allocation.map(results).unwrap_or_default() {
+        for result in claim.results() {
             let id = (result.driver.as_str(), result.pool.as_str(), result.device.as_str());
             if let Some(place) = nodes.get(&id) {
                 devices.push(result.device.clone());
@@ -163,8 +159,7 @@ pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) ->
         if is_others || node.is_some_and(|node| !on.iter().any(|on| on == node)) {
             continue;
         }
-        let users = status.and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
-        let state = match (allocation, users) {
+        let state = match (claim.allocation(), claim.users()) {
             (None, _) => "waits",
             (Some(_), []) => "allocated",
             (Some(_), _) => "in use",

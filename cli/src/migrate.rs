@@ -159,7 +159,7 @@ pub fn plan(from: Origin, known: Known<'_>) -> Result<Plan, MigrateError> {
 fn labels(known: Known<'_>) -> BTreeMap<&str, BTreeMap<&str, &str>> {
     let nodes = known.objects.nodes.iter();
     nodes
-        .map(|((_, name), node)| {
+        .map(|(Key { name, .. }, node)| {
             let labels = node.metadata.labels.iter().flatten();
             (name.as_str(), labels.map(|(key, value)| (key.as_str(), value.as_str())).collect())
         })

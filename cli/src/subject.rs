@@ -17,14 +17,15 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
     let Some((kind, name)) = name.split_once('/') else {
         return Err(CommandError::Asked(format!("{name:?} names nothing; write pod/{name} or claim/{name}")));
     };
-    let key = (namespace.to_owned(), name.to_owned());
+    let key = Key::new(namespace, name);
     let missing = |kind: &str, known: Vec<&Key>| {
-        let here = known.iter().filter(|key| key.0 == namespace).map(|key| key.1.clone()).collect();
+        let here =
+            known.iter().filter(|key| key.namespace == namespace).map(|key| key.name.clone()).collect();
         let near = hints::nearest(name, &here).map(|near| format!(": did you mean {near}?"));
         let elsewhere = known
             .iter()
-            .find(|key| key.1 == name)
-            .map(|key| format!("; there is one in namespace {} (use -n {})", key.0, key.0));
+            .find(|key| key.name == name)
+            .map(|key| format!("; there is one in namespace {} (use -n {})", key.namespace, key.namespace));
         CommandError::Asked(format!(
             "there is no {kind} {name} in namespace {namespace}{}",
             elsewhere.or(near).unwrap_or_default()
@@ -33,8 +34,7 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
     if kind.contains("claim")
         && let Some(why) = objects.unreadable.get(&(Kind::ResourceClaim, key.clone()))
     {
-        let display = tessera_cluster::display(&key);
-        return Err(CommandError::Asked(format!("the ResourceClaim {display} cannot be read: {why}")));
+        return Err(CommandError::Asked(format!("the ResourceClaim {key} cannot be read: {why}")));
     }
     match kind {
         "pod" | "pods" | "po" => match objects.pods.get(&key) {

@@ -7,8 +7,7 @@ use serde::Serialize;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::node_report::PoolReport;
 use tessera_api::{DeviceName, NodeReport, PciBusId, attribute};
-use tessera_cluster::outcome::results;
-use tessera_cluster::{Objects, reference};
+use tessera_cluster::{ClaimExt, Objects, reference};
 
 use crate::devices;
 use crate::reports::Report;
@@ -176,8 +175,7 @@ pub fn of_nodes(objects: &Objects, reports: &BTreeMap<&str, Report>, only: Optio
         }
     }
     for claim in objects.claims.values() {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        for result in allocation.map(results).unwrap_or_default() {
+        for result in claim.results() {
             let id = (result.driver.as_str(), result.pool.as_str(), result.device.as_str());
             let Some((node, name, device)) = of_devices.get(&id) else { continue };
             let card = found.get_mut(node).and_then(|cards| cards.get_mut(&name.card()));
@@ -302,8 +300,7 @@ impl Held {
             DeviceName::TimeSlice(_) => "share by time-slicing".to_owned(),
             _ => of_card,
         };
-        let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref());
-        let users = users.unwrap_or_default().iter();
+        let users = claim.users().iter();
         let consumed = result.consumed_capacity.iter().flatten();
         Held {
             device: result.device.clone(),

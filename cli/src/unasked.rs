@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use tessera_cluster::{Key, PodExt};
 
 /// Of a container, or in its image: the cards that NVIDIA's runtime gives it.
 const VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -33,12 +34,11 @@ impl Unasked {
     pub fn of(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let node = spec.node_name.clone()?;
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
         let has_extended =
             pod.status.as_ref().is_some_and(|status| status.extended_resource_claim_status.is_some());
-        let is_over = matches!(phase, Some("Succeeded" | "Failed"));
-        if is_over || has_claims || has_extended || !resources(pod).is_empty() || is_of_daemons(pod) {
+        if pod.is_finished() || has_claims || has_extended || !resources(pod).is_empty() || is_of_daemons(pod)
+        {
             return None;
         }
         let class = spec.runtime_class_name.as_ref().filter(|class| class.contains("nvidia"));
@@ -47,7 +47,7 @@ impl Unasked {
             None if sets_variable(pod) => How::Variable,
             _ => return None,
         };
-        let (namespace, name) = tessera_cluster::key(&pod.metadata);
+        let Key { namespace, name } = Key::from(&pod.metadata);
         Some(Self { node, owner: owner(&namespace, &name, pod), how })
     }
 }

@@ -14,6 +14,7 @@ use serde_json::json;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION};
 use tessera_api::steering::GATE;
+use tessera_cluster::AllocationExt;
 use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Topic};
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::events::{Content, Events, Severity};
@@ -61,7 +62,7 @@ enum WriteError {
     #[error("a ResourceClaim of the pod is gone")]
     ClaimGone,
     /// The API server refuses to change a claim, and would again.
-    #[error("ResourceClaim {} refuses to be changed: {why}", tessera_cluster::display(&claim.key))]
+    #[error("ResourceClaim {} refuses to be changed: {why}", claim.key)]
     ClaimRefused {
         /// The claim.
         claim: ClaimReference,
@@ -171,7 +172,7 @@ impl Writer {
         };
         self.metrics.outcomes.get_or_create(&OutcomeLabels { outcome }).inc();
         if let Err(error) = &written {
-            let pod = intent.pod().map(|pod| tessera_cluster::display(&pod.key));
+            let pod = intent.pod().map(|pod| pod.key.to_string());
             tracing::warn!(pod, "not written, to be decided anew: {}", with_causes(error));
             return false;
         }
@@ -237,8 +238,8 @@ impl Writer {
         versions: &mut Vec<(tessera_cluster::Key, String)>,
     ) -> Result<(), WriteError> {
         let Some(pod) = intent.pod() else { return Ok(()) };
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.0);
-        let name = &pod.key.1;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let name = &pod.key.name;
         let proposed = match intent {
             Intent::Evict { .. } => {
                 // Another pod of this name is not meant.
@@ -326,8 +327,8 @@ impl Writer {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
-            namespace: Some(pod.key.0.clone()),
-            name: Some(pod.key.1.clone()),
+            namespace: Some(pod.key.namespace.clone()),
+            name: Some(pod.key.name.clone()),
             uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
@@ -338,7 +339,7 @@ impl Writer {
 
 /// The devices, by name: `gpu-3b-00, gpu-5e-00`.
 fn devices(claims: &[ClaimAllocation]) -> String {
-    let results = claims.iter().flat_map(|claim| tessera_cluster::outcome::results(&claim.allocation));
+    let results = claims.iter().flat_map(|claim| claim.allocation.results());
     let names: Vec<&str> = results.map(|result| result.device.as_str()).collect();
     if names.len() > MOST_NAMES {
         format!("{} and {} more", names[..MOST_NAMES].join(", "), names.len() - MOST_NAMES)

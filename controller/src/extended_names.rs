@@ -12,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
+use tessera_cluster::PodExt;
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::events::{Content, Events, Severity};
 use tokio_util::sync::CancellationToken;
@@ -175,21 +176,14 @@ fn may_be_forgotten(class: &DeviceClass, now: Timestamp) -> bool {
 
 /// Whether kube-scheduler says that the pod waits for a resource that nodes should have by themselves.
 fn lacks(pod: &Pod, resource: &str) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut refused = conditions
-        .filter(|it| {
-            it.type_ == "PodScheduled"
-                && it.status == "False"
-                && it.reason.as_deref() == Some("Unschedulable")
-        })
-        .filter_map(|it| it.message.as_deref());
     // As in: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: …
-    refused.any(|message| {
-        let after = message.split("Insufficient ").skip(1);
-        after
-            .filter_map(|rest| rest.split([' ', ',']).next())
-            .any(|name| name.trim_end_matches('.') == resource)
-    })
+    pod.is_unschedulable()
+        && pod.scheduler_message().is_some_and(|message| {
+            let after = message.split("Insufficient ").skip(1);
+            after
+                .filter_map(|rest| rest.split([' ', ',']).next())
+                .any(|name| name.trim_end_matches('.') == resource)
+        })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
 use tessera_api::steering::GATE;
+use tessera_cluster::PodExt;
 use tessera_kube_util::error_text::with_causes;
 
 use crate::carry_out::remove_gate;
@@ -44,7 +45,7 @@ pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
         let mut page = ListParams::default().limit(500).fields("spec.nodeName=");
         loop {
             let pods = all.list(&page).await.context("cannot list pods")?;
-            for pod in pods.items.iter().filter(|pod| has_gate(pod)) {
+            for pod in pods.items.iter().filter(|pod| pod.is_gated()) {
                 let namespace = pod.namespace().unwrap_or_default();
                 let name = pod.name_any();
                 let own: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -77,11 +78,6 @@ pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
         "{left} pods keep the gate {GATE}: run this again, or take it off by hand, once what refuses that is gone"
     );
     Ok(())
-}
-
-fn has_gate(pod: &Pod) -> bool {
-    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-    gates.into_iter().any(|gate| gate.name == GATE)
 }
 
 #[cfg(test)]

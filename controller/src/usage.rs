@@ -17,6 +17,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use tessera_api::usage::{ClaimUsage, NodeUsage, PATH};
+use tessera_cluster::PodExt;
 use tessera_kube_util::error_text::{shorten, with_causes};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -123,8 +124,7 @@ async fn follow(
 /// The plugin in the pod; `None` once it has ended, and before it has a node.
 fn plugin(pod: &Pod) -> Option<Plugin> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref());
-    let phase = status.and_then(|status| status.phase.as_deref());
-    if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")) {
+    if pod.has_ended() {
         return None;
     }
     let mut ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());

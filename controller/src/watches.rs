@@ -247,7 +247,7 @@ impl Known {
             Err(unreadable) => {
                 let why = unreadable.to_string();
                 if self.unreadable.insert(key.clone(), name.uid.clone()).is_none_or(|told| told != name.uid) {
-                    let name = tessera_cluster::display(&key);
+                    let name = key.to_string();
                     tracing::warn!(?kind, name, error = why, "an object cannot be read; it counts as absent");
                 }
                 let holds = (kind == Kind::ResourceClaim).then(|| holds_of(&unreadable.json)).flatten();
@@ -276,7 +276,7 @@ impl Known {
 }
 
 fn key_of(name: &Name) -> Key {
-    (name.namespace.clone(), name.name.clone())
+    Key::new(&name.namespace, &name.name)
 }
 
 /// A rule of any version as one of v1.

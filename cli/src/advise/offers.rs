@@ -210,7 +210,7 @@ fn classes<'o>(
     samples: &[&Place<'_>],
     kubernetes: KubernetesVersion,
 ) -> Vec<(&'o str, Vec<Selector>)> {
-    let compiled = objects.classes.iter().filter_map(|((_, name), class)| {
+    let compiled = objects.classes.iter().filter_map(|(Key { name, .. }, class)| {
         let expressions = class.spec.as_ref()?.selectors.iter().flatten();
         let expressions = expressions.filter_map(|selector| Some(&selector.cel.as_ref()?.expression));
         let compile = |expression: &String| Selector::compile_with(expression, kubernetes.into());

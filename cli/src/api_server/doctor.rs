@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 
-use tessera_cluster::Key;
+use tessera_cluster::{Key, PodExt};
 
 use super::steering::controller;
 use crate::doctor::Live;
@@ -80,8 +80,7 @@ async fn unschedulable(client: &Client) -> BTreeMap<Key, String> {
     let pods: Api<Pod> = Api::all(client.clone());
     let pending = ListParams::default().fields("status.phase=Pending,spec.nodeName=").limit(MOST_PENDING);
     let Ok(pods) = pods.list(&pending).await else { return BTreeMap::new() };
-    let said =
-        |pod: &Pod| Some((tessera_cluster::key(&pod.metadata), extended_resource::said(pod)?.to_owned()));
+    let said = |pod: &Pod| Some((Key::from(&pod.metadata), pod.scheduler_message()?.to_owned()));
     pods.items.iter().filter_map(said).collect()
 }
 

@@ -35,7 +35,7 @@ pub async fn list(
         });
         let name = object.metadata.name.clone().unwrap_or_default();
         match serde_json::to_value(&object).and_then(serde_json::from_value) {
-            Ok(pool) => drop(pools.insert((String::new(), name), pool)),
+            Ok(pool) => drop(pools.insert(Key::cluster(name), pool)),
             Err(error) => warnings.push(format!(
                 "GpuPool {name} is left out: this version of kubectl gpu does not understand it: {error}"
             )),

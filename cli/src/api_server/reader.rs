@@ -250,9 +250,7 @@ impl Reader {
             let metadata = object.meta_mut();
             // Half of many an object, and nothing is asked of it.
             metadata.managed_fields = None;
-            let key =
-                (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
-            found.insert(key, object);
+            found.insert(Key::from(&*metadata), object);
         });
         fold.await
     }
@@ -297,10 +295,9 @@ impl Reader {
     where
         T: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        let (kind, key) = (T::kind(&()), (name.namespace, name.name));
+        let (kind, key) = (T::kind(&()), Key::new(name.namespace, name.name));
         let why = unreadable.to_string();
-        let display = tessera_cluster::display(&key);
-        let warning = format!("{kind} {display} cannot be read, so that it counts as absent: {why}");
+        let warning = format!("{kind} {key} cannot be read, so that it counts as absent: {why}");
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
@@ -371,7 +368,7 @@ async fn taint_rules(client: &Client) -> Result<BTreeMap<Key, DeviceTaintRule>, 
                 let mut value = serde_json::to_value(&rule).ok()?;
                 value["apiVersion"] = "resource.k8s.io/v1".into();
                 value["kind"] = "DeviceTaintRule".into();
-                Some(((String::new(), name), serde_json::from_value(value).ok()?))
+                Some((Key::cluster(name), serde_json::from_value(value).ok()?))
             })
             .collect());
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use tessera_cluster::Objects;
+use tessera_cluster::{Key, Objects};
 
 use crate::api_server::{Wanted, block_on, connect, fold_slices, live};
 use crate::arguments::DoctorArguments;
@@ -46,7 +46,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     };
     if let Some(node) = &arguments.node
         && !source.objects.nodes.is_empty()
-        && !source.objects.nodes.contains_key(&(String::new(), node.clone()))
+        && !source.objects.nodes.contains_key(&Key::cluster(node))
     {
         return Err(CommandError::Asked(format!("there is no node {node}")));
     }

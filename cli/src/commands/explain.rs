@@ -5,9 +5,9 @@ mod steering;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use tessera_cluster::Cluster;
 use tessera_cluster::outcome::Reason;
 use tessera_cluster::subject::Subject;
+use tessera_cluster::{Cluster, PodExt};
 
 use crate::api_server::{self, Controller, News};
 use crate::arguments::ExplainArguments;
@@ -408,17 +408,7 @@ impl Screen {
 
     /// kube-scheduler's own message in the pod's status, last.
     fn scheduler_says(&self, text: &mut String, subject: &Subject) {
-        let conditions = subject
-            .pod
-            .as_ref()
-            .and_then(|pod| pod.status.as_ref())
-            .and_then(|status| status.conditions.as_deref())
-            .unwrap_or_default();
-        let said = conditions
-            .iter()
-            .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-            .and_then(|condition| condition.message.as_deref());
-        if let Some(said) = said {
+        if let Some(said) = subject.pod.as_ref().and_then(PodExt::scheduler_message) {
             let _ = writeln!(text, "\nkube-scheduler says: {}", printable(said));
         }
     }

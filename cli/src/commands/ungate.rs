@@ -5,7 +5,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tessera_api::steering::GATE;
-use tessera_cluster::Key;
+use tessera_cluster::{Key, PodExt};
 
 use crate::api_server::{ServerError, block_on, connect, failed};
 use crate::arguments::UngateArguments;
@@ -57,7 +57,7 @@ impl Gates {
         let mut page = ListParams::default().limit(PAGE).fields("spec.nodeName=");
         loop {
             let pods = pods.list(&page).await.map_err(failed("list of Pods"))?;
-            gated.extend(pods.items.into_iter().filter(|pod| gates(pod).any(|gate| gate == GATE)));
+            gated.extend(pods.items.into_iter().filter(|pod| pod.is_gated()));
             match pods.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => break,
@@ -70,7 +70,7 @@ impl Gates {
         }
         let mut failures: Vec<(Key, ServerError)> = Vec::new();
         for pod in &gated {
-            let key = tessera_cluster::key(&pod.metadata);
+            let key = Key::from(&pod.metadata);
             match self.lift(pod).await {
                 Ok(lifted) => self.tell(&key, &lifted)?,
                 Err(error) => failures.push((key, error.into())),
@@ -93,7 +93,7 @@ impl Gates {
                     )));
                 }
             };
-            let key = (namespace.to_owned(), name.to_owned());
+            let key = Key::new(namespace, name);
             let lifted = match pods.get(name).await {
                 Ok(pod) => self.lift(&pod).await,
                 Err(error) => Err(error),
@@ -112,7 +112,7 @@ impl Gates {
     }
 
     async fn lift(&self, pod: &Pod) -> Result<Lifted, kube::Error> {
-        if !gates(pod).any(|gate| gate == GATE) {
+        if !pod.is_gated() {
             return Ok(Lifted::HadNone);
         }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
@@ -124,14 +124,13 @@ impl Gates {
         });
         let parameters = PatchParams { dry_run: self.is_dry_run, ..PatchParams::default() };
         match pods.patch(&pod.name_any(), &parameters, &Patch::Strategic(&patch)).await {
-            Ok(now) => Ok(Lifted::Done(gates(&now).map(str::to_owned).collect())),
+            Ok(now) => Ok(Lifted::Done(now.gates().map(str::to_owned).collect())),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Lifted::Gone),
             Err(error) => Err(error),
         }
     }
 
-    fn tell(&self, key: &Key, lifted: &Lifted) -> Result<(), CommandError> {
-        let pod = tessera_cluster::display(key);
+    fn tell(&self, pod: &Key, lifted: &Lifted) -> Result<(), CommandError> {
         let done = if self.is_dry_run { "would be lifted (dry run)" } else { "lifted" };
         output::print(&match lifted {
             Lifted::Done(others) if others.is_empty() => format!("pod {pod}: gate {done}\n"),
@@ -144,19 +143,11 @@ impl Gates {
     }
 }
 
-fn gates(pod: &Pod) -> impl Iterator<Item = &str> {
-    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-    gates.map(|gate| gate.name.as_str())
-}
-
 /// One error for all pods that still have the gate.
 fn end(failures: &[(Key, ServerError)]) -> Result<(), CommandError> {
     if failures.is_empty() {
         return Ok(());
     }
-    let of_pods: Vec<String> = failures
-        .iter()
-        .map(|(key, error)| format!("pod {}: {error}", tessera_cluster::display(key)))
-        .collect();
+    let of_pods: Vec<String> = failures.iter().map(|(key, error)| format!("pod {key}: {error}")).collect();
     Err(CommandError::Asked(of_pods.join("\nerror: ")))
 }

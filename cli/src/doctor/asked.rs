@@ -6,7 +6,7 @@ use k8s_openapi::api::resource::v1::{Device, DeviceClaim, DeviceClass, DeviceSel
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{DeviceName, attribute};
 use tessera_cel::{EvaluationError, Selector};
-use tessera_cluster::{Objects, display};
+use tessera_cluster::{ClaimExt, Key, Objects};
 
 use crate::devices;
 
@@ -68,7 +68,7 @@ pub enum Verdict<'a> {
 pub fn of_objects(objects: &Objects, driver: &str, kubernetes: KubernetesVersion) -> Vec<Asked> {
     let named = named_classes(objects);
     // Only classes that are about this driver: others' devices may come later.
-    let classes = objects.classes.iter().filter_map(|((_, name), class)| {
+    let classes = objects.classes.iter().filter_map(|(Key { name, .. }, class)| {
         let expressions = of_class(class);
         let is_about = expressions.iter().any(|expression| expression.contains(driver));
         let may_match_nothing = comes_with_chart(name, class, driver) && !named.contains(name.as_str());
@@ -79,17 +79,16 @@ pub fn of_objects(objects: &Objects, driver: &str, kubernetes: KubernetesVersion
     });
     let templates = objects.templates.iter().flat_map(|(key, template)| {
         let spec = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
-        let about = format!("ResourceClaimTemplate {}", display(key));
+        let about = format!("ResourceClaimTemplate {key}");
         of_claim(objects, about, spec.and_then(|spec| spec.devices.as_ref()), kubernetes)
     });
     let waiting = objects.claims.iter().filter(|(_, claim)| {
         let annotations = claim.metadata.annotations.as_ref();
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        allocation.is_none() && !annotations.is_some_and(|all| all.contains_key(OF_TEMPLATE))
+        !claim.has_devices() && !annotations.is_some_and(|all| all.contains_key(OF_TEMPLATE))
     });
     let claims = waiting.flat_map(|(key, claim)| {
         let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
-        of_claim(objects, format!("claim {}", display(key)), devices, kubernetes)
+        of_claim(objects, format!("claim {key}"), devices, kubernetes)
     });
     classes.chain(templates).chain(claims).collect()
 }
@@ -98,10 +97,7 @@ pub fn of_objects(objects: &Objects, driver: &str, kubernetes: KubernetesVersion
 fn named_classes(objects: &Objects) -> BTreeSet<&str> {
     let of_templates =
         objects.templates.values().filter_map(|template| template.spec.as_ref()?.spec.as_ref());
-    let waiting = objects
-        .claims
-        .values()
-        .filter(|claim| claim.status.as_ref().is_none_or(|status| status.allocation.is_none()));
+    let waiting = objects.claims.values().filter(|claim| !claim.has_devices());
     let of_claims = waiting.filter_map(|claim| claim.spec.as_ref());
     let specs = of_templates.chain(of_claims).filter_map(|spec| spec.devices.as_ref());
     let requests = specs.flat_map(|devices| devices.requests.iter().flatten());
@@ -148,7 +144,7 @@ fn of_claim(
     });
     let of_one = asked.filter_map(|(class, own)| {
         let own = expressions(own.as_deref().unwrap_or_default());
-        let class = objects.classes.get(&(String::new(), class.clone())).filter(|_| !own.is_empty())?;
+        let class = objects.classes.get(&Key::cluster(class)).filter(|_| !own.is_empty())?;
         let of_class = of_class(class);
         let count = of_class.len();
         Some(Asked::new(about.clone(), [of_class, own].concat(), Some(count), kubernetes))

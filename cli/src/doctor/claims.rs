@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::device_status::READY;
-use tessera_cluster::{display, outcome};
+use tessera_cluster::ClaimExt;
+use tessera_cluster::outcome;
 
 use super::{Facts, Finding, error, warning};
 
@@ -16,17 +17,16 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let served = facts.plugin_nodes();
     for (key, claim) in &facts.objects.claims {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        let results: Vec<_> = allocation
-            .into_iter()
-            .flat_map(outcome::results)
+        let results: Vec<_> = claim
+            .results()
+            .iter()
             .filter(|result| result.driver == facts.driver)
             .filter(|result| facts.node.is_none_or(|node| result.pool.ends_with(node)))
             .collect();
         if results.is_empty() {
             continue;
         }
-        let about = format!("claim {}", display(key));
+        let about = format!("claim {key}");
         // Of a node without a plugin that is said once, with all of its claims.
         let is_served = |pool: &str| {
             let served = served.as_ref().zip(node_of(facts, pool));
@@ -51,7 +51,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
                 format!("{device} cannot be prepared: {why}"),
                 format!(
                     "kubectl gpu explain claim/{} -n {}; delete its pods, so that they get another device",
-                    key.1, key.0
+                    key.name, key.namespace
                 ),
             ));
         }
@@ -70,12 +70,10 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 pub fn holding<'f>(facts: &Facts<'f>) -> BTreeMap<&'f str, Vec<String>> {
     let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (key, claim) in &facts.objects.claims {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        let results = allocation.into_iter().flat_map(outcome::results);
-        let of_driver = results.filter(|result| result.driver == facts.driver);
+        let of_driver = claim.results().iter().filter(|result| result.driver == facts.driver);
         let of_claim: BTreeSet<&str> = of_driver.filter_map(|result| node_of(facts, &result.pool)).collect();
         for node in of_claim {
-            nodes.entry(node).or_default().push(display(key));
+            nodes.entry(node).or_default().push(key.to_string());
         }
     }
     nodes
@@ -99,8 +97,6 @@ fn unready<'c>(claim: &'c ResourceClaim, driver: &str) -> Vec<(&'c str, &'c str)
 
 /// For how many hours nobody has used it, if that is long.
 fn unused(claim: &ResourceClaim, now: i64) -> Option<i64> {
-    let status = claim.status.as_ref()?;
-    let is_reserved = status.reserved_for.iter().flatten().next().is_some();
-    let since = status.allocation.as_ref()?.allocation_timestamp.as_ref()?.0.as_second();
-    (!is_reserved && now - since > UNUSED).then(|| (now - since) / 3600)
+    let since = claim.allocated_at()?.as_second();
+    (!claim.is_reserved() && now - since > UNUSED).then(|| (now - since) / 3600)
 }

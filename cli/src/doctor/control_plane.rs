@@ -93,7 +93,7 @@ fn controller(facts: &Facts<'_>, controller: Option<&Controller>) -> Option<Find
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
-    use tessera_cluster::Objects;
+    use tessera_cluster::{Key, Objects};
 
     use super::*;
     use crate::doctor::Live;
@@ -105,7 +105,7 @@ mod tests {
             let pod = serde_json::json!({ "metadata": { "name": component, "labels": {
                 "app.kubernetes.io/name": "tessera", "app.kubernetes.io/component": component } } });
             let pod = serde_json::from_value(pod).unwrap();
-            objects.pods.insert(("tessera-system".to_owned(), component.to_owned()), Box::new(pod));
+            objects.pods.insert(Key::new("tessera-system", component), Box::new(pod));
         }
         let facts = Facts {
             objects: &objects,
@@ -160,7 +160,7 @@ mod tests {
         let of_allocation = |allocation: &str| {
             let pool = serde_json::json!({ "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool",
                 "metadata": { "name": "main" }, "spec": { "allocation": allocation } });
-            let key = (String::new(), "main".to_owned());
+            let key = Key::cluster("main");
             let pools = [(key, serde_json::from_value(pool).unwrap())].into();
             let holder = "gone".to_owned();
             let live = Live {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use tessera_api::{DeviceName, PciBusId, managed, taint};
-use tessera_cluster::{display, outcome};
+use tessera_cluster::ClaimExt;
+use tessera_cluster::outcome;
 
 use super::{Facts, Finding, error, warning};
 use crate::pools::PoolView;
@@ -71,22 +72,24 @@ fn advice(fault: &str) -> &'static str {
 fn users_of(facts: &Facts<'_>, pool: &str, card: &PciBusId) -> Vec<String> {
     let mut users = BTreeSet::new();
     for (key, claim) in &facts.objects.claims {
-        let Some(status) = &claim.status else { continue };
-        let results = status.allocation.iter().flat_map(outcome::results);
         let is_of_card = |result: &DeviceRequestAllocationResult| {
             result.driver == facts.driver
                 && result.pool == pool
                 && result.device.parse::<DeviceName>().is_ok_and(|name| name.card() == *card)
         };
-        if !results.into_iter().any(is_of_card) {
+        if !claim.results().iter().any(is_of_card) {
             continue;
         }
-        let reserved = status.reserved_for.as_deref().unwrap_or_default();
-        if reserved.is_empty() {
-            users.insert(format!("claim {}", display(key)));
+        if !claim.is_reserved() {
+            users.insert(format!("claim {key}"));
         }
         let kind = |resource: &str| resource.trim_end_matches('s').to_owned();
-        users.extend(reserved.iter().map(|user| format!("{} {}/{}", kind(&user.resource), key.0, user.name)));
+        users.extend(
+            claim
+                .users()
+                .iter()
+                .map(|user| format!("{} {}/{}", kind(&user.resource), key.namespace, user.name)),
+        );
     }
     users.into_iter().collect()
 }

@@ -1,6 +1,7 @@
 //! Extended resources that kube-scheduler takes for such of a device plugin, though a DeviceClass has the name.
 
 use std::collections::BTreeMap;
+use tessera_cluster::PodExt;
 
 use super::{Facts, Finding, error};
 use crate::extended_resource;
@@ -9,12 +10,11 @@ use crate::extended_resource;
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let live = facts.live.into_iter().flat_map(|live| &live.unschedulable);
     let live = live.map(|(key, said)| (key, said.as_str()));
-    let of_files =
-        facts.objects.pods.iter().filter_map(|(key, pod)| Some((key, extended_resource::said(pod)?)));
+    let of_files = facts.objects.pods.iter().filter_map(|(key, pod)| Some((key, pod.scheduler_message()?)));
     let mut forgotten: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
     for (key, said) in live.chain(of_files) {
         for (resource, class) in extended_resource::forgotten(facts.objects, said) {
-            forgotten.entry((resource, class)).or_default().push(tessera_cluster::display(key));
+            forgotten.entry((resource, class)).or_default().push(key.to_string());
         }
     }
     let finding = |((resource, class), pods): ((String, &str), Vec<String>)| {

@@ -6,7 +6,7 @@ use super::{Facts, Finding, error, owners, runtime, warning};
 /// What is wrong with nodes that have cards.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for ((_, name), node) in facts.objects.nodes.iter().filter(|((_, name), _)| facts.is_asked(name)) {
+    for (Key { name, .. }, node) in facts.objects.nodes.iter().filter(|(key, _)| facts.is_asked(&key.name)) {
         let drivers = facts.published.drivers_of(name);
         if !drivers.contains(facts.driver) {
             continue;

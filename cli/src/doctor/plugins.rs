@@ -1,6 +1,7 @@
 //! Kubelet plugins: whether they run, are ready, and publish.
 
 use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::PodExt;
 
 use super::{Facts, Finding, claims, error};
 
@@ -11,7 +12,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     for pod in facts.pods_of("kubelet-plugin") {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) else {
+        let Some(node) = pod.node_name() else {
             if facts.node.is_none() {
                 found.push(error(
                     format!("pod {name}"),
@@ -115,7 +116,7 @@ fn waiting(pod: &Pod) -> Option<String> {
 mod tests {
     use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
-    use tessera_cluster::Objects;
+    use tessera_cluster::{Key, Objects};
 
     use super::*;
     use crate::doctor::published::Published;
@@ -128,7 +129,7 @@ mod tests {
             "allocation": { "devices": { "results": [{ "request": "r", "driver": "gpu.tessera.dev",
                 "pool": "gpu.tessera.dev/node-a", "device": "gpu-01-00" }] } } } });
         let claim = Box::new(serde_json::from_value(allocated).unwrap());
-        let key = ("team".to_owned(), "c".to_owned());
+        let key = Key::new("team", "c");
         let objects = Objects { claims: [(key, claim)].into(), ..Objects::default() };
         let told = |plugins: Option<usize>| {
             let live = Live { plugins, ..Live::default() };

@@ -200,6 +200,7 @@ impl Card {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tessera_cluster::Key;
 
     use super::*;
     use crate::doctor::asked::Verdict;
@@ -213,7 +214,7 @@ mod tests {
     fn published(expression: &str, slices: &[ResourceSlice]) -> Published {
         let class = json!({ "metadata": { "name": "c" },
             "spec": { "selectors": [{ "cel": { "expression": format!("device.driver == 'd' && {expression}") } }] } });
-        let classes = [((String::new(), "c".to_owned()), serde_json::from_value(class).unwrap())].into();
+        let classes = [(Key::cluster("c"), serde_json::from_value(class).unwrap())].into();
         let objects = Objects { classes, ..Objects::default() };
         let mut published = Published::new("d", &objects, KubernetesVersion::default());
         slices.iter().for_each(|slice| published.add(slice));

@@ -50,7 +50,7 @@ impl<'s> Fleet<'s> {
             })
             .collect();
         let counters = CounterUsers::new(cluster.objects(), &places, without);
-        let classes = cluster.objects().classes.iter().map(|((_, name), class)| (name.as_str(), class));
+        let classes = cluster.objects().classes.iter().map(|(key, class)| (key.name.as_str(), class));
         let classes = classes.collect();
         Fleet { by_id, evaluated, classes, counters, selectors: Selectors::new(environment), places }
     }

@@ -10,7 +10,7 @@ use tessera_api::attribute;
 use tessera_cel::{AttributeValue, DeviceView};
 use tessera_cluster::outcome::{converted, results};
 use tessera_cluster::subject::{Subject, Wanted};
-use tessera_cluster::{Asker, Cluster, ObjectError, reference};
+use tessera_cluster::{Asker, ClaimExt, Cluster, ObjectError, reference};
 
 use super::Fleet;
 use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
@@ -63,8 +63,7 @@ pub struct GivenDevice {
 pub fn of(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Vec<Given>, ObjectError> {
     let mut given = Vec::new();
     for wanted in &subject.claims {
-        let Some(allocation) = wanted.claim.status.as_ref().and_then(|status| status.allocation.as_ref())
-        else {
+        let Some(allocation) = wanted.claim.allocation() else {
             continue;
         };
         given.push(one(cluster, wanted, allocation, asker)?);
@@ -93,10 +92,10 @@ fn one(
         Some(node) => today(cluster, node, &claims, allocation, &held, asker),
         None => "it is not bound to one node".to_owned(),
     };
-    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
     Ok(Given {
         claim: reference(claim),
-        reserved_for: users
+        reserved_for: claim
+            .users()
             .iter()
             .map(|user| format!("{}/{}", user.resource.trim_end_matches('s'), user.name))
             .collect(),

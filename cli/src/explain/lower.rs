@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use tessera_api::managed;
 use tessera_cluster::subject::Subject;
-use tessera_cluster::{Cluster, Objects};
+use tessera_cluster::{ClaimExt, Cluster, Key, Objects, PodExt};
 
 use super::NodeDiagnosis;
 use crate::devices::{self, DeviceId};
@@ -49,9 +49,7 @@ pub fn of(cluster: &Cluster, subject: &Subject, nodes: &[NodeDiagnosis]) -> Opti
 /// The highest priority of the pods that use the claim, as far as they are known.
 fn highest(objects: &Objects, claim: &str) -> Option<i32> {
     let (namespace, name) = claim.split_once('/')?;
-    let claim = objects.claims.get(&(namespace.to_owned(), name.to_owned()))?;
-    let users = claim.status.as_ref()?.reserved_for.iter().flatten();
-    let pods = users.filter_map(|user| objects.pods.get(&(namespace.to_owned(), user.name.clone())));
-    let priority = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-    pods.map(|pod| priority(pod)).max()
+    let claim = objects.claims.get(&Key::new(namespace, name))?;
+    let pods = claim.users().iter().filter_map(|user| objects.pods.get(&Key::new(namespace, &user.name)));
+    pods.map(|pod| pod.priority()).max()
 }

@@ -9,7 +9,7 @@ use tessera_allocator::claim::{Ask, Claim, DeviceRequest, Rule};
 use tessera_allocator::held::Held;
 use tessera_cluster::outcome::{self, Reason};
 use tessera_cluster::subject::Subject;
-use tessera_cluster::{Asker, Cluster, ObjectError, reference};
+use tessera_cluster::{Asker, ClaimExt, Cluster, ObjectError, reference};
 
 use super::fleet::requests;
 use super::{Fleet, Nearest, NodeDiagnosis, Obstacle};
@@ -225,7 +225,7 @@ impl Search<'_> {
 
 /// `claim default/a (pod p)`
 pub fn describe(claim: &ResourceClaim) -> String {
-    let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    let users = claim.users();
     let shown: Vec<String> = users
         .iter()
         .take(3)

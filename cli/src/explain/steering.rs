@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tessera_api::gpu_pool::Allocation;
-use tessera_cluster::Cluster;
 use tessera_cluster::outcome::Reason;
 use tessera_cluster::subject::Subject;
+use tessera_cluster::{Cluster, PodExt};
 
 use super::NodeDiagnosis;
 use crate::api_server::{Controller, ControllerEvent, News};
@@ -71,9 +71,8 @@ impl Steering {
 /// The proposed node of a pod that is on none.
 fn nominated(subject: &Subject) -> Option<String> {
     let pod = subject.pod.as_ref()?;
-    let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let nominated = pod.status.as_ref()?.nominated_node_name.clone();
-    nominated.filter(|node| !node.is_empty() && !is_bound)
+    let nominated = pod.nominated_node().filter(|node| !node.is_empty() && pod.node_name().is_none());
+    nominated.map(str::to_owned)
 }
 
 /// The controller's part, if it has any.

@@ -51,7 +51,7 @@ pub fn of(subject: &Subject, news: Option<&News>) -> Option<Unmade> {
     let message = subject.claims.iter().find_map(|wanted| match wanted.made_from.as_ref()? {
         MadeFrom::Template(_) => news?.claim_refused.clone(),
         MadeFrom::ExtendedResources(_) => {
-            subject.pod.as_ref().and_then(scheduler_says).filter(|said| said.contains(EXCEEDED))
+            subject.pod.as_ref().and_then(PodExt::scheduler_message).filter(|said| said.contains(EXCEEDED))
         }
     })?;
     Some(Unmade { quota: exceeded(&message), message })
@@ -60,12 +60,6 @@ pub fn of(subject: &Subject, news: Option<&News>) -> Option<Unmade> {
 /// Whether a claim of one of its templates is not there: an Event may say why.
 pub fn lacks_claim(subject: &Subject) -> bool {
     subject.claims.iter().any(|wanted| matches!(wanted.made_from, Some(MadeFrom::Template(_))))
-}
-
-fn scheduler_says(pod: &Pod) -> Option<String> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled");
-    scheduled.filter(|condition| condition.status == "False")?.message.clone()
 }
 
 /// Reads `exceeded quota: NAME, requested: A=1,B=2, used: A=2,B=0, limited: A=2,B=1`.

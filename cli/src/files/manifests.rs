@@ -32,7 +32,7 @@ impl Manifests {
         let mut all: Vec<(usize, Vec<Manifest>)> =
             of_kind.into_values().flat_map(BTreeMap::into_values).collect();
         all.sort_by_key(|(order, _)| *order);
-        let priorities = priority_classes.into_iter().map(|((_, name), value)| (name, value));
+        let priorities = priority_classes.into_iter().map(|(key, value)| (key.name, value));
         (all.into_iter().flat_map(|(_, made)| made).collect(), priorities.collect())
     }
 }

@@ -202,10 +202,9 @@ impl Found<'_, '_> {
         };
         let namespace =
             namespace.map(|default| metadata.namespace.get_or_insert_with(|| default.to_owned()).clone());
-        let key = (namespace.unwrap_or_default(), name);
+        let key = Key::new(namespace.unwrap_or_default(), name);
         if kept.contains_key(&key) {
-            let name = tessera_cluster::display(&key);
-            return Err(self.error(&[], format!("{kind} {name} is given twice; remove one of the two")));
+            return Err(self.error(&[], format!("{kind} {key} is given twice; remove one of the two")));
         }
         kept.insert(key, complete(object));
         Ok(())

@@ -2,6 +2,7 @@
 //! (<https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/main/deployments/helm/dra-driver-nvidia-gpu/values.yaml>).
 
 use serde_json::{Value, json};
+use tessera_cluster::Key;
 
 use super::release::{self, Charts, Release};
 use super::steps::{self, Moving};
@@ -75,7 +76,7 @@ fn number(value: &Value) -> Option<u64> {
 
 /// Its class of cards stands for `nvidia.com/gpu` where the API server knows that, and if so ours does.
 fn extended_resource(known: Known<'_>, draft: &mut Draft) {
-    let class = known.objects.classes.get(&(String::new(), DRIVER.to_owned()));
+    let class = known.objects.classes.get(&Key::cluster(DRIVER));
     let Some(class) = class else { return };
     let named = class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref());
     // On by default under its name.
@@ -88,7 +89,7 @@ fn extended_resource(known: Known<'_>, draft: &mut Draft) {
 /// Its classes that are in the cluster and that our chart makes under the same names.
 fn classes(known: Known<'_>) -> Vec<&str> {
     let ours = [DRIVER, "mig.nvidia.com"];
-    let there = |name: &&str| known.objects.classes.contains_key(&(String::new(), (*name).to_owned()));
+    let there = |name: &&str| known.objects.classes.contains_key(&Key::cluster(*name));
     ours.into_iter().filter(there).collect()
 }
 

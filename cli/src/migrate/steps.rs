@@ -241,7 +241,7 @@ fn of_node(
         spec.and_then(|spec| spec.node_name.as_deref()) == Some(node)
             && (has_claims || !resources(pod).is_empty())
     });
-    let mut pods: Vec<String> = here.map(|((namespace, name), _)| format!("{namespace}/{name}")).collect();
+    let mut pods: Vec<String> = here.map(|(key, _)| key.to_string()).collect();
     if pods.len() > NAMED {
         let more = pods.len() - NAMED;
         pods.truncate(NAMED);
@@ -271,7 +271,7 @@ fn with_cards(known: Known<'_>) -> BTreeMap<&str, BTreeMap<&str, &str>> {
         .collect();
     let mut nodes = labels(known);
     nodes.retain(|name, labels| {
-        let node = known.objects.nodes.get(&(String::new(), (*name).to_owned()));
+        let node = known.objects.node(name);
         let allocatable = node.and_then(|node| node.status.as_ref()?.allocatable.as_ref());
         let is_served =
             allocatable.is_some_and(|all| all.keys().any(|resource| resource.starts_with("nvidia.com/")));

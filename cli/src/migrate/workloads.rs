@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceClaim;
 use serde::Serialize;
+use tessera_cluster::PodExt;
 
 use super::Known;
 use crate::unasked::{is_of_daemons, owner, resources, sets_variable};
@@ -26,10 +27,9 @@ pub struct Workload {
 /// Pods that ask a device plugin. `served`: the DeviceClass that stands for each resource.
 pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<Workload> {
     let mut found: BTreeMap<(String, String, String), usize> = BTreeMap::new();
-    for ((namespace, name), pod) in &known.objects.pods {
+    for (Key { namespace, name }, pod) in &known.objects.pods {
         // What is over asks for nothing.
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
+        if pod.is_finished() {
             continue;
         }
         let asked = resources(pod);
@@ -70,11 +70,11 @@ pub fn of_claims(known: Known<'_>) -> Vec<Workload> {
             found.push(Workload { name, pods: 0, asks, becomes: becomes(devices) });
         }
     };
-    for ((namespace, name), template) in &known.objects.templates {
+    for (Key { namespace, name }, template) in &known.objects.templates {
         let spec = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
         add(format!("{namespace}/ResourceClaimTemplate {name}"), spec.and_then(|spec| spec.devices.as_ref()));
     }
-    for ((namespace, name), claim) in &known.objects.claims {
+    for (Key { namespace, name }, claim) in &known.objects.claims {
         // Those of templates are told by their template.
         let annotations = claim.metadata.annotations.as_ref();
         if annotations.is_some_and(|all| all.contains_key("resource.kubernetes.io/pod-claim-name")) {

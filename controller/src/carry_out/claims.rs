@@ -27,7 +27,7 @@ pub(super) async fn mark(
     }
     // Of lists, a strategic patch adds to those of finalizers.
     let patch = Patch::Strategic(json!({ "metadata": metadata }));
-    api(client, claim).patch(&claim.key.1, &PatchParams::default(), &patch).await
+    api(client, claim).patch(&claim.key.name, &PatchParams::default(), &patch).await
 }
 
 /// Writes an allocation. Without its time kube-scheduler could not bind the pod: it would add one, which the API server
@@ -41,17 +41,17 @@ pub(super) async fn allocate(
     allocation.allocation_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
     let patch = json!({ "metadata": precondition(claim), "status": { "allocation": allocation } });
-    api(client, claim).patch_status(&claim.key.1, &PatchParams::default(), &Patch::Merge(&patch)).await
+    api(client, claim).patch_status(&claim.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
 }
 
 /// Takes an allocation back. The API server refuses that where somebody has reserved the claim.
 pub(super) async fn clear(client: &Client, claim: &ClaimReference) -> Result<ResourceClaim, kube::Error> {
     let patch = json!({ "metadata": precondition(claim), "status": { "allocation": null, "devices": null } });
-    api(client, claim).patch_status(&claim.key.1, &PatchParams::default(), &Patch::Merge(&patch)).await
+    api(client, claim).patch_status(&claim.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
 }
 
 fn api(client: &Client, claim: &ClaimReference) -> Api<ResourceClaim> {
-    Api::namespaced(client.clone(), &claim.key.0)
+    Api::namespaced(client.clone(), &claim.key.namespace)
 }
 
 fn precondition(claim: &ClaimReference) -> serde_json::Value {

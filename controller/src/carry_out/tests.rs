@@ -30,7 +30,7 @@ fn client() -> Client {
 }
 
 fn claim(name: &str) -> ClaimReference {
-    let key = ("team".to_owned(), name.to_owned());
+    let key = Key::new("team", name);
     ClaimReference { key, uid: format!("uid-{name}"), resource_version: "5".to_owned() }
 }
 
@@ -61,9 +61,11 @@ async fn each_claim_has_its_own_answer() {
         let mut written = BTreeMap::new();
         for observation in told(intent, claims.len()).await {
             match observation {
-                Observation::ClaimRefused { claim, pod: None, why } => drop(refused.insert(claim.key.1, why)),
+                Observation::ClaimRefused { claim, pod: None, why } => {
+                    drop(refused.insert(claim.key.name, why))
+                }
                 Observation::ClaimsWritten { claims, is_done } => {
-                    written.extend(claims.into_iter().map(|(_, name)| (name, is_done)));
+                    written.extend(claims.into_iter().map(|claim| (claim.name, is_done)));
                 }
                 other => panic!("{other:?}"),
             }
@@ -77,7 +79,7 @@ async fn each_claim_has_its_own_answer() {
 
 #[tokio::test]
 async fn a_claim_that_refuses_devices_is_told_before_the_end() {
-    let pod = PodReference { key: ("team".to_owned(), "p".to_owned()), uid: "uid-p".to_owned() };
+    let pod = PodReference { key: Key::new("team", "p"), uid: "uid-p".to_owned() };
     for (name, is_refused) in [("422-large", true), ("500-broken", false), ("409-changed", false)] {
         let claims = ["good", name]
             .map(|name| ClaimAllocation { claim: claim(name), allocation: AllocationResult::default() });
@@ -100,7 +102,7 @@ async fn a_claim_that_refuses_devices_is_told_before_the_end() {
             .iter()
             .map(|observation| match observation {
                 Observation::ClaimRefused { claim, pod: Some(about), .. } if *about == pod => {
-                    claim.key.1.as_str()
+                    claim.key.name.as_str()
                 }
                 other => panic!("{other:?}"),
             })

@@ -35,7 +35,7 @@ fn one_that_cannot_be_read_is_absent_with_what_it_holds_and_gone_when_a_list_lac
     else {
         panic!("it is not read")
     };
-    assert_eq!((key.1.as_str(), tessera_cluster::key(&holds.metadata)), ("deep", key.clone()));
+    assert_eq!((key.name.as_str(), Key::from(&holds.metadata)), ("deep", key.clone()));
     assert!(why.contains("recursion limit"), "{why}");
     let claim = ResourceClaim { metadata: holds.metadata.clone(), ..ResourceClaim::default() };
     assert!(matches!(known.see(name("good"), Ok(claim.into())), Seen::Change(Observation::Applied(_))));

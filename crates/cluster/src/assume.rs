@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use crate::cluster::Cluster;
 use crate::error::ObjectError;
-use crate::objects::{Key, key};
+use crate::key::Key;
 
 /// A pod on its way to a node.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Cluster {
     /// # Errors
     /// The claim holds something that is not a quantity; nothing of it is then assumed.
     pub fn assume_claim(&mut self, claim: ResourceClaim) -> Result<(), ObjectError> {
-        let key = key(&claim.metadata);
+        let key = Key::from(&claim.metadata);
         self.forget_claim(&key);
         self.hold(std::slice::from_ref(&claim))?;
         self.assumed_claims.insert(key, claim);

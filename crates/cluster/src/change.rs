@@ -9,9 +9,11 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_allocator::claim::Class;
 
+use crate::claim::ClaimExt;
 use crate::cluster::Cluster;
 use crate::error::ObjectError;
-use crate::objects::{Key, Objects, key};
+use crate::key::Key;
+use crate::objects::Objects;
 use crate::project;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
@@ -148,7 +150,7 @@ impl Cluster {
     /// It contains something that the API server would not accept; the cluster is then as before.
     pub fn apply(&mut self, object: impl Into<Object>) -> Result<(), ObjectError> {
         let object = object.into();
-        let key = key(object.metadata());
+        let key = Key::from(object.metadata());
         self.objects.unreadable.remove(&(object.kind(), key.clone()));
         match object {
             Object::Node(node) => {
@@ -228,7 +230,7 @@ impl Cluster {
             Kind::PersistentVolume => drop(self.objects.volumes.remove(key)),
             Kind::ResourceClaimTemplate => drop(self.objects.templates.remove(key)),
             Kind::DeviceClass => {
-                self.classes.remove(&key.1);
+                self.classes.remove(&key.name);
                 self.objects.classes.remove(key);
             }
             Kind::ResourceClaim => {
@@ -239,7 +241,7 @@ impl Cluster {
             }
             Kind::ResourceSlice => {
                 self.objects.slices.remove(key);
-                let change = self.inventory.remove(&key.1);
+                let change = self.inventory.remove(&key.name);
                 Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
             }
             Kind::Job => drop(self.objects.jobs.remove(key)),
@@ -255,12 +257,9 @@ impl Cluster {
     }
 
     fn apply_claim(&mut self, claim: ResourceClaim) -> Result<(), ObjectError> {
-        let key = key(&claim.metadata);
+        let key = Key::from(&claim.metadata);
         let before = self.objects.claims.get(&key).map(AsRef::as_ref);
-        fn allocation(claim: &ResourceClaim) -> Option<&k8s_openapi::api::resource::v1::AllocationResult> {
-            claim.status.as_ref()?.allocation.as_ref()
-        }
-        if before.and_then(allocation) != allocation(&claim) {
+        if before.and_then(ClaimExt::allocation) != claim.allocation() {
             let held = Arc::make_mut(&mut self.held);
             held.add(&self.inventory, &claim).map_err(|error| ObjectError::of_claim(&claim, error))?;
             if let Some(before) = before {

@@ -19,8 +19,10 @@ use tessera_allocator::upstream::Allocator;
 use tessera_api::kubernetes::KubernetesVersion;
 
 use crate::assume::Assumed;
+use crate::claim::AllocationExt;
 use crate::error::ObjectError;
-use crate::objects::{Key, Objects};
+use crate::key::Key;
+use crate::objects::Objects;
 use crate::usage::Usages;
 
 /// What an allocation depends on: the objects, and the allocator's view of them.
@@ -198,7 +200,7 @@ impl Cluster {
         asker: &mut Asker,
     ) -> Option<Vec<String>> {
         let allocations = self.would_allocate(node, claims, asker)?;
-        let results = allocations.iter().flat_map(crate::outcome::results);
+        let results = allocations.iter().flat_map(AllocationExt::results);
         let own = results.filter(|result| result.driver == driver);
         Some(own.map(|result| result.device.clone()).collect())
     }

@@ -13,7 +13,8 @@ use tessera_api::gang::{
     WHEN_PARTIAL_LABEL,
 };
 
-use crate::objects::{Key, Objects, key};
+use crate::key::Key;
+use crate::objects::Objects;
 
 pub use done::done_and_gone;
 pub use error::GangError;
@@ -82,7 +83,8 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangEr
     let Some(name) = label(pod, GROUP_LABEL) else { return workload::gang_of(objects, pod) };
     let size = number(pod, GROUP_SIZE_LABEL, MAX_SIZE)?.ok_or(GangError::NoSize)?;
     let (owner, attempt) = workload::owner_of(pod);
-    let gang = GangId { namespace: key(&pod.metadata).0, name: name.to_owned(), owner, attempt };
+    let gang =
+        GangId { namespace: Key::from(&pod.metadata).namespace, name: name.to_owned(), owner, attempt };
     membership(pod, gang, size).map(Some)
 }
 
@@ -127,7 +129,7 @@ pub fn agree<'m>(members: impl Iterator<Item = (&'m Key, &'m Membership)>) -> Re
         let (other, known) = *first.get_or_insert((pod, member));
         if (known.size, known.min) != (member.size, member.min) {
             return Err(GangError::Differ {
-                pods: [other.1.clone(), pod.1.clone()],
+                pods: [other.name.clone(), pod.name.clone()],
                 sizes: [known.size, member.size],
                 mins: [known.min, member.min],
             });

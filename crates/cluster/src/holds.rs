@@ -74,6 +74,7 @@ pub fn holds_of(json: &[u8]) -> Option<ResourceClaim> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::ClaimExt;
 
     #[test]
     fn devices_are_known_whatever_the_parameters_are() {
@@ -93,7 +94,7 @@ mod tests {
             assert!(serde_json::from_slice::<ResourceClaim>(&claim).is_err());
             let claim = holds_of(&claim).unwrap();
             let status = claim.status.as_ref().unwrap();
-            let results = crate::outcome::results(status.allocation.as_ref().unwrap());
+            let results = claim.results();
             assert_eq!((claim.metadata.name.as_deref(), results[0].device.as_str()), (Some("c"), "gpu-0"));
             assert_eq!(status.reserved_for.as_ref().unwrap()[0].name, "p");
         }

@@ -8,20 +8,26 @@
 
 mod assume;
 mod change;
+mod claim;
 mod cluster;
 mod error;
 pub mod gang;
 mod holds;
+mod key;
 pub mod node_fit;
 mod objects;
 pub mod outcome;
+mod pod;
 mod project;
 pub mod subject;
 pub mod usage;
 pub mod workloads;
 
 pub use change::{Kind, Object};
+pub use claim::{AllocationExt, ClaimExt};
 pub use cluster::{Asker, Cluster, PlacementLimits};
 pub use error::ObjectError;
 pub use holds::holds_of;
-pub use objects::{Key, Objects, display, key, reference};
+pub use key::Key;
+pub use objects::{Objects, reference};
+pub use pod::{DEFAULT_SCHEDULER, PodExt};

@@ -6,13 +6,10 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::change::Kind;
+use crate::key::Key;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
-
-/// Namespace and name; cluster-wide objects have an empty namespace.
-pub type Key = (String, String);
 
 /// Objects by name, in order.
 #[derive(Debug, Default, Clone)]
@@ -50,22 +47,17 @@ pub struct Objects {
     pub unreadable: BTreeMap<(Kind, Key), String>,
 }
 
-/// `namespace/name`; for a cluster-wide object, the name alone.
-pub fn display(key: &Key) -> String {
-    if key.0.is_empty() { key.1.clone() } else { format!("{}/{}", key.0, key.1) }
-}
-
 /// `namespace/name` of a claim, or the name alone.
 pub fn reference(claim: &ResourceClaim) -> String {
-    display(&key(&claim.metadata))
-}
-
-/// Namespace and name of an object.
-pub fn key(metadata: &ObjectMeta) -> Key {
-    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    Key::from(&claim.metadata).to_string()
 }
 
 impl Objects {
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(&Key::cluster(name))
+    }
+
     /// Adds objects, replacing those with the same name.
     pub fn overlay(&mut self, other: &Objects) {
         let Objects {

@@ -7,6 +7,7 @@ use tessera_allocator::claim::Claim;
 use tessera_allocator::error::AllocateError;
 use tessera_allocator::node::NodeSelector;
 
+use crate::claim::{AllocationExt, ClaimExt};
 use crate::cluster::{Asker, Cluster};
 use crate::error::ObjectError;
 use crate::node_fit::{self, Refusal};
@@ -61,13 +62,8 @@ pub struct ClaimOutcome {
 impl ClaimOutcome {
     /// The devices.
     pub fn results(&self) -> &[DeviceRequestAllocationResult] {
-        results(&self.allocation)
+        self.allocation.results()
     }
-}
-
-/// The devices of an allocation.
-pub fn results(allocation: &AllocationResult) -> &[DeviceRequestAllocationResult] {
-    allocation.devices.as_ref().and_then(|devices| devices.results.as_deref()).unwrap_or_default()
 }
 
 /// The results for all nodes, by name.
@@ -151,7 +147,7 @@ pub fn refusal(subject: &Subject, node: &Node) -> Option<Refusal> {
         return Some(reason);
     }
     subject.claims.iter().find_map(|wanted| {
-        let allocation = wanted.claim.status.as_ref()?.allocation.as_ref()?;
+        let allocation = wanted.claim.allocation()?;
         let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
         match selector.matches(&node.into()) {
             Ok(true) => None,

@@ -11,7 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Serialize, Serializer};
 
 use crate::change::Kind;
-use crate::objects::{Key, Objects, display};
+use crate::claim::ClaimExt;
+use crate::key::Key;
+use crate::objects::Objects;
+use crate::pod::PodExt;
 
 /// A pod with its claims, or one claim.
 #[derive(Debug, Clone)]
@@ -44,10 +47,10 @@ pub enum PodObstacle {
     #[error("the pod's claim {0} names neither a claim nor a template")]
     NothingNamed(String),
     /// A template that it names does not exist.
-    #[error("the ResourceClaimTemplate {} does not exist", display(.0))]
+    #[error("the ResourceClaimTemplate {0} does not exist")]
     NoTemplate(Key),
     /// A claim or template that it names exists, and cannot be read.
-    #[error("its {} {} cannot be read, so that it counts as absent: {why}", .kind.name(), display(.key))]
+    #[error("its {} {} cannot be read, so that it counts as absent: {why}", .kind.name(), .key)]
     Unreadable {
         /// What it is.
         kind: Kind,
@@ -73,7 +76,7 @@ pub enum PodObstacle {
     #[error(
         "its ResourceClaim {} is too large to get devices: {} KiB with its configuration, which an allocation repeats, and etcd takes \
          1.5 MiB unless told: shorten its selectors and parameters",
-        display(.key),
+        .key,
         .bytes >> 10
     )]
     BeyondStorage {
@@ -132,7 +135,7 @@ pub struct Wanted {
 impl Wanted {
     /// Whether devices are allocated to it.
     pub fn is_allocated(&self) -> bool {
-        self.claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
+        self.claim.has_devices()
     }
 
     /// Whether the node serves the extended resources of this claim by a device plugin.
@@ -153,7 +156,7 @@ pub fn waiting(objects: &Objects) -> Vec<Subject> {
         let claims = objects.claims.values().map(|claim| of_claim(claim));
         return claims.filter(|subject| !subject.claims.iter().all(Wanted::is_allocated)).collect();
     }
-    let unbound = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
+    let unbound = |pod: &&Pod| pod.node_name().is_none();
     objects.pods.values().map(AsRef::as_ref).filter(unbound).map(|pod| of_pod(objects, pod)).collect()
 }
 
@@ -167,8 +170,8 @@ pub fn of_claim(claim: &ResourceClaim) -> Subject {
 pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
     let mut subject = Subject { pod: Some(pod.clone()), claims: Vec::new(), obstacles: Vec::new() };
     let Some(spec) = &pod.spec else { return subject };
-    for gate in spec.scheduling_gates.iter().flatten() {
-        subject.obstacles.push(PodObstacle::SchedulingGate(gate.name.clone()));
+    for gate in pod.gates() {
+        subject.obstacles.push(PodObstacle::SchedulingGate(gate.to_owned()));
     }
     let references = spec.resource_claims.as_deref().unwrap_or_default();
     if let Some(obstacle) = limits::exceeded(objects, pod, references) {
@@ -217,10 +220,10 @@ fn claim_of(
 ) -> Result<Option<Wanted>, PodObstacle> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let existing = |name: &str| {
-        let key = (namespace.clone(), name.to_owned());
+        let key = Key::new(&namespace, name);
         readable(objects, Kind::ResourceClaim, &key)?;
         let Some(claim) = objects.claims.get(&key) else {
-            return Err(PodObstacle::NoClaim { name: key.1, namespace: key.0 });
+            return Err(PodObstacle::NoClaim { name: key.name, namespace: key.namespace });
         };
         let claim = claim.as_ref().clone();
         Ok(Some(Wanted { claim, made_from: None, extended_resources: Vec::new() }))
@@ -235,7 +238,7 @@ fn claim_of(
         // Without a name the template made no claim.
         return status.resource_claim_name.as_deref().map_or(Ok(None), existing);
     }
-    let key = (namespace.clone(), template.clone());
+    let key = Key::new(&namespace, template);
     readable(objects, Kind::ResourceClaimTemplate, &key)?;
     let Some(found) = objects.templates.get(&key) else {
         return Err(PodObstacle::NoTemplate(key));

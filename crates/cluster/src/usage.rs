@@ -10,7 +10,9 @@ use tessera_allocator::node::NodeSelector;
 use tessera_api::Quantity;
 
 use crate::cluster::Cluster;
+use crate::key::Key;
 use crate::node_fit::Refusal;
+use crate::pod::PodExt;
 
 /// Amounts of resources by name, in billionths of a unit.
 type Amounts = BTreeMap<String, i128>;
@@ -60,9 +62,8 @@ pub fn take_the_same(one: &Pod, other: &Pod) -> bool {
 
 /// The pod's node, unless it has ended.
 fn running_on(pod: &Pod) -> Option<(&str, &Pod)> {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let node = pod.spec.as_ref()?.node_name.as_deref()?;
-    (!matches!(phase, Some("Succeeded" | "Failed"))).then_some((node, pod))
+    (!pod.is_finished()).then_some((node, pod))
 }
 
 /// Whether the node, or others like it, would run such a pod whatever else it runs: one of a DaemonSet, or one that the kubelet made from a
@@ -230,9 +231,9 @@ impl Cluster {
                 None if volume.ephemeral.is_some() => format!("{pod_name}-{}", volume.name),
                 None => return None,
             };
-            let claim = self.objects.volume_claims.get(&(namespace.clone(), claim))?;
+            let claim = self.objects.volume_claims.get(&Key::new(&namespace, claim))?;
             let name = claim.spec.as_ref()?.volume_name.clone()?;
-            let found = self.objects.volumes.get(&(String::new(), name.clone()))?;
+            let found = self.objects.volumes.get(&Key::cluster(&name))?;
             let required = found.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
             match NodeSelector::from(required).matches(&node.into()) {
                 Ok(true) => None,
@@ -332,7 +333,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::Key;
 
     fn pod(name: &str, node: Option<&str>, extra: Value) -> Pod {
         let mut pod = json!({ "metadata": { "name": name, "namespace": "n" }, "spec": { "containers": [] } });
@@ -357,7 +357,7 @@ mod tests {
     }
 
     fn key(name: &str) -> Key {
-        ("n".to_owned(), name.to_owned())
+        Key::new("n", name)
     }
 
     #[test]

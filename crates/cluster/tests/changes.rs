@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
-use tessera_cluster::{Asker, Cluster, Object, key, outcome, subject};
+use tessera_cluster::{Asker, Cluster, Key, Object, outcome, subject};
 use tessera_oracle::Generator;
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -62,10 +62,10 @@ fn objects_in_and_out_leave_nothing_behind() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let object = &objects[(random >> 33) % objects.len()];
             let place = left.iter().position(|other| {
-                (other.kind(), key(other.metadata())) == (object.kind(), key(object.metadata()))
+                (other.kind(), Key::from(other.metadata())) == (object.kind(), Key::from(object.metadata()))
             });
             if (random >> 20).is_multiple_of(3) {
-                cluster.delete(object.kind(), &key(object.metadata()));
+                cluster.delete(object.kind(), &Key::from(object.metadata()));
                 if let Some(place) = place {
                     left.remove(place);
                 }

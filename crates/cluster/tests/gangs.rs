@@ -4,9 +4,9 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_cluster::Objects;
 use tessera_cluster::gang::{self, GangError, Membership, WhenPartial};
 use tessera_cluster::workloads::{Job, JobSet, LeaderWorkerSet, PodGroup};
+use tessera_cluster::{Key, Objects};
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
@@ -26,8 +26,8 @@ fn of(objects: &Objects, pod: Value) -> Result<Option<Membership>, GangError> {
     gang::of_pod(objects, &read::<Pod>(pod))
 }
 
-fn key(name: &str) -> (String, String) {
-    ("team".to_owned(), name.to_owned())
+fn key(name: &str) -> Key {
+    Key::new("team", name)
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tessera_cluster::{Kind, Object};
+use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::{Decider, Intent, Observation, ViewPass};
 
 const DRIVER: &str = "gpu.tessera.dev";
@@ -188,7 +188,7 @@ impl Fed {
 
     fn delete(&mut self, kind: Kind, name: String) {
         self.decider
-            .observe(self.now, Observation::Deleted(kind, ("n".to_owned(), name)))
+            .observe(self.now, Observation::Deleted(kind, Key::new("n", name)))
             .expect("nothing to refuse");
     }
 }
@@ -252,7 +252,7 @@ fn main() {
         let intents = fed.decider.decide(fed.now);
         times.push(begun.elapsed());
         let node = intents.iter().find_map(|intent| match intent {
-            Intent::Steer { pod, node, .. } if pod.key.1 == name => Some(node.clone()),
+            Intent::Steer { pod, node, .. } if pod.key.name == name => Some(node.clone()),
             _ => None,
         });
         match node {

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError};
+use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError, PodExt};
 use tessera_placement::Time;
 use tessera_placement::fleet::Fleet;
 use tessera_placement::ranking::Rankings;
@@ -215,7 +215,7 @@ impl Decider {
             preempting: Preempting::default(),
             round: Round::default(),
             topology_keys: TOPOLOGY_KEYS.map(str::to_owned).into(),
-            schedulers: vec![pod::DEFAULT_SCHEDULER.to_owned()],
+            schedulers: vec![tessera_cluster::DEFAULT_SCHEDULER.to_owned()],
             waiting: BTreeMap::new(),
             unplaced: Unplaced::default(),
             pools_by_shape: BTreeMap::new(),
@@ -375,7 +375,7 @@ impl Decider {
 
     /// Whether the pod has our gate, or asks for managed cards and has none.
     fn is_waiting(&self, key: &Key) -> bool {
-        let is_gated = || self.cluster.objects().pods.get(key).is_some_and(|pod| pod::is_gated(pod));
+        let is_gated = || self.cluster.objects().pods.get(key).is_some_and(|pod| pod.is_gated());
         self.waiting.get(key).is_some_and(|waiting| waiting.is_managed || is_gated())
     }
 

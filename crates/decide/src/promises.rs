@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_cluster::{Key, display};
+use tessera_cluster::Key;
 
 use crate::intent::PodReference;
 
@@ -62,7 +62,7 @@ impl Promises {
         let mut seen = BTreeSet::new();
         for claim in claims {
             if self.claims.contains_key(claim) || !seen.insert(claim) {
-                return Err(AlreadyPromised(display(claim)));
+                return Err(AlreadyPromised(claim.to_string()));
             }
         }
         Ok(())
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn claim(name: &str) -> Key {
-        ("team".to_owned(), name.to_owned())
+        Key::new("team", name)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_cluster::gang::GangId;
-use tessera_cluster::{Key, key};
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
 /// The place of a pod or a gang among those that wait: the least goes first.
@@ -25,9 +25,9 @@ impl Order {
     pub fn of<'p>(pods: impl Iterator<Item = &'p Pod>) -> Self {
         let mut order = Order { priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
         for pod in pods {
-            order.priority = Reverse(order.priority.0.min(priority(pod)));
+            order.priority = Reverse(order.priority.0.min(pod.priority()));
             order.complete = order.complete.max(pod.metadata.creation_timestamp.clone());
-            order.pod = order.pod.max(key(&pod.metadata));
+            order.pod = order.pod.max(pod.key());
         }
         order
     }
@@ -36,11 +36,6 @@ impl Order {
     pub fn priority(&self) -> i32 {
         self.priority.0
     }
-}
-
-/// The pod's priority: 0 where admission wrote none.
-pub(crate) fn priority(pod: &Pod) -> i32 {
-    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
 /// What those in front keep from those behind.
@@ -172,7 +167,7 @@ mod tests {
 
     fn asks(priority: i32, second: i64, ends: Option<u64>) -> Asks {
         let complete = k8s_openapi::jiff::Timestamp::from_second(second).map(Timestamp).ok();
-        let pod = (String::new(), second.to_string());
+        let pod = Key::cluster(second.to_string());
         let order = Order { priority: Reverse(priority), complete, pod: pod.clone() };
         Asks { who: Who::Pod(pod), order, ends: ends.map(Time::from_secs) }
     }

@@ -7,7 +7,7 @@ use tessera_allocator::inventory::DeviceRef;
 use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, WaitingPod};
 use tessera_api::{PciBusId, attribute, capacity, managed};
 use tessera_cluster::gang::GangId;
-use tessera_cluster::{Cluster, Key, outcome};
+use tessera_cluster::{ClaimExt, Cluster, Key};
 use tessera_placement::fleet::{Fleet, NodeIndex};
 use tessera_placement::node_cards::{NodeCards, limit};
 
@@ -118,22 +118,19 @@ fn describe(card: &mut CardView, device: DeviceRef<'_>) {
 fn holders_of(names: &[String], device: DeviceRef<'_>, used: &NodeCards, cluster: &Cluster) -> Vec<Holder> {
     let (mut holders, mut results) = (Vec::new(), Vec::new());
     for (namespace, name) in names.iter().filter_map(|name| name.split_once('/')) {
-        let key = (namespace.to_owned(), name.to_owned());
+        let key = Key::new(namespace, name);
         let Some(claim) = cluster.objects().claims.get(&key) else { continue };
-        let status = claim.status.iter();
-        let all = status.flat_map(|status| status.allocation.iter()).flat_map(outcome::results);
-        let of_device = all.filter(|result| {
+        let of_device = claim.results().iter().filter(|result| {
             result.driver == device.driver_name()
                 && result.pool == device.pool()
                 && result.device == device.name()
                 && result.admin_access != Some(true)
         });
-        let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
         let holder = Holder {
             device: device.name().to_owned(),
             namespace: namespace.to_owned(),
             claim: name.to_owned(),
-            pods: users.map(|user| user.name.clone()).collect(),
+            pods: claim.users().iter().map(|user| user.name.clone()).collect(),
             ..Holder::default()
         };
         for result in of_device {
@@ -166,8 +163,8 @@ pub(crate) fn waiting_pod(
 ) -> WaitingPod {
     let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
     WaitingPod {
-        namespace: key.0.clone(),
-        name: key.1.clone(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
         since: created.and_then(|created| u64::try_from(created.0.as_second()).ok()).unwrap_or_default(),
         why,
         pools,

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Key, ObjectError, Objects, key, outcome};
+use tessera_cluster::{Key, ObjectError, Objects, outcome};
 
 /// What a pod needs of a node.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Demand {
             let is_of_a_pod = owners.any(|owner| owner.kind == "Pod");
             wanted.made_from.is_none() && !is_of_a_pod && !wanted.is_allocated()
         };
-        self.subject.claims.iter().filter(shared).map(|wanted| key(&wanted.claim.metadata))
+        self.subject.claims.iter().filter(shared).map(|wanted| Key::from(&wanted.claim.metadata))
     }
 
     /// Number of devices that it asks for, at least.
@@ -134,7 +134,7 @@ fn claims_shape(subject: &Subject) -> String {
         let is_own = matches!(wanted.made_from, Some(MadeFrom::Template(_) | MadeFrom::ExtendedResources(_)))
             || wanted.claim.metadata.owner_references.is_some();
         if wanted.is_allocated() || !is_own {
-            parts.push(format!("{:?}", key(&wanted.claim.metadata)));
+            parts.push(format!("{:?}", Key::from(&wanted.claim.metadata)));
         }
         if wanted.is_allocated() {
             parts.push(serde_json::to_string(&wanted.claim.status).unwrap_or_default());
@@ -168,7 +168,7 @@ mod tests {
             "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "t" }] } });
         let mut objects = Objects::default();
         let template = serde_json::from_value(template).unwrap();
-        objects.templates.insert(("n".to_owned(), "t".to_owned()), template);
+        objects.templates.insert(Key::new("n", "t"), template);
         let demand = Demand::of(&objects, &serde_json::from_value(pod).unwrap()).unwrap();
         assert_eq!(demand.devices(), usize::MAX);
     }

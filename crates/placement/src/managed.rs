@@ -11,7 +11,7 @@ use tessera_allocator::placement::Pick;
 use tessera_api::gpu_pool::TopologyPolicy;
 use tessera_api::{DeviceName, DeviceType, PciBusId, managed};
 use tessera_cluster::subject::Wanted;
-use tessera_cluster::{PlacementLimits, outcome};
+use tessera_cluster::{AllocationExt, PlacementLimits};
 
 use crate::fleet::{FleetNode, NodeIndex};
 use crate::ranking::View;
@@ -113,7 +113,7 @@ pub(crate) fn plan(
     };
     let placed = view.cluster.place(node, &ours, &limits, view.asker, cost)?;
     let Some(placed) = placed else { return Ok(None) };
-    let is_one = others.is_empty() && placed.allocations.iter().flat_map(outcome::results).count() == 1;
+    let is_one = others.is_empty() && placed.allocations.iter().flat_map(AllocationExt::results).count() == 1;
     shares.retain(|(room, _)| is_one && *room == placed.cost.room);
     let alternatives: BTreeSet<Box<[u16]>> = shares.into_iter().map(|(_, free)| free).collect();
     if !is_as_connected_as_required(&placed.allocations, &cards, fleet_node) {
@@ -143,7 +143,8 @@ fn is_as_connected_as_required(
     cards: &BTreeSet<PciBusId>,
     node: &FleetNode,
 ) -> bool {
-    let names = allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok());
+    let names =
+        allocations.iter().flat_map(AllocationExt::results).filter_map(|result| result.device.parse().ok());
     let whole = names.filter(|name: &DeviceName| name.device_type() == DeviceType::Gpu);
     let whole: Vec<PciBusId> = whole.map(|name| name.card()).collect();
     let demands = |card: &PciBusId| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::{DeviceName, PciBusId, Quantity, attribute, capacity, counter, managed};
-use tessera_cluster::{Cluster, outcome};
+use tessera_cluster::{AllocationExt, Cluster};
 
 /// A whole card, in parts of it.
 pub const WHOLE: u32 = 1000;
@@ -179,7 +179,7 @@ impl NodeCards {
 
     /// Adds what allocations take.
     pub fn add(&mut self, cluster: &Cluster, allocations: &[AllocationResult], driver: &str) {
-        for result in allocations.iter().flat_map(outcome::results) {
+        for result in allocations.iter().flat_map(AllocationExt::results) {
             if result.driver != driver || result.admin_access == Some(true) {
                 continue;
             }

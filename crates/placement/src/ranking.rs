@@ -234,8 +234,7 @@ fn rank(
     view: &mut View<'_>,
 ) -> Result<Result<Ranked, Blocked>, String> {
     let cluster = view.cluster;
-    let Some(node) = cluster.objects().nodes.get(&(String::new(), view.fleet.node(index).name.clone()))
-    else {
+    let Some(node) = cluster.objects().node(&view.fleet.node(index).name) else {
         return Ok(Err(Blocked::NoNode));
     };
     if !known.asks_for_any(demand, way, index, view).map_err(|error| error.to_string())? {
@@ -268,8 +267,7 @@ pub fn fit(
     view: &mut View<'_>,
 ) -> Result<Result<Fit, Blocked>, AllocateError> {
     let cluster = view.cluster;
-    let Some(node) = cluster.objects().nodes.get(&(String::new(), view.fleet.node(index).name.clone()))
-    else {
+    let Some(node) = cluster.objects().node(&view.fleet.node(index).name) else {
         return Ok(Err(Blocked::NoNode));
     };
     if let Some(refusal) = outcome::refusal(&demand.subject, node) {
@@ -298,7 +296,7 @@ pub fn are_managed(
     view: &mut View<'_>,
 ) -> Result<Vec<bool>, AllocateError> {
     let name = view.fleet.node(index).name.clone();
-    let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else { return Ok(Vec::new()) };
+    let Some(node) = view.cluster.objects().node(&name) else { return Ok(Vec::new()) };
     let (wanted, claims) = demand.on(node);
     match way {
         Way::Native => Ok(vec![false; claims.len()]),
@@ -319,7 +317,7 @@ pub fn fit_devices(
     view: &mut View<'_>,
 ) -> Result<Result<Fit, Blocked>, AllocateError> {
     let name = view.fleet.node(index).name.clone();
-    let Some(node) = view.cluster.objects().nodes.get(&(String::new(), name)) else {
+    let Some(node) = view.cluster.objects().node(&name) else {
         return Ok(Err(Blocked::NoNode));
     };
     let (_, claims) = demand.on(node);

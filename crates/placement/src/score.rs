@@ -5,7 +5,7 @@ use tessera_allocator::claim::{Ask, Claim};
 use tessera_api::gpu_pool::{Allocation, Placement, Strategy, TopologyPolicy};
 use tessera_api::node_report::CardReport;
 use tessera_api::{DeviceName, DeviceType, NodeReport, PciBusId};
-use tessera_cluster::outcome;
+use tessera_cluster::AllocationExt;
 use tessera_inventory::Topology;
 
 use crate::fleet::FleetNode;
@@ -118,7 +118,10 @@ impl Candidate<'_> {
     }
 
     fn names(&self) -> impl Iterator<Item = DeviceName> {
-        self.allocations.iter().flat_map(outcome::results).filter_map(|result| result.device.parse().ok())
+        self.allocations
+            .iter()
+            .flat_map(AllocationExt::results)
+            .filter_map(|result| result.device.parse().ok())
     }
 
     /// The whole cards among the devices.
@@ -134,7 +137,7 @@ fn preference(claims: &[Claim], allocations: &[AllocationResult]) -> u64 {
     for (claim, allocation) in claims.iter().zip(allocations) {
         for request in &claim.requests {
             let Ask::FirstAvailable(alternatives) = &request.ask else { continue };
-            let chosen = outcome::results(allocation).iter().find_map(|result| {
+            let chosen = allocation.results().iter().find_map(|result| {
                 let name = result.request.strip_prefix(&request.name)?.strip_prefix('/')?;
                 alternatives.iter().position(|alternative| alternative.name == name)
             });

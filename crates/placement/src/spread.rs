@@ -45,7 +45,7 @@ fn used_by_domain<'v>(key: &str, view: &mut View<'v>) -> BTreeMap<&'v str, (u64,
 }
 
 fn domain<'c>(key: &str, cluster: &'c Cluster, node: &str) -> &'c str {
-    let node = cluster.objects().nodes.get(&(String::new(), node.to_owned()));
+    let node = cluster.objects().node(node);
     let labels = node.and_then(|node| node.metadata.labels.as_ref());
     labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
 }

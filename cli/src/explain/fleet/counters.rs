@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tessera_cluster::outcome::results;
-use tessera_cluster::{Objects, reference};
+use tessera_cluster::{AllocationExt, ClaimExt, Key, Objects, reference};
 
 use crate::devices::{DeviceId, Place};
 
@@ -32,9 +31,9 @@ impl CounterUsers {
         let mut holders: HashMap<DeviceId, Vec<String>> = HashMap::new();
         for claim in objects.claims.values() {
             let name = reference(claim);
-            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+            let allocation = claim.allocation();
             let Some(allocation) = allocation.filter(|_| !without.contains(&name)) else { continue };
-            for result in results(allocation).iter().filter(|result| result.admin_access != Some(true)) {
+            for result in allocation.results().iter().filter(|result| result.admin_access != Some(true)) {
                 let id = DeviceId {
                     driver: result.driver.clone(),
                     pool: result.pool.clone(),

@@ -8,7 +8,9 @@ use tessera_api::gang::{GROUP_LABEL, MAX_SIZE};
 use super::label;
 use super::labels::{JOBSET_ATTEMPT, JOBSET_NAME, JOBSET_REPLICATED_JOB};
 use super::workload::rank_of;
-use crate::objects::{Objects, key};
+use crate::key::Key;
+use crate::objects::Objects;
+use crate::pod::PodExt;
 use crate::workloads::Job;
 
 /// Number of pods of the gang that succeeded, or whose index failed for good, and that are not among these, which exist. Of Jobs with as many
@@ -35,13 +37,15 @@ fn controller(pod: &Pod) -> Option<(&str, &str)> {
 }
 
 fn job<'o>(objects: &'o Objects, pod: &Pod, name: &str, uid: Option<&str>) -> Option<&'o Job> {
-    let job = objects.jobs.get(&(key(&pod.metadata).0, name.to_owned()))?;
+    let job = objects.jobs.get(&Key::from(&pod.metadata).with_name(name))?;
     uid.is_none_or(|uid| job.metadata.uid.as_deref() == Some(uid)).then_some(job)
 }
 
 /// The Jobs of the pod's gang at its attempt.
 fn of_job_set<'o>(objects: &'o Objects, pod: &Pod, name: &str) -> Vec<&'o Job> {
-    let Some(set) = objects.job_sets.get(&(key(&pod.metadata).0, name.to_owned())) else { return Vec::new() };
+    let Some(set) = objects.job_sets.get(&Key::from(&pod.metadata).with_name(name)) else {
+        return Vec::new();
+    };
     let part = label(pod, JOBSET_REPLICATED_JOB).filter(|_| set.spec.is_ordered());
     let parts = set.spec.replicated_jobs.iter().filter(|job| part.is_none_or(|part| job.name == part));
     let names = parts.flat_map(|part| {
@@ -62,10 +66,9 @@ fn gone_of(job: &Job, members: &[&Pod]) -> usize {
     let uid = job.metadata.uid.as_deref();
     let own = members.iter().filter(|pod| controller(pod).map(|(_, uid)| uid) == uid);
     if job.spec.completion_mode.as_deref() != Some("Indexed") {
-        let phase =
-            |pod: &&&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
+        let has_succeeded = |pod: &&&Pod| pod.phase() == Some("Succeeded");
         let succeeded = job.status.succeeded.unwrap_or(0) as usize;
-        return succeeded.saturating_sub(own.filter(phase).count());
+        return succeeded.saturating_sub(own.filter(has_succeeded).count());
     }
     let there: BTreeSet<u32> = own.map(|pod| rank_of(pod).pod).collect();
     let ranges: Vec<(u32, u32)> = [&job.status.completed_indexes, &job.status.failed_indexes]

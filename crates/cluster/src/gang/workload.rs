@@ -10,7 +10,8 @@ use super::labels::{
     LWS_SIZE, LWS_WORKER,
 };
 use super::{GangId, Membership, Rank, label, membership};
-use crate::objects::{Key, Objects, key};
+use crate::key::Key;
+use crate::objects::Objects;
 use crate::workloads::{Job, JobSet};
 
 /// The number of a pod in its Job, and in its StatefulSet.
@@ -67,11 +68,11 @@ fn opts_in(pod: &Pod, made_by: Option<&ObjectMeta>) -> bool {
 }
 
 fn in_namespace(pod: &Pod, name: &str) -> Key {
-    (key(&pod.metadata).0, name.to_owned())
+    Key::from(&pod.metadata).with_name(name)
 }
 
 fn named(pod: &Pod, name: String, owner: String, attempt: String) -> GangId {
-    GangId { namespace: key(&pod.metadata).0, name, owner, attempt }
+    GangId { namespace: Key::from(&pod.metadata).namespace, name, owner, attempt }
 }
 
 fn size_of(pods: u64) -> Result<u32, GangError> {

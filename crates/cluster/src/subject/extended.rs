@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_api::Quantity;
 
 use super::{MadeFrom, PodObstacle, Wanted};
+use crate::key::Key;
 use crate::objects::Objects;
 
 /// Prefix of the extended resource that every class has implicitly.
@@ -46,7 +47,7 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     }
     let made_from = Some(MadeFrom::ExtendedResources(resources.clone()));
     if let Some(existing) =
-        status.and_then(|status| objects.claims.get(&(namespace.clone(), status.resource_claim_name.clone())))
+        status.and_then(|status| objects.claims.get(&Key::new(&namespace, &status.resource_claim_name)))
     {
         return Some(Wanted {
             claim: existing.as_ref().clone(),
@@ -107,7 +108,7 @@ fn class_of(objects: &Objects, classes: &BTreeMap<&str, &DeviceClass>, resource:
         return class.metadata.name.clone();
     }
     let name = resource.strip_prefix(IMPLICIT)?;
-    objects.classes.contains_key(&(String::new(), name.to_owned())).then(|| name.to_owned())
+    objects.classes.contains_key(&Key::cluster(name)).then(|| name.to_owned())
 }
 
 /// Extended resources of a container by name, with their counts. Requests that are not set equal the limits.

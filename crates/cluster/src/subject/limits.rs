@@ -9,7 +9,8 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::Serialize;
 
 use super::{PodObstacle, status_of};
-use crate::objects::{Objects, key};
+use crate::key::Key;
+use crate::objects::Objects;
 
 /// Claims of a pod.
 pub(super) const MOST_CLAIMS: usize = 128;
@@ -47,7 +48,7 @@ pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceCl
     let mut of_templates: BTreeMap<&str, usize> = BTreeMap::new();
     let mut bytes = 0;
     for source in sources {
-        let named = |name: &str| (namespace.clone(), name.to_owned());
+        let named = |name: &str| Key::new(&namespace, name);
         bytes += match source {
             Source::Claim(name) => objects.claims.get(&named(name)).map_or(0, |claim| size(&claim.spec)),
             Source::Template(name, _) => *of_templates.entry(name).or_insert_with(|| {
@@ -74,11 +75,11 @@ pub(super) fn beyond_storage(objects: &Objects, claim: &ResourceClaim) -> Option
             exactly.chain(alternatives)
         })
         .collect();
-    let classes = names.into_iter().filter_map(|name| objects.classes.get(&(String::new(), name.to_owned())));
+    let classes = names.into_iter().filter_map(|name| objects.classes.get(&Key::cluster(name)));
     let of_classes: usize =
         classes.map(|class| size(&class.spec.as_ref().and_then(|spec| spec.config.as_ref()))).sum();
     let bytes = size(claim) + of_claim + of_classes;
-    (bytes > MOST_STORED).then(|| PodObstacle::BeyondStorage { key: key(&claim.metadata), bytes })
+    (bytes > MOST_STORED).then(|| PodObstacle::BeyondStorage { key: Key::from(&claim.metadata), bytes })
 }
 
 /// Where the reference's claim comes from; `None` where it names nothing, or the template made no claim.

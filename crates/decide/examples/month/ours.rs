@@ -91,8 +91,8 @@ impl<'j> Ours<'j> {
     fn end(&mut self, job: usize) {
         for number in 0..self.jobs[job].pods {
             let pod = format!("j{job:05}-{number}");
-            let claim = ("n".to_owned(), format!("{pod}-c"));
-            self.observe(Observation::Deleted(Kind::Pod, ("n".to_owned(), pod)));
+            let claim = Key::new("n", format!("{pod}-c"));
+            self.observe(Observation::Deleted(Kind::Pod, Key::new("n", pod)));
             self.observe(Observation::Deleted(Kind::ResourceClaim, claim));
         }
     }
@@ -109,9 +109,9 @@ impl<'j> Ours<'j> {
             versions.push((claim.key, "2".to_owned()));
         }
         if lifts_gate {
-            let mut claim = self.claim(&(pod.key.0.clone(), format!("{}-c", pod.key.1)));
+            let mut claim = self.claim(&pod.key.with_name(format!("{}-c", pod.key.name)));
             claim["status"]["reservedFor"] =
-                json!([{ "resource": "pods", "name": pod.key.1, "uid": pod.uid }]);
+                json!([{ "resource": "pods", "name": pod.key.name, "uid": pod.uid }]);
             self.apply(read::<ResourceClaim>(claim));
             let found = self.decider.cluster().objects().pods[&pod.key].clone();
             let mut bound = serde_json::to_value(found).unwrap();
@@ -120,7 +120,7 @@ impl<'j> Ours<'j> {
             bound["status"]["phase"] = json!("Running");
             bound["status"]["startTime"] = self.timestamp();
             self.apply(read::<Pod>(bound));
-            let job = pod.key.1[1..6].parse::<usize>().unwrap();
+            let job = pod.key.name[1..6].parse::<usize>().unwrap();
             *self.bound.get_mut(&job).expect("a job that waits") += 1;
         }
         self.observe(Observation::Carried { pod, is_done: true, versions });

@@ -12,14 +12,13 @@ use tessera_allocator::claim::Claim;
 use tessera_api::{DeviceName, PciBusId, ProfileSpelling};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Key, node_fit, outcome};
+use tessera_cluster::{AllocationExt, Key, PodExt, node_fit, outcome};
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::node_cards::NodeCards;
 use tessera_placement::packing::{Demand, ModelSet, WHOLE};
 use tessera_placement::value::Asked;
 
 use super::Decider;
-use super::pod::{has_ended, is_gated, node_name};
 
 /// Nodes of a model that are asked whether they could take a pod, the first ones first.
 const NODES_OF_MODEL: usize = 4;
@@ -45,14 +44,14 @@ impl Decider {
     pub(super) fn see_arrival(&mut self, key: &Key, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let is_other = self.arrivals.counted.get(key).is_some_and(|counted| counted.uid != uid);
-        if is_other || has_ended(pod) {
+        if is_other || pod.has_ended() {
             self.see_departure(key);
         }
-        if has_ended(pod) || !asks_for_devices(pod) {
+        if pod.has_ended() || !asks_for_devices(pod) {
             return;
         }
         match self.arrivals.counted.get_mut(key) {
-            Some(counted) => counted.has_run |= node_name(pod).is_some(),
+            Some(counted) => counted.has_run |= pod.node_name().is_some(),
             None => drop(self.arrivals.open.insert(key.clone())),
         }
     }
@@ -94,7 +93,7 @@ impl Decider {
                 self.fleet.packing.arrived(&asked.demands);
                 asked.partitions.iter().for_each(|profile| self.mix.arrived(profile));
                 let uid = pod.metadata.uid.clone().unwrap_or_default();
-                let counted = Counted { uid, has_run: node_name(&pod).is_some() };
+                let counted = Counted { uid, has_run: pod.node_name().is_some() };
                 self.arrivals.counted.insert(key, counted);
             }
         }
@@ -141,7 +140,7 @@ impl Decider {
                 continue;
             }
             let name = self.fleet.node(index).name.clone();
-            let Some(node) = self.cluster.objects().nodes.get(&(String::new(), name)) else { continue };
+            let Some(node) = self.cluster.objects().node(&name) else { continue };
             if node_fit::refusal(pod, node).is_some() {
                 continue;
             }
@@ -150,7 +149,8 @@ impl Decider {
                 continue;
             };
             if partitions.is_empty() {
-                let names = allocations.iter().flat_map(outcome::results).map(|result| result.device.parse());
+                let names =
+                    allocations.iter().flat_map(AllocationExt::results).map(|result| result.device.parse());
                 partitions.extend(names.filter_map(|name| match name {
                     Ok(DeviceName::Partition(partition)) => Some(partition.profile),
                     _ => None,
@@ -201,7 +201,7 @@ fn asks_for_devices(pod: &Pod) -> bool {
         pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some());
     let has_extended =
         pod.status.as_ref().is_some_and(|status| status.extended_resource_claim_status.is_some());
-    names_claims || has_extended || is_gated(pod)
+    names_claims || has_extended || pod.is_gated()
 }
 
 /// Everything that decides which devices of which nodes it may have.

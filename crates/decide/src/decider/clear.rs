@@ -1,11 +1,10 @@
 //! Devices that we gave to claims of which no pod is left: claims that somebody made and named, for those of a pod go with it.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::{Key, key};
+use tessera_cluster::{Key, PodExt};
 
 use super::Decider;
 use super::claim::reference_of;
-use super::pod::{claim_names, has_ended, uses};
 use crate::intent::Intent;
 
 impl Decider {
@@ -38,10 +37,12 @@ impl Decider {
 
     /// The pods that use the claim, or will.
     pub(super) fn pods_of(&self, claim: &Key) -> impl Iterator<Item = &Pod> {
-        let first = (claim.0.clone(), String::new());
+        let first = claim.with_name("");
         let pods = self.cluster.objects().pods.range(first..);
-        let of_namespace = pods.take_while(|((namespace, _), _)| *namespace == claim.0);
-        of_namespace.map(|(_, pod)| pod.as_ref()).filter(|pod| !has_ended(pod) && uses(pod, &claim.1))
+        let of_namespace = pods.take_while(|(pod, _)| pod.namespace == claim.namespace);
+        of_namespace
+            .map(|(_, pod)| pod.as_ref())
+            .filter(|pod| !pod.has_ended() && pod.names_claim(&claim.name))
     }
 
     /// A pod is gone or at its end: its claims may be left without any.
@@ -49,7 +50,7 @@ impl Decider {
         if self.term.is_none() {
             return;
         }
-        let namespace = key(&pod.metadata).0;
-        self.unclaimed.extend(claim_names(pod).map(|name| (namespace.clone(), name.clone())));
+        let namespace = Key::from(&pod.metadata).namespace;
+        self.unclaimed.extend(pod.claim_names().map(|name| Key::new(&namespace, name)));
     }
 }

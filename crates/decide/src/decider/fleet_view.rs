@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tessera_cluster::PodExt;
 use tessera_cluster::gang::GangId;
 use tessera_placement::Time;
 
 use super::{Decider, unplaced};
-use crate::queue::{self, Order};
+use crate::queue::Order;
 use crate::view::{self, FleetSnapshot, ViewPass};
 
 impl Decider {
@@ -45,7 +46,7 @@ impl Decider {
             // Which of them kube-scheduler tries first, nobody else knows.
             let pools = self.pools_of_shape(Some(text));
             let mut waits = view::waiting_pod(key, Some(pod), None, unplaced::reason(pod), pools);
-            waits.priority = queue::priority(pod);
+            waits.priority = pod.priority();
             waiting.push((None, waits));
         }
         FleetSnapshot { at: now.as_secs(), leads: self.term.is_some(), nodes: pass.nodes, waiting }

@@ -14,12 +14,12 @@ mod partial;
 mod place;
 mod reserve;
 
-use tessera_cluster::Key;
 use tessera_cluster::gang::{self, GangId};
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
 use super::Decider;
-use super::pod::{is_gated, reference};
+use super::pod::reference;
 use super::preempt::Preemption;
 use super::selector_costs::PAUSE;
 use crate::intent::Intent;
@@ -161,10 +161,10 @@ impl Decider {
     /// Has the devices written, and no gate lifted yet. Pods without a gate are bound as soon as they have theirs, so they come
     /// last.
     fn write(&mut self, now: Time, placements: Vec<Placement>) -> Vec<Intent> {
-        let any_gated = placements.iter().any(|placed| is_gated(&placed.pod));
+        let any_gated = placements.iter().any(|placed| placed.pod.is_gated());
         let mut intents = Vec::new();
         for placed in placements {
-            if any_gated && !is_gated(&placed.pod) {
+            if any_gated && !placed.pod.is_gated() {
                 continue;
             }
             let Placement { key, pod, demand, node, fit } = placed;

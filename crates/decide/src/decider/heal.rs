@@ -4,12 +4,12 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
-use tessera_cluster::Key;
+use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 
 use super::Decider;
-use super::claim::{node_of, reference_of, users};
-use super::pod::{has_ended, phase, reference};
+use super::claim::reference_of;
+use super::pod::reference;
 use crate::healing::{self, AVOIDED, MOST_EVICTIONS};
 use crate::intent::{Intent, PodReference};
 use crate::refusals;
@@ -33,8 +33,8 @@ impl Decider {
         for key in self.healing.take_due(now) {
             let Some(claim) = self.cluster.objects().claims.get(&key).cloned() else { continue };
             let Some(unready) = healing::unready(&claim, &self.driver) else { continue };
-            if let Some(node) = node_of(&claim) {
-                self.fleet.avoid(&node, &unready.cards, now + AVOIDED);
+            if let Some(node) = claim.allocated_node() {
+                self.fleet.avoid(node, &unready.cards, now + AVOIDED);
             }
             if self.is_unused(&claim) {
                 if self.refusal_of(&claim).is_none() && self.clearing.insert(key) {
@@ -59,12 +59,12 @@ impl Decider {
     /// Pods that hold the claim and could not start, and of which somebody makes new ones: each with its owner, and how often
     /// pods of that were evicted before.
     fn to_evict(&self, now: Time, key: &Key, claim: &ResourceClaim) -> Vec<(PodReference, String, u32)> {
-        let pods = users(claim).filter_map(|user| {
-            let pod = self.cluster.objects().pods.get(&(key.0.clone(), user.name.clone()))?;
+        let pods = claim.users().iter().filter_map(|user| {
+            let pod = self.cluster.objects().pods.get(&key.with_name(&user.name))?;
             (pod.metadata.uid.as_ref() == Some(&user.uid)).then_some(pod)
         });
         let stuck = pods
-            .filter(|pod| phase(pod) == Some("Pending") && !has_ended(pod) && has_controller(pod))
+            .filter(|pod| pod.phase() == Some("Pending") && !pod.has_ended() && has_controller(pod))
             .map(|pod| (reference(pod), refusals::owner(pod), self.evictions_of(pod)));
         stuck
             .filter(|(pod, _, before)| *before < MOST_EVICTIONS && !self.healing.is_evicting(pod, now))
@@ -87,7 +87,7 @@ impl Decider {
 
     /// Has it written on the pod how many of its like were evicted, if that is more than stands there.
     pub(super) fn see_evictions(&mut self, key: &Key, pod: &Pod) {
-        if self.term.is_some() && !has_ended(pod) && self.evictions_of(pod) > noted_evictions(pod) {
+        if self.term.is_some() && !pod.has_ended() && self.evictions_of(pod) > noted_evictions(pod) {
             self.to_note.insert(key.clone());
         }
     }

@@ -3,11 +3,11 @@
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::claim::Claim;
 use tessera_api::managed::EPOCH_ANNOTATION;
-use tessera_cluster::Key;
+use tessera_cluster::{ClaimExt, Key};
 use tessera_placement::Time;
 
 use super::Decider;
-use super::claim::{has_devices, reference_of};
+use super::claim::reference_of;
 use crate::intent::{ClaimReference, Intent};
 use crate::promises::Written;
 use crate::term::Term;
@@ -76,7 +76,7 @@ impl Decider {
         for key in self.promises.unsure() {
             let Some(claim) = self.cluster.objects().claims.get(key) else { continue };
             let is_refused = term.refused.contains_key(claim.metadata.uid.as_deref().unwrap_or_default());
-            if !has_devices(claim) && !is_refused && term.fencing.insert(key.clone()) {
+            if !claim.has_devices() && !is_refused && term.fencing.insert(key.clone()) {
                 term.settled += 1;
                 let epoch = format!("{}#{}", term.epoch, term.settled);
                 intents.push(Intent::Fence { claims: vec![reference_of(claim)], epoch });
@@ -115,7 +115,7 @@ impl Decider {
         let annotations = claim.metadata.annotations.as_ref();
         let epoch = annotations.and_then(|all| all.get(EPOCH_ANNOTATION));
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        !has_devices(claim)
+        !claim.has_devices()
             && claim.metadata.deletion_timestamp.is_none()
             && !term.wrote(epoch)
             && !term.fenced.contains(uid)
@@ -135,7 +135,7 @@ impl Decider {
         }
         let nodes: Vec<String> = self.fleet.managed_nodes().map(|node| node.name.clone()).collect();
         let asks = nodes.iter().any(|node| {
-            let node = self.cluster.objects().nodes.get(&(String::new(), node.clone()));
+            let node = self.cluster.objects().node(&node);
             let claims = std::slice::from_ref(&asked);
             node.is_some_and(|node| {
                 self.cluster.has_what_is_asked(node, claims, &self.driver, &mut self.asker).unwrap_or(true)

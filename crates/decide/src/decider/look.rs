@@ -1,15 +1,14 @@
 //! Looks at one waiting pod and says what to do with it.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::Key;
 use tessera_cluster::subject::PodObstacle;
-use tessera_placement::Time;
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::demand::Demand;
 use tessera_placement::ranking::Way;
-use tessera_placement::spread;
+use tessera_placement::{Time, spread};
 
 use super::Decider;
-use super::pod::{is_gated, node_name, phase, reference};
+use super::pod::reference;
 use super::selector_costs::PAUSE;
 use crate::intent::{Intent, Topic};
 use crate::refusals;
@@ -46,17 +45,10 @@ const TELL_EVERY: Time = Time::from_secs(30);
 impl Decider {
     pub(super) fn look_at(&mut self, now: Time, key: &Key) -> Option<Intent> {
         let pod = self.cluster.objects().pods.get(key)?.clone();
-        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-        if let Some(other) = gates.into_iter().find(|gate| gate.name != tessera_api::steering::GATE) {
-            return self.waits(
-                now,
-                key,
-                &pod,
-                format!("waits for its scheduling gate {}", other.name),
-                false,
-            );
+        if let Some(other) = pod.gates().find(|gate| *gate != tessera_api::steering::GATE) {
+            return self.waits(now, key, &pod, format!("waits for its scheduling gate {other}"), false);
         }
-        let is_gated = is_gated(&pod);
+        let is_gated = pod.is_gated();
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.is_managed = false;
         }
@@ -230,7 +222,7 @@ impl Decider {
     }
 
     pub(super) fn is_ours_on(&mut self, demand: &Demand, node: &str) -> bool {
-        let Some(node) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+        let Some(node) = self.cluster.objects().node(node) else {
             return false;
         };
         let (_, claims) = demand.on(node);
@@ -239,13 +231,10 @@ impl Decider {
 
     /// Whether a pod of lower priority runs on the node, and this one may preempt it.
     fn could_preempt(&self, pod: &Pod, node: &str) -> bool {
-        let priority = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
         let policy = pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref());
         policy != Some("Never")
             && self.cluster.objects().pods.values().any(|other| {
-                node_name(other) == Some(node)
-                    && !matches!(phase(other), Some("Succeeded" | "Failed"))
-                    && priority(other) < priority(pod)
+                other.node_name() == Some(node) && !other.is_finished() && other.priority() < pod.priority()
             })
     }
 

@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::subject::Wanted;
-use tessera_cluster::{Key, display, key};
+use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::ranking::{Fit, Way};
 
 use super::Decider;
-use super::claim::{has_devices, node_of, reference_of};
-use super::pod::{is_gated, is_refused, node_name, reference, uses, verdict};
+use super::claim::reference_of;
+use super::pod::reference;
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::promises::{Promise, Written};
 use crate::refusals;
@@ -39,7 +39,7 @@ impl Decider {
         }
         let fit = self.fit(demand, Way::Managed, node)?;
         let why = format!("of {suitable} suitable nodes, {node} loses least by it");
-        self.allocate_fit(now, (key, pod), demand, (node, fit), why, is_gated(pod))
+        self.allocate_fit(now, (key, pod), demand, (node, fit), why, pod.is_gated())
     }
 
     /// Gives the pod's claims these devices of the node, and lifts its gate after that, where `lifts_gate`.
@@ -54,7 +54,7 @@ impl Decider {
     ) -> Option<Intent> {
         let term = self.term.as_ref().filter(|_| self.may_allocate())?;
         let epoch = term.epoch.clone();
-        let object = self.cluster.objects().nodes.get(&(String::new(), node.to_owned()))?;
+        let object = self.cluster.objects().node(node)?;
         let (wanted, _) = demand.on(object);
         let ours =
             wanted.iter().zip(&fit.allocations).zip(&fit.is_managed).filter(|(_, is_managed)| **is_managed);
@@ -64,14 +64,14 @@ impl Decider {
         });
         let claims: Vec<ClaimAllocation> = claims.collect();
         let may_promise = self.promises.may_promise(claims.iter().map(|claim| &claim.claim.key));
-        debug_assert_eq!(may_promise, Ok(()), "{}", display(key));
+        debug_assert_eq!(may_promise, Ok(()), "{key}");
         if let Err(error) = may_promise {
             return self.waits(now, key, pod, error.to_string(), true);
         }
         self.send(key, pod, demand, node, fit);
         self.promise(pod, node, &claims, &epoch);
         let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
-        let managed = ManagedSteer { verdict_before: verdict(pod), due: now + UNTIL_BOUND, claims: keys };
+        let managed = ManagedSteer { verdict_before: pod.verdict(), due: now + UNTIL_BOUND, claims: keys };
         if let Some(steer) = self.steers.get_mut(key) {
             steer.managed = Some(managed);
         }
@@ -119,7 +119,7 @@ impl Decider {
             };
             let epoch = claim.metadata.annotations.as_ref().and_then(|all| all.get(EPOCH_ANNOTATION));
             claim.metadata.uid.as_deref() != Some(&promise.uid)
-                || has_devices(claim)
+                || claim.has_devices()
                 || is_later
                 || promise.is_fenced_off(version, epoch)
         });
@@ -132,7 +132,7 @@ impl Decider {
     pub(super) fn go_on(&mut self, now: Time, key: &Key, pod: &Pod, demand: &Demand) -> Option<Intent> {
         let ours: Vec<&Wanted> =
             demand.subject.claims.iter().filter(|wanted| self.is_unused(&wanted.claim)).collect();
-        let node = ours.iter().find_map(|wanted| node_of(&wanted.claim))?;
+        let node = ours.iter().find_map(|wanted| wanted.claim.allocated_node().map(str::to_owned))?;
         if let Some(why) = self.unknown_scheduler(pod) {
             return self.take_back(key, pod, demand, &why);
         }
@@ -171,14 +171,14 @@ impl Decider {
 
     /// Whether a pod other than `but` is on its way with the claim.
     fn is_used_on_the_way(&self, claim: &Key, but: &Key) -> bool {
-        let mut others = self.steers.keys().filter(|pod| *pod != but && pod.0 == claim.0);
-        others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| uses(pod, &claim.1)))
+        let mut others = self.steers.keys().filter(|pod| *pod != but && pod.namespace == claim.namespace);
+        others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| pod.names_claim(&claim.name)))
     }
 
     /// Whether devices of the pod's claims are being written or taken back.
     pub(super) fn is_being_written(&self, demand: &Demand) -> bool {
         demand.subject.claims.iter().any(|wanted| {
-            let key = key(&wanted.claim.metadata);
+            let key = Key::from(&wanted.claim.metadata);
             self.clearing.contains(&key) || self.promises.claims.contains_key(&key)
         })
     }
@@ -186,7 +186,7 @@ impl Decider {
     /// What kube-scheduler says of a pod with devices from us: where it finds no node, that is soon believed.
     pub(super) fn hear_verdict(&mut self, now: Time, key: &Key, pod: &Pod) {
         let Some(managed) = self.steers.get_mut(key).and_then(|steer| steer.managed.as_mut()) else { return };
-        if is_refused(pod) && verdict(pod) != managed.verdict_before {
+        if pod.is_refused() && pod.verdict() != managed.verdict_before {
             managed.due = managed.due.min(now + MAY_BE_LATE);
         }
     }
@@ -195,7 +195,7 @@ impl Decider {
     pub(super) fn give_up_overdue(&mut self, now: Time) {
         for key in self.steers.overdue(now) {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
-            if is_refused(&pod) && node_name(&pod).is_none() && !is_gated(&pod) {
+            if pod.is_refused() && pod.node_name().is_none() && !pod.is_gated() {
                 self.refused(now, &key, &pod);
             } else if let Some(managed) = self.steers.get_mut(&key).and_then(|steer| steer.managed.as_mut()) {
                 // kube-scheduler has not looked at it.
@@ -211,7 +211,7 @@ impl Decider {
         let Some(managed) = managed.filter(|_| !self.in_flight.contains(&reference(pod))) else { return };
         let mut open = managed.claims.iter().filter(|claim| {
             let claim = self.cluster.objects().claims.get(*claim);
-            claim.is_some_and(|claim| !has_devices(claim))
+            claim.is_some_and(|claim| !claim.has_devices())
         });
         let is_open = open.next().is_some();
         if is_open && !managed.claims.iter().any(|claim| self.promises.claims.contains_key(claim)) {

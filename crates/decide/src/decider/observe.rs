@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::DeviceName;
 use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
 use tessera_cluster::gang;
 use tessera_cluster::subject::{PodObstacle, Subject, Wanted};
 use tessera_cluster::usage::take_the_same;
-use tessera_cluster::{Key, Kind, Object, key, outcome};
+use tessera_cluster::{ClaimExt, Key, Kind, Object, PodExt};
 use tessera_placement::Time;
 
-use super::claim::owning_pod;
 use super::managed_pods::UNTIL_BOUND;
-use super::pod::{has_ended, is_gated, is_open, is_unschedulable, node_name, phase};
+use super::pod::is_open;
 use super::{Decider, ObservationError};
 use crate::intent::PodReference;
 use crate::refusals;
@@ -24,7 +23,7 @@ const LONGEST_PAUSE: Time = Time::from_secs(30);
 
 impl Decider {
     pub(super) fn apply(&mut self, now: Time, object: Object) -> Result<(), ObservationError> {
-        let key = key(object.metadata());
+        let key = Key::from(object.metadata());
         let kind = object.kind();
         let mut report = Ok(());
         let mut is_reallocated = false;
@@ -32,14 +31,14 @@ impl Decider {
         match &object {
             Object::ResourceSlice(slice) => {
                 report = self.fleet.apply_slice(now, slice, &self.driver);
-                self.mark_slice(&key.1);
+                self.mark_slice(&key.name);
                 if slice.spec.node_name.is_none() {
                     self.fleet.mark_all();
                 }
             }
             Object::ResourceClaim(claim) => {
-                is_reallocated = self.cluster.objects().claims.get(&key).and_then(|claim| allocation(claim))
-                    != allocation(claim);
+                is_reallocated = self.cluster.objects().claims.get(&key).and_then(|claim| claim.allocation())
+                    != claim.allocation();
                 if is_reallocated {
                     self.mark_claim(&key);
                     self.see_departures(&key);
@@ -70,20 +69,22 @@ impl Decider {
                 self.see_claim_of_unplaced(&key);
             }
             Kind::ResourceSlice => {
-                self.mark_slice(&key.1);
+                self.mark_slice(&key.name);
                 if !had_managed && self.fleet.has_managed() {
                     self.see_open_pods();
                 }
             }
             Kind::Node if before.as_ref() != self.cluster.objects().nodes.get(&key) => {
-                self.fleet.mark(&key.1)
+                self.fleet.mark(&key.name)
             }
             Kind::Node | Kind::Pod => {}
             Kind::ResourceClaimTemplate => {
                 self.queue.extend(self.waiting.keys().cloned());
-                self.see_template_of_unplaced(&key.0);
+                self.see_template_of_unplaced(&key.namespace);
             }
-            Kind::Job | Kind::JobSet | Kind::LeaderWorkerSet | Kind::PodGroup => self.see_workload(&key.0),
+            Kind::Job | Kind::JobSet | Kind::LeaderWorkerSet | Kind::PodGroup => {
+                self.see_workload(&key.namespace)
+            }
             // Whoever looks for somebody to evict does so again and again.
             Kind::DisruptionBudget => {}
             Kind::DeviceClass | Kind::DeviceTaintRule => {
@@ -93,7 +94,7 @@ impl Decider {
             }
             Kind::PersistentVolume | Kind::PersistentVolumeClaim => self.fleet.mark_all(),
         }
-        report.map_err(|error| ObservationError::Report { slice: key.1, error: error.to_string() })
+        report.map_err(|error| ObservationError::Report { slice: key.name, error: error.to_string() })
     }
 
     /// An object exists and cannot be read: but for the devices that a claim holds, it counts as gone.
@@ -113,7 +114,7 @@ impl Decider {
             }
         };
         self.cluster.mark_unreadable(kind, key.clone(), why);
-        let of_namespace = self.waiting.keys().filter(|pod| pod.0 == key.0);
+        let of_namespace = self.waiting.keys().filter(|pod| pod.namespace == key.namespace);
         self.queue.extend(of_namespace.cloned());
         seen
     }
@@ -135,12 +136,12 @@ impl Decider {
     pub(super) fn delete(&mut self, now: Time, kind: Kind, key: &Key) {
         match kind {
             Kind::ResourceSlice => {
-                let node = self.node_of_slice(&key.1);
+                let node = self.node_of_slice(&key.name);
                 self.cluster.delete(kind, key);
                 match node {
                     None => self.fleet.mark_all(),
                     Some(node) => {
-                        self.fleet.delete_slice(&key.1, &node);
+                        self.fleet.delete_slice(&key.name, &node);
                         self.fleet.mark_devices(&node);
                     }
                 }
@@ -154,7 +155,7 @@ impl Decider {
                 self.cluster.delete(kind, key);
                 self.see_promise(key);
                 self.see_failure(key);
-                let on_their_way = self.steers.keys().filter(|pod| pod.0 == key.0).cloned();
+                let on_their_way = self.steers.keys().filter(|pod| pod.namespace == key.namespace).cloned();
                 on_their_way.collect::<Vec<_>>().iter().for_each(|pod| self.see_claim_of(now, pod));
                 return;
             }
@@ -176,7 +177,7 @@ impl Decider {
                     self.see_end(&pod);
                 }
             }
-            Kind::Node => self.fleet.mark(&key.1),
+            Kind::Node => self.fleet.mark(&key.name),
             Kind::DeviceClass | Kind::DeviceTaintRule => {
                 self.rankings.clear();
                 self.fleet.mark_all();
@@ -196,9 +197,9 @@ impl Decider {
 
     /// What makes pods of this namespace changed: they may be of other gangs, or of none.
     fn see_workload(&mut self, namespace: &str) {
-        let first = (namespace.to_owned(), String::new());
+        let first = Key::new(namespace, "");
         let pods = self.cluster.objects().pods.range(first..);
-        let of_namespace = pods.take_while(|((other, _), _)| other == namespace);
+        let of_namespace = pods.take_while(|(pod, _)| pod.namespace == namespace);
         for (key, pod) in of_namespace {
             let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
             self.gangs.set(key, gang.map(|member| member.gang));
@@ -209,7 +210,7 @@ impl Decider {
     }
 
     fn node_of_pod(&self, key: &Key) -> Option<String> {
-        self.cluster.objects().pods.get(key)?.spec.as_ref()?.node_name.clone()
+        self.cluster.objects().pods.get(key)?.node_name().map(str::to_owned)
     }
 
     /// The node that a slice in the inventory is for.
@@ -226,9 +227,8 @@ impl Decider {
     /// Marks the nodes on which the claim has devices.
     fn mark_claim(&mut self, key: &Key) {
         let Some(claim) = self.cluster.objects().claims.get(key) else { return };
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
         let mut nodes = BTreeSet::new();
-        for result in allocation.into_iter().flat_map(outcome::results) {
+        for result in claim.results() {
             for device in self.cluster.inventory().find(&result.driver, &result.pool, &result.device) {
                 nodes.extend(device.node_name().map(str::to_owned));
             }
@@ -242,10 +242,10 @@ impl Decider {
 
     /// Partitions that the claim had, if any, are given back.
     fn see_departures(&mut self, key: &Key) {
-        let Some(held) = self.cluster.objects().claims.get(key).and_then(|claim| allocation(claim)) else {
+        let Some(held) = self.cluster.objects().claims.get(key) else {
             return;
         };
-        let names = outcome::results(held).iter().map(|result| result.device.parse::<DeviceName>());
+        let names = held.results().iter().map(|result| result.device.parse::<DeviceName>());
         let partitions = names.filter(|name| matches!(name, Ok(DeviceName::Partition(_)))).count();
         (0..partitions).for_each(|_| self.mix.departed());
     }
@@ -253,13 +253,18 @@ impl Decider {
     /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.
     pub(super) fn see_claim(&mut self, now: Time, claim: &Key) {
         let owner = self.cluster.objects().claims.get(claim);
-        let owner = owner.and_then(|claim| owning_pod(claim)).map(str::to_owned);
+        let owner = owner.and_then(|claim| claim.owning_pod()).map(str::to_owned);
         match owner {
-            Some(pod) => self.see_claim_of(now, &(claim.0.clone(), pod)),
+            Some(pod) => self.see_claim_of(now, &claim.with_name(pod)),
             None => {
-                let on_their_way = self.steers.keys().filter(|pod| pod.0 == claim.0);
-                let pods: Vec<Key> =
-                    self.waiting.keys().filter(|pod| pod.0 == claim.0).chain(on_their_way).cloned().collect();
+                let on_their_way = self.steers.keys().filter(|pod| pod.namespace == claim.namespace);
+                let pods: Vec<Key> = self
+                    .waiting
+                    .keys()
+                    .filter(|pod| pod.namespace == claim.namespace)
+                    .chain(on_their_way)
+                    .cloned()
+                    .collect();
                 pods.iter().for_each(|pod| self.see_claim_of(now, pod));
             }
         }
@@ -276,7 +281,7 @@ impl Decider {
         let Some(object) = self.cluster.objects().pods.get(pod).cloned() else { return };
         let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), &object);
         let is_allocated = has_its_devices(&subject);
-        if was_allocated && is_managed && !is_allocated && node_name(&object).is_none() {
+        if was_allocated && is_managed && !is_allocated && object.node_name().is_none() {
             // kube-scheduler took them back: the node does not suit it.
             self.refused(now, pod, &object);
         }
@@ -286,7 +291,7 @@ impl Decider {
         if was_allocated || !is_allocated {
             return;
         }
-        if node_name(&object).is_some() {
+        if object.node_name().is_some() {
             self.forget_steer(pod);
         } else {
             self.cluster.forget_claims(pod);
@@ -305,13 +310,17 @@ impl Decider {
         let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
         // A pod that was resized takes another part of its node.
         let takes_the_same = |before: &Pod| {
-            let stays = node_name(before) == node_name(pod) && phase(before) == phase(pod);
-            stays && (node_name(pod).is_none() || take_the_same(before, pod))
+            let stays = before.node_name() == pod.node_name() && before.phase() == pod.phase();
+            stays && (pod.node_name().is_none() || take_the_same(before, pod))
         };
         let is_as_before = same_uid && before.is_some_and(takes_the_same);
         if !is_as_before {
-            let nodes: Vec<String> =
-                before.and_then(node_name).into_iter().chain(node_name(pod)).map(str::to_owned).collect();
+            let nodes: Vec<String> = before
+                .and_then(PodExt::node_name)
+                .into_iter()
+                .chain(pod.node_name())
+                .map(str::to_owned)
+                .collect();
             nodes.iter().for_each(|node| self.fleet.mark(node));
         }
         if !same_uid {
@@ -336,7 +345,7 @@ impl Decider {
             self.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
         }
         self.see_evictions(key, pod);
-        if is_gated(pod) && pod.metadata.deletion_timestamp.is_none() {
+        if pod.is_gated() && pod.metadata.deletion_timestamp.is_none() {
             self.waiting.entry(key.clone()).or_default();
             self.queue.insert(key.clone());
             return;
@@ -351,25 +360,28 @@ impl Decider {
             self.forget_nominated(key);
             self.queue.remove(key);
         }
-        if has_ended(pod) {
+        if pod.has_ended() {
             self.see_end(pod);
         }
         let Some(steer) = self.steers.get(key) else {
-            let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
-            if !has_ended(pod) && node_name(pod).is_none() && nominated.is_some() && !is_unschedulable(pod) {
+            if !pod.has_ended()
+                && pod.node_name().is_none()
+                && pod.nominated_node().is_some()
+                && !pod.is_unschedulable()
+            {
                 self.adopted.insert(key.clone());
             }
             return;
         };
-        let is_elsewhere = node_name(pod).is_some_and(|node| node != steer.node);
+        let is_elsewhere = pod.node_name().is_some_and(|node| node != steer.node);
         // Of a managed pod, the devices say it, and if they do not, time.
-        let is_refused = node_name(pod).is_none() && is_unschedulable(pod) && steer.managed.is_none();
+        let is_refused = pod.node_name().is_none() && pod.is_unschedulable() && steer.managed.is_none();
         if is_elsewhere || is_refused {
             self.refusals.add(refusals::owner(pod), &steer.node, now);
         }
-        if has_ended(pod) || is_elsewhere || is_refused {
+        if pod.has_ended() || is_elsewhere || is_refused {
             self.forget_steer(key);
-        } else if node_name(pod).is_some() {
+        } else if pod.node_name().is_some() {
             // Its claims come by another watch, perhaps later; until then their devices are not free.
             let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
             if steer.is_allocated || has_its_devices(&subject) {
@@ -405,10 +417,6 @@ impl Decider {
             self.queue.insert(pod.key.clone());
         }
     }
-}
-
-fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
-    claim.status.as_ref()?.allocation.as_ref()
 }
 
 /// Whether all claims of the pod were seen with devices.

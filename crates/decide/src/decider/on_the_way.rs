@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
-use tessera_cluster::Key;
 use tessera_cluster::subject::Wanted;
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::demand::Demand;
 use tessera_placement::ranking::{self, Fit, Way};
 
@@ -24,7 +24,7 @@ impl Decider {
         let adopted: Vec<Key> = self.adopted.iter().cloned().collect();
         for key in adopted {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
-            let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) else {
+            let Some(node) = pod.nominated_node().map(str::to_owned) else {
                 continue;
             };
             let Ok(demand) = Demand::of(self.cluster.objects(), &pod) else { continue };
@@ -59,8 +59,7 @@ impl Decider {
         }
         open.iter().for_each(|(key, ..)| self.cluster.forget_claims(key));
         for (key, node, demand) in open {
-            let name = (String::new(), node.clone());
-            let Some(object) = self.cluster.objects().nodes.get(&name) else { continue };
+            let Some(object) = self.cluster.objects().node(&node) else { continue };
             let (wanted, claims) = demand.on(object);
             if let Ok(Some(allocations)) = self.cluster.plan(object, &claims, &mut self.asker) {
                 let claims = with_devices(&wanted, allocations);
@@ -80,7 +79,7 @@ impl Decider {
 
     /// Counts the pod as on its way to the node.
     pub(super) fn send(&mut self, key: &Key, pod: &Pod, demand: &Demand, node: &str, fit: Fit) {
-        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+        let Some(object) = self.cluster.objects().node(node) else {
             return;
         };
         let (wanted, _) = demand.on(object);

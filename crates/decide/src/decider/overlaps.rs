@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::overlap::overlaps;
-use tessera_cluster::{display, key};
+use tessera_cluster::{ClaimExt, Key};
 
 use super::Decider;
-use super::claim::{has_devices, reference_of, users};
+use super::claim::reference_of;
 use super::pod::reference;
 use crate::intent::{Intent, PodReference, Topic};
 
@@ -32,17 +32,15 @@ impl Decider {
                 holders.extend(names.filter_map(|name| name.split_once('/')));
             }
         }
-        let claims = holders.iter().filter_map(|(namespace, name)| {
-            self.cluster.objects().claims.get(&((*namespace).to_owned(), (*name).to_owned()))
-        });
+        let claims = holders
+            .iter()
+            .filter_map(|(namespace, name)| self.cluster.objects().claims.get(&Key::new(*namespace, *name)));
         let mut claims: Vec<&ResourceClaim> =
-            claims.filter(|claim| has_devices(claim)).map(AsRef::as_ref).collect();
+            claims.filter(|claim| claim.has_devices()).map(AsRef::as_ref).collect();
         if claims.len() < 2 {
             return Vec::new();
         }
-        claims.sort_by_cached_key(|claim| {
-            (Reverse(users(claim).count() > 0), age(claim), key(&claim.metadata))
-        });
+        claims.sort_by_cached_key(|claim| (Reverse(claim.is_reserved()), age(claim), claim.key()));
         let found = overlaps(self.cluster.inventory(), &self.driver, &claims);
         let losers: Vec<(ResourceClaim, String)> =
             found.into_iter().map(|overlap| (claims[overlap.claim].clone(), overlap.device)).collect();
@@ -50,16 +48,15 @@ impl Decider {
     }
 
     fn resolve(&mut self, claim: &ResourceClaim, device: &str) -> Vec<Intent> {
-        let name = key(&claim.metadata);
-        let is_reserved = users(claim).count() > 0;
-        let why = format!("{device} of its claim {} is also held by another claim", display(&name));
-        if is_reserved {
+        let name = Key::from(&claim.metadata);
+        let why = format!("{device} of its claim {name} is also held by another claim");
+        if claim.is_reserved() {
             // Once, and not with every change on the node.
             if !self.told_overlaps.insert(claim.metadata.uid.clone().unwrap_or_default()) {
                 return Vec::new();
             }
-            let told = users(claim).map(|user| Intent::Tell {
-                pod: PodReference { key: (name.0.clone(), user.name.clone()), uid: user.uid.clone() },
+            let told = claim.users().iter().map(|user| Intent::Tell {
+                pod: PodReference { key: name.with_name(&user.name), uid: user.uid.clone() },
                 topic: Topic::Overlap,
                 message: format!(
                     "{why}, which had it before; delete the pod, so that a new one gets another"
@@ -84,7 +81,5 @@ impl Decider {
 
 /// When the claim got its devices: the older has the better right.
 fn age(claim: &ResourceClaim) -> i64 {
-    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let since = allocation.and_then(|allocation| allocation.allocation_timestamp.as_ref());
-    since.map_or(i64::MIN, |since| since.0.as_second())
+    claim.allocated_at().map_or(i64::MIN, |since| since.as_second())
 }

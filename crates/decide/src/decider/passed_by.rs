@@ -7,13 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::DeviceName;
 use tessera_api::gpu_pool::Allocation;
-use tessera_cluster::{Key, outcome};
+use tessera_cluster::{ClaimExt, PodExt};
 use tessera_placement::demand::Demand;
 
 use super::Decider;
-use super::claim::{node_of, users};
-use super::pod::{has_ended, is_unschedulable, node_name};
-use crate::queue::priority;
 
 /// Most kinds of waiting pods that are looked at, the highest priorities first.
 const MOST_SHAPES: usize = 16;
@@ -29,9 +26,9 @@ impl Decider {
         let Some(least) = lowest.values().copied().min() else { return BTreeMap::new() };
         let pods = self.cluster.objects().pods.values().map(AsRef::as_ref);
         let mut waiting: Vec<(Reverse<i32>, &Pod)> = pods
-            .filter(|pod| node_name(pod).is_none() && is_unschedulable(pod) && !has_ended(pod))
-            .filter(|pod| priority(pod) > least && may_preempt(pod))
-            .map(|pod| (Reverse(priority(pod)), pod))
+            .filter(|pod| pod.node_name().is_none() && pod.is_unschedulable() && !pod.has_ended())
+            .filter(|pod| pod.priority() > least && may_preempt(pod))
+            .map(|pod| (Reverse(pod.priority()), pod))
             .collect();
         waiting.sort_by_key(|(priority, _)| *priority);
         let mut demands: Vec<(i32, Demand)> = Vec::new();
@@ -59,16 +56,16 @@ impl Decider {
     /// By pool: the lowest priority of the pods that hold cards of it which are not managed.
     fn lowest_of_scheduler(&self) -> BTreeMap<String, i32> {
         let mut lowest: BTreeMap<String, i32> = BTreeMap::new();
-        for ((namespace, _), claim) in &self.cluster.objects().claims {
+        for (key, claim) in &self.cluster.objects().claims {
             let pools = self.pools_of_scheduler(claim);
             if pools.is_empty() {
                 continue;
             }
-            let pods = users(claim).filter_map(|user| {
-                let key: Key = (namespace.clone(), user.name.clone());
+            let pods = claim.users().iter().filter_map(|user| {
+                let key = key.with_name(&user.name);
                 self.cluster.objects().pods.get(&key)
             });
-            let Some(of_claim) = pods.map(|pod| priority(pod)).max() else { continue };
+            let Some(of_claim) = pods.map(|pod| pod.priority()).max() else { continue };
             for pool in pools {
                 lowest
                     .entry(pool.to_owned())
@@ -81,12 +78,11 @@ impl Decider {
 
     /// The pools of the cards that the claim holds and that are not managed.
     fn pools_of_scheduler(&self, claim: &ResourceClaim) -> BTreeSet<&str> {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        let node = allocation.and_then(|_| self.fleet.find(&node_of(claim)?));
+        let node = claim.allocated_node().and_then(|node| self.fleet.find(node));
         let Some((_, report)) = node.and_then(|node| self.fleet.node(node).report.as_ref()) else {
             return BTreeSet::new();
         };
-        let results = allocation.into_iter().flat_map(outcome::results);
+        let results = claim.results().iter();
         let own = results.filter(|result| result.driver == self.driver && result.admin_access != Some(true));
         let names = own.filter_map(|result| result.device.parse::<DeviceName>().ok());
         let cards = names.filter_map(|name| report.cards.get(&name.card()));

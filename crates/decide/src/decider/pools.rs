@@ -85,7 +85,7 @@ impl Decider {
 
     /// Whether the node has a device of the class, free or not.
     fn has_device_of(&mut self, class: &str, node: &str) -> bool {
-        let Some(node) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+        let Some(node) = self.cluster.objects().node(node) else {
             return false;
         };
         let ask = DeviceRequest {

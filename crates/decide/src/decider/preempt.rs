@@ -16,15 +16,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
 use tessera_cluster::gang::GangId;
-use tessera_cluster::{Key, display};
+use tessera_cluster::{AllocationExt, Key, PodExt};
 use tessera_placement::Time;
 
 use super::Decider;
 use super::gang::{Gang, Member, Placement};
-use super::pod::{ends_soon, has_ended, reference};
+use super::pod::{ends_soon, reference};
 use super::round::Alike;
 use crate::intent::{Intent, PodReference};
-use crate::queue::priority;
 
 /// How long pods are given to end, and their devices to become free.
 const KEPT: Time = Time::from_secs(600);
@@ -147,7 +146,7 @@ impl Decider {
         let mut intents = Vec::new();
         for placed in &placements {
             let Placement { pod, node, fit, .. } = placed;
-            let results = fit.allocations.iter().flat_map(tessera_cluster::outcome::results);
+            let results = fit.allocations.iter().flat_map(AllocationExt::results);
             let own = results.filter(|result| result.driver == self.driver);
             let devices = own.map(|result| result.device.clone()).collect();
             let nomination = Nomination { node: node.clone(), devices, until };
@@ -205,7 +204,7 @@ impl Decider {
         if victims.iter().any(|victim| self.priority_of(victim) >= gang.priority()) {
             return withdraw(nominated, "its devices went to a pod that it may not preempt");
         }
-        let staying: Vec<&Pod> = pods.iter().filter(|pod| !has_ended(pod)).collect();
+        let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
         if staying.iter().any(|pod| self.is_unevictable(&reference(pod), now)) {
             return withdraw(nominated, "a pod in its way may not be evicted");
         }
@@ -251,14 +250,14 @@ impl Decider {
     fn priority_of(&self, pod: &Key) -> i32 {
         match self.gangs.of(pod) {
             Some(gang) => self.order_of(gang).priority(),
-            None => self.cluster.objects().pods.get(pod).map_or(0, |pod| priority(pod)),
+            None => self.cluster.objects().pods.get(pod).map_or(0, |pod| pod.priority()),
         }
     }
 
     /// Whether a pod of the node will soon have ended, and takes room until it has.
     fn is_anybody_ending_on(&self, now: Time, node: &str) -> bool {
         let mut pods = self.cluster.objects().pods.values();
-        pods.any(|pod| super::pod::node_name(pod) == Some(node) && ends_soon(pod, now))
+        pods.any(|pod| pod.node_name() == Some(node) && ends_soon(pod, now))
     }
 
     /// The gang's pods of which this is one, or this one alone.
@@ -268,7 +267,7 @@ impl Decider {
             Some(gang) => {
                 let is_bound = |key: &&Key| {
                     let pod = self.cluster.objects().pods.get(*key);
-                    pod.is_some_and(|pod| super::pod::node_name(pod).is_some() && !has_ended(pod))
+                    pod.is_some_and(|pod| pod.node_name().is_some() && !pod.has_ended())
                 };
                 let others = self.gangs.members(gang).filter(|key| *key == pod || is_bound(key));
                 others.cloned().collect()
@@ -306,7 +305,7 @@ fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
 /// Pods by name, as many as a sentence takes.
 fn names(pods: &BTreeSet<Key>) -> String {
     const MOST: usize = 4;
-    let first: Vec<String> = pods.iter().take(MOST).map(display).collect();
+    let first: Vec<String> = pods.iter().take(MOST).map(Key::to_string).collect();
     match pods.len().saturating_sub(MOST) {
         0 => first.join(", "),
         more => format!("{} and {more} more pods", first.join(", ")),

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::managed::EPOCH_ANNOTATION;
-use tessera_cluster::{display, key};
+use tessera_cluster::{ClaimExt, Key};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
 use super::Decider;
-use super::claim::{has_devices, reference_of};
+use super::claim::reference_of;
 use crate::intent::{ClaimReference, Intent, PodReference};
 use crate::promises::Written;
 use crate::term::Refused;
@@ -35,7 +35,7 @@ impl Decider {
         if pod.is_none() && self.clearing.remove(&claim.key) {
             self.unclaimed.insert(claim.key.clone());
         }
-        let open = self.cluster.objects().claims.get(&claim.key).filter(|claim| !has_devices(claim));
+        let open = self.cluster.objects().claims.get(&claim.key).filter(|claim| !claim.has_devices());
         let epoch =
             open.and_then(|claim| claim.metadata.annotations.as_ref()?.get(EPOCH_ANNOTATION)).cloned();
         let Some(term) = &mut self.term else { return };
@@ -62,7 +62,7 @@ impl Decider {
             let why = self.refusal_of(claim)?;
             Some(format!(
                 "the API server refuses to change its ResourceClaim {}, so that nothing can be allocated to it: {why}",
-                display(&key(&claim.metadata))
+                Key::from(&claim.metadata).to_string()
             ))
         })
     }
@@ -78,7 +78,7 @@ impl Decider {
         self.queue.extend(self.waiting.keys().cloned());
         self.unclaimed.extend(self.cluster.objects().claims.keys().cloned());
         let mut intents = Vec::new();
-        let open = self.cluster.objects().claims.values().filter(|claim| !has_devices(claim));
+        let open = self.cluster.objects().claims.values().filter(|claim| !claim.has_devices());
         for claim in open {
             let uid = claim.metadata.uid.as_deref().unwrap_or_default();
             let again = ended.iter().find(|(other, refused)| other == uid && refused.needs_fence);

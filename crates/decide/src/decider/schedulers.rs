@@ -1,19 +1,18 @@
 //! Pods of schedulers that nobody named: whether one places them, and what it says of them, is not known here.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::Key;
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::ranking::Way;
 
 use super::Decider;
-use super::pod::{is_gated, scheduler_name};
 use crate::intent::Intent;
 
 impl Decider {
     /// Why the pod gets no device of managed cards whatever is free, if its scheduler is none of those that were named.
     pub(super) fn unknown_scheduler(&self, pod: &Pod) -> Option<String> {
-        let name = scheduler_name(pod);
+        let name = pod.scheduler_name();
         let is_known = self.schedulers.iter().any(|known| known == name);
         (!is_known).then(|| {
             format!(
@@ -33,7 +32,7 @@ impl Decider {
         demand: &Demand,
         why: String,
     ) -> Option<Intent> {
-        if is_gated(pod) {
+        if pod.is_gated() {
             return Some(self.release(key, pod, why));
         }
         if !self.fleet.has_managed() || self.ranked(demand, Way::Managed).ranking.is_not_managed() {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_cluster::{Kind, Object};
+use tessera_cluster::{Key, Kind, Object};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
@@ -120,7 +120,7 @@ impl Scene {
 
     fn end(&mut self, name: &str) {
         for (kind, name) in [(Kind::Pod, name.to_owned()), (Kind::ResourceClaim, format!("{name}-c"))] {
-            self.decider.observe(Time::ZERO, Observation::Deleted(kind, ("n".to_owned(), name))).unwrap();
+            self.decider.observe(Time::ZERO, Observation::Deleted(kind, Key::new("n", name))).unwrap();
         }
     }
 
@@ -129,7 +129,7 @@ impl Scene {
         self.ask(name, kind, cpu);
         let intents = self.decider.decide(Time::ZERO);
         let steered = intents.into_iter().find_map(|intent| match intent {
-            Intent::Steer { pod, node, .. } if pod.key.1 == name => Some(node),
+            Intent::Steer { pod, node, .. } if pod.key.name == name => Some(node),
             _ => None,
         });
         let demand = self.demand(name);
@@ -140,7 +140,7 @@ impl Scene {
         let node = if self.way == Way::Managed { best(self) } else { steered };
         let Some(node) = node else { return self.end(name) };
         // It does not take its own devices from itself.
-        self.decider.cluster.forget(&("n".to_owned(), name.to_owned()));
+        self.decider.cluster.forget(&Key::new("n", name));
         let plan = self.decider.fit(&demand, self.way, &node).unwrap().allocations;
         let mut allocated: k8s_openapi::api::resource::v1::ResourceClaim = read(claim(name, kind));
         allocated.status = Some(read(json!({ "allocation": plan[0] })));
@@ -150,7 +150,7 @@ impl Scene {
     }
 
     fn demand(&self, pod: &str) -> Demand {
-        let found = self.decider.cluster.objects().pods.get(&("n".to_owned(), pod.to_owned())).unwrap();
+        let found = self.decider.cluster.objects().pods.get(&Key::new("n", pod)).unwrap();
         Demand::of(self.decider.cluster.objects(), found).unwrap()
     }
 

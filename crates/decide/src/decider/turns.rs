@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::Key;
 use tessera_cluster::gang::{self, GangId};
-use tessera_cluster::{Key, key};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
@@ -38,8 +38,9 @@ impl Decider {
                 gangs.insert(gang);
             } else {
                 // A pod that others make room for counts as a gang of its own.
-                due_pods
-                    .extend(Some((gang.namespace, gang.name)).filter(|pod| self.waiting.contains_key(pod)));
+                due_pods.extend(
+                    Some(Key::new(gang.namespace, gang.name)).filter(|pod| self.waiting.contains_key(pod)),
+                );
             }
         }
         let mut pods = due_pods.clone();
@@ -197,7 +198,7 @@ impl Decider {
 
     /// How a pod, or the gang that it is of, asks for managed cards.
     pub(super) fn asks(&self, now: Time, pod: &Pod) -> Asks {
-        let key = key(&pod.metadata);
+        let key = Key::from(&pod.metadata);
         let ends = |pod: &Pod| {
             let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
             seconds

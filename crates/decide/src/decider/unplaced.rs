@@ -6,12 +6,10 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use tessera_allocator::claim::{Ask, Claim, DeviceRequest};
 use tessera_cluster::subject::{self, Wanted};
-use tessera_cluster::{Key, Objects, outcome};
+use tessera_cluster::{ClaimExt, Key, Objects, PodExt, outcome};
 use tessera_placement::demand;
 
 use super::Decider;
-use super::claim::owning_pod;
-use super::pod::{has_ended, is_refused, message, node_name};
 
 /// Characters of kube-scheduler's reason that are shown: it counts nodes by reason, so that more is of somebody else.
 const LONGEST_REASON: usize = 1024;
@@ -48,15 +46,15 @@ impl Decider {
 
     /// A claim is there, has changed, or will be gone.
     pub(super) fn see_claim_of_unplaced(&mut self, claim: &Key) {
-        match self.cluster.objects().claims.get(claim).and_then(|claim| owning_pod(claim)) {
+        match self.cluster.objects().claims.get(claim).and_then(|claim| claim.owning_pod()) {
             // Of thousands of pods with a claim each, one is looked at.
             Some(pod) => {
-                let pod = (claim.0.clone(), pod.to_owned());
+                let pod = claim.with_name(pod);
                 if self.unplaced.pods.contains_key(&pod) {
                     self.unplaced.changed.insert(pod);
                 }
             }
-            None => self.see_template_of_unplaced(&claim.0),
+            None => self.see_template_of_unplaced(&claim.namespace),
         }
     }
 
@@ -74,7 +72,7 @@ impl Decider {
     pub(super) fn look_at_unplaced(&mut self) {
         let Unplaced { pods, changed, changed_namespaces, changed_all } = &mut self.unplaced;
         let (all, namespaces) = (std::mem::take(changed_all), std::mem::take(changed_namespaces));
-        let too = pods.keys().filter(|(namespace, _)| all || namespaces.contains(namespace));
+        let too = pods.keys().filter(|pod| all || namespaces.contains(&pod.namespace));
         changed.extend(too.cloned());
         for key in std::mem::take(changed) {
             let objects = self.cluster.objects();
@@ -92,7 +90,7 @@ impl Decider {
 
 /// Whether kube-scheduler tried the pod, which may ask for devices, and found no node. Behind a gate it does not try.
 fn is_unplaced(pod: &Pod) -> bool {
-    node_name(pod).is_none() && !has_ended(pod) && is_refused(pod) && may_ask_for_devices(pod)
+    pod.node_name().is_none() && !pod.has_ended() && pod.is_refused() && may_ask_for_devices(pod)
 }
 
 fn may_ask_for_devices(pod: &Pod) -> bool {
@@ -117,7 +115,7 @@ fn asks_for(objects: &Objects, pod: &Pod, driver: &str) -> Option<String> {
 /// Whether the claim or one of its classes names the driver, as all do that select its devices by more than chance.
 fn is_ours(objects: &Objects, claim: &Claim, driver: &str) -> bool {
     let is_ours = |ask: &DeviceRequest| {
-        let class = objects.classes.get(&(String::new(), ask.class.clone()));
+        let class = objects.classes.get(&Key::cluster(&ask.class));
         ask.selectors.iter().flatten().any(|selector| selector.contains(driver))
             || class.is_some_and(|class| names(class, driver))
     };
@@ -135,6 +133,6 @@ fn names(class: &DeviceClass, driver: &str) -> bool {
 
 /// Why kube-scheduler says that the pod has no node.
 pub(super) fn reason(pod: &Pod) -> String {
-    let message: String = message(pod).unwrap_or_default().chars().take(LONGEST_REASON).collect();
+    let message: String = pod.scheduler_message().unwrap_or_default().chars().take(LONGEST_REASON).collect();
     format!("kube-scheduler: {message}")
 }

@@ -23,14 +23,14 @@ fn costly(pod: &str, selectors: usize) -> Value {
 
 fn told(intents: &[Intent], name: &str) -> Option<String> {
     intents.iter().find_map(|intent| match intent {
-        Intent::Tell { pod, message, .. } if pod.key.1 == name => Some(message.clone()),
+        Intent::Tell { pod, message, .. } if pod.key.name == name => Some(message.clone()),
         _ => None,
     })
 }
 
 fn allocated_to(intents: &[Intent]) -> Vec<String> {
     let pod = |intent: &Intent| match intent {
-        Intent::Allocate { pod, .. } => Some(pod.key.1.clone()),
+        Intent::Allocate { pod, .. } => Some(pod.key.name.clone()),
         _ => None,
     };
     intents.iter().filter_map(pod).collect()

@@ -81,11 +81,11 @@ pub fn steps(intents: &[Intent]) -> (Vec<String>, Vec<String>) {
         match intent {
             Intent::Allocate { pod, claims, lifts_gate: false, .. } => {
                 assert!(!claims.is_empty());
-                allocated.push(pod.key.1.clone());
+                allocated.push(pod.key.name.clone());
             }
             Intent::Allocate { pod, claims, lifts_gate: true, .. } => {
                 assert!(claims.is_empty(), "{intent:?}");
-                lifted.push(pod.key.1.clone());
+                lifted.push(pod.key.name.clone());
             }
             Intent::Tell { .. } => {}
             other => panic!("{other:?}"),
@@ -217,12 +217,12 @@ fn one_of_two_lost(label: Option<&str>) -> Fed {
     fed.written(&lifts);
     for intent in &intents {
         let Intent::Allocate { pod, node, .. } = intent else { continue };
-        let number = pod.key.1.strip_prefix("train-").unwrap().parse().unwrap();
+        let number = pod.key.name.strip_prefix("train-").unwrap().parse().unwrap();
         fed.bound(labelled(number), node);
     }
     let node = |name: &str| {
         let mut on = intents.iter().filter_map(|intent| match intent {
-            Intent::Allocate { pod, node, .. } if pod.key.1 == name => Some(node.clone()),
+            Intent::Allocate { pod, node, .. } if pod.key.name == name => Some(node.clone()),
             _ => None,
         });
         on.next().unwrap()
@@ -270,7 +270,7 @@ fn partners_without_the_others_are_evicted_after_two_minutes() {
         .filter_map(|intent| match intent {
             Intent::Evict { pod, why } => {
                 assert!(why.contains("for 2 min only 1 pods of its gang train run"), "{why}");
-                Some(pod.key.1.as_str())
+                Some(pod.key.name.as_str())
             }
             _ => None,
         })
@@ -289,7 +289,7 @@ fn a_pod_that_is_not_bound_in_two_minutes_gets_a_spare_node() {
     fed.written(&lifts);
     let node_of = |name: &str| {
         intents.iter().find_map(|intent| match intent {
-            Intent::Allocate { pod, node, .. } if pod.key.1 == name => Some(node.clone()),
+            Intent::Allocate { pod, node, .. } if pod.key.name == name => Some(node.clone()),
             _ => None,
         })
     };

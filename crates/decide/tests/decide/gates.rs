@@ -83,8 +83,12 @@ fn a_selector_that_fails_is_left_to_kube_scheduler_and_holds_nobody_up() {
     fed.ask("bad", "bad", 1);
     fed.ask("good", "gpu", 1);
     let intents = fed.decide();
-    assert!(intents.iter().any(|intent| matches!(intent, Intent::Release { pod, .. } if pod.key.1 == "bad")));
-    assert!(intents.iter().any(|intent| matches!(intent, Intent::Steer { pod, .. } if pod.key.1 == "good")));
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Release { pod, .. } if pod.key.name == "bad"))
+    );
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Steer { pod, .. } if pod.key.name == "good"))
+    );
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn a_claim_of_several_pods_brings_them_to_one_node() {
     assert_eq!(fed.steers(), [("one".to_owned(), "a".to_owned())], "the second waits for the first");
     fed.apply_claim(allocated(shared, "a", &[card(0)]));
     let intents = fed.decide();
-    assert!(matches!(only(intents), Intent::Release { pod, .. } if pod.key.1 == "two"));
+    assert!(matches!(only(intents), Intent::Release { pod, .. } if pod.key.name == "two"));
 }
 
 #[test]

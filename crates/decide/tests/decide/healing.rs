@@ -35,7 +35,7 @@ fn evicted(intents: &[Intent]) -> Vec<&str> {
     let mut names = Vec::new();
     for intent in intents {
         if let Intent::Evict { pod, .. } = intent {
-            names.push(pod.key.1.as_str());
+            names.push(pod.key.name.as_str());
         }
     }
     names

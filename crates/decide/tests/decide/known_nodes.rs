@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tessera_api::gpu_pool::{Allocation, Placement, TopologyPolicy};
 use tessera_api::node_report::{ANNOTATION, CardReport};
 use tessera_api::{DeviceName, NodeReport, PciBusId};
-use tessera_cluster::{Kind, outcome};
+use tessera_cluster::{AllocationExt, Kind};
 use tessera_decide::{Intent, Observation, Time};
 use tessera_inventory::Topology;
 use tessera_inventory::topology::CardSet;
@@ -56,14 +56,16 @@ impl KnownNodes {
         self.fed.apply_pod(pod(pod_name));
         let intents = self.fed.decide();
         let allocate = intents.into_iter().find_map(|intent| match intent {
-            Intent::Allocate { pod, node, claims, .. } if pod.key.1 == pod_name => Some((pod, node, claims)),
+            Intent::Allocate { pod, node, claims, .. } if pod.key.name == pod_name => {
+                Some((pod, node, claims))
+            }
             _ => None,
         });
         let Some((reference, node, claims)) = allocate else {
             self.end(pod_name);
             return None;
         };
-        let results = claims.iter().flat_map(|claim| outcome::results(&claim.allocation));
+        let results = claims.iter().flat_map(|claim| claim.allocation.results());
         let devices: Vec<String> = results.map(|result| result.device.clone()).collect();
         self.hold(pod_name, &node, &devices);
         let versions = vec![(key(&format!("{pod_name}-gpus")), self.version.to_string())];

@@ -1,7 +1,7 @@
 //! A leader over managed nodes, that is fed by hand.
 
 use serde_json::json;
-use tessera_cluster::outcome;
+use tessera_cluster::AllocationExt;
 use tessera_decide::{Intent, Observation, Time};
 
 use crate::objects::*;
@@ -40,9 +40,9 @@ impl Fed {
         let intents = self.decide();
         let allocate = |intent: &Intent| match intent {
             Intent::Allocate { pod, node, claims, .. } => {
-                let results = claims.iter().flat_map(|claim| outcome::results(&claim.allocation));
+                let results = claims.iter().flat_map(|claim| claim.allocation.results());
                 let devices = results.map(|result| result.device.clone()).collect();
-                Some((pod.key.1.clone(), node.clone(), devices))
+                Some((pod.key.name.clone(), node.clone(), devices))
             }
             _ => None,
         };

@@ -7,7 +7,7 @@ mod schedulers;
 mod several_claims;
 
 use serde_json::json;
-use tessera_cluster::{Kind, Object, outcome};
+use tessera_cluster::{AllocationExt, Kind, Object};
 use tessera_decide::{ClaimAllocation, Intent, Observation, Time, Topic};
 
 use crate::leader::{leader, ungated};
@@ -40,7 +40,7 @@ fn a_pod_gets_managed_cards_whether_or_not_it_has_the_gate() {
                 let ClaimAllocation { claim, allocation } = &claims[0];
                 assert_eq!(epoch, "one");
                 assert!(["5", "6"].contains(&claim.resource_version.as_str()));
-                let results = outcome::results(allocation);
+                let results = allocation.results();
                 assert!(results[0].tolerations.is_none(), "{results:?}");
                 *lifts_gate
             }
@@ -281,7 +281,7 @@ fn shares_get_the_ids_that_are_passed_in() {
     fed.apply_pod(pod("p"));
     let intents = fed.decide();
     let [Intent::Allocate { claims, .. }] = intents.as_slice() else { panic!("{intents:?}") };
-    assert_eq!(outcome::results(&claims[0].allocation)[0].share_id.as_deref(), Some(id));
+    assert_eq!(claims[0].allocation.results()[0].share_id.as_deref(), Some(id));
 }
 
 /// Two pairs of cards, each pair on a link of its own, in a pool that demands the best.

@@ -13,7 +13,7 @@ pub fn read<T: DeserializeOwned>(value: Value) -> T {
 }
 
 pub fn key(name: &str) -> Key {
-    ("team".to_owned(), name.to_owned())
+    Key::new("team", name)
 }
 
 pub fn node(name: &str) -> Object {
@@ -203,11 +203,8 @@ impl Fed {
     }
 
     pub fn delete(&mut self, kind: Kind, name: &str) {
-        let key = if matches!(kind, Kind::Pod | Kind::ResourceClaim) {
-            key(name)
-        } else {
-            (String::new(), name.to_owned())
-        };
+        let key =
+            if matches!(kind, Kind::Pod | Kind::ResourceClaim) { key(name) } else { Key::cluster(name) };
         self.decider.observe(self.now, Observation::Deleted(kind, key)).expect("nothing to refuse");
     }
 
@@ -218,7 +215,7 @@ impl Fed {
     /// The nodes that pods are sent to now.
     pub fn steers(&mut self) -> Vec<(String, String)> {
         let steer = |intent: &Intent| match intent {
-            Intent::Steer { pod, node, .. } => Some((pod.key.1.clone(), node.clone())),
+            Intent::Steer { pod, node, .. } => Some((pod.key.name.clone(), node.clone())),
             _ => None,
         };
         self.decide().iter().filter_map(steer).collect()

@@ -24,7 +24,7 @@ fn cleared(intents: &[Intent]) -> Vec<&str> {
     let mut names = Vec::new();
     for intent in intents {
         if let Intent::Clear { claims, .. } = intent {
-            names.extend(claims.iter().map(|claim| claim.key.1.as_str()));
+            names.extend(claims.iter().map(|claim| claim.key.name.as_str()));
         }
     }
     names

@@ -1,7 +1,7 @@
 //! DeviceTaintRules count like the taints of devices, for steered and managed cards.
 
 use serde_json::{Value, json};
-use tessera_cluster::{Kind, Object, outcome};
+use tessera_cluster::{AllocationExt, Kind, Object};
 use tessera_decide::Intent;
 
 use crate::leader::leader;
@@ -39,9 +39,7 @@ fn a_managed_pod_gets_no_card_that_a_rule_taints() {
     let given: Vec<String> = intents
         .iter()
         .filter_map(|intent| match intent {
-            Intent::Allocate { claims, .. } => {
-                Some(outcome::results(&claims[0].allocation)[0].device.clone())
-            }
+            Intent::Allocate { claims, .. } => Some(claims[0].allocation.results()[0].device.clone()),
             _ => None,
         })
         .collect();

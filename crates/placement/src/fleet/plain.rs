@@ -34,7 +34,7 @@ impl Fleet {
         }
         self.cards(index, cluster, driver);
         let node = &mut self.nodes[index as usize];
-        let object = cluster.objects().nodes.get(&(String::new(), node.name.clone()));
+        let object = cluster.objects().node(&node.name);
         let plain = object.map_or_else(PlainNode::default, |object| {
             let plain_card = |(address, card): (&PciBusId, &CardUse)| PlainCard {
                 address: *address,

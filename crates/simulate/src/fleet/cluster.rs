@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report, taint};
-use tessera_cluster::{Key, Object, Objects, display, key, outcome};
+use tessera_cluster::{AllocationExt, ClaimExt, Key, Object, Objects, PodExt};
 use tessera_inventory::pool::{Contents, Held, PackedContents};
 
 use super::objects::{self, DRIVER, Published};
@@ -46,7 +46,7 @@ impl Fleet {
             let newest = slices.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or_default();
             let slices: Vec<&ResourceSlice> =
                 slices.into_iter().filter(|slice| slice.spec.pool.generation == newest).collect();
-            let node = objects.nodes.get(&(String::new(), name.to_owned()));
+            let node = objects.node(name);
             let Some(node) = node else {
                 missing.push(name);
                 continue;
@@ -115,8 +115,8 @@ impl Fleet {
 /// The devices of the driver that claims hold, by pool.
 fn held_devices<'o>(objects: &'o Objects, driver: &str) -> BTreeMap<&'o str, BTreeSet<&'o str>> {
     let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let allocations = objects.claims.values().filter_map(|claim| claim.status.as_ref()?.allocation.as_ref());
-    for result in allocations.flat_map(outcome::results) {
+    let allocations = objects.claims.values().flat_map(|claim| claim.results());
+    for result in allocations {
         if result.driver == driver {
             held.entry(&result.pool).or_default().insert(&result.device);
         }
@@ -200,27 +200,31 @@ impl Workload {
     pub fn hold(&mut self, objects: &Objects, manifests: &[Manifest], fleet: &Fleet) {
         let ends = ends(objects, manifests);
         for pod in objects.pods.values() {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            if node.is_some_and(|node| fleet.index(node).is_some())
-                && !matches!(phase, Some("Succeeded" | "Failed"))
-            {
+            let node = pod.node_name();
+            if node.is_some_and(|node| fleet.index(node).is_some()) && !pod.is_finished() {
                 self.standing.push(pod.as_ref().clone().into());
             }
         }
         for claim in objects.claims.values() {
-            let Some(allocation) = claim.status.as_ref().and_then(|status| status.allocation.clone()) else {
+            let Some(allocation) = claim.allocation() else {
                 continue;
             };
             self.standing.push(claim.as_ref().clone().into());
-            let own = outcome::results(&allocation).iter().find(|result| result.driver == fleet.driver);
+            let own = allocation.results().iter().find(|result| result.driver == fleet.driver);
             if let Some(node) = own.and_then(|result| fleet.of_pool.get(&result.pool)) {
                 let pods = pods_of(claim);
                 // It is free when the last of its pods is gone.
                 let ends: Option<Vec<Duration>> = pods.iter().map(|pod| ends.get(pod).copied()).collect();
                 let ends = ends.and_then(|ends| ends.into_iter().max());
-                let (name, claim) = (holder(claim), key(&claim.metadata));
-                self.held.push(workload::Held { name, claim, pods, ends, node: *node, allocation });
+                let (name, claim) = (holder(claim), Key::from(&claim.metadata));
+                self.held.push(workload::Held {
+                    name,
+                    claim,
+                    pods,
+                    ends,
+                    node: *node,
+                    allocation: allocation.clone(),
+                });
             }
         }
     }
@@ -239,29 +243,30 @@ fn ends(objects: &Objects, manifests: &[Manifest]) -> BTreeMap<Key, Duration> {
     let jobs: BTreeMap<Key, Timestamp> = manifests
         .iter()
         .filter(|manifest| manifest.kind == "Job")
-        .filter_map(|job| Some((key(&job.pod.metadata), job.ends?)))
+        .filter_map(|job| Some((Key::from(&job.pod.metadata), job.ends?)))
         .collect();
     let end = |pod: &Pod| {
         let deadline = pod.spec.as_ref()?.active_deadline_seconds;
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
-        let of_job = owner.and_then(|owner| jobs.get(&(key(&pod.metadata).0, owner.name.clone())).copied());
+        let of_job =
+            owner.and_then(|owner| jobs.get(&Key::from(&pod.metadata).with_name(&owner.name)).copied());
         let end = [deadline_of(started(pod).as_ref(), deadline), of_job].into_iter().flatten().min()?;
-        Some((key(&pod.metadata), Duration::try_from(end.duration_since(now)).unwrap_or_default()))
+        Some((Key::from(&pod.metadata), Duration::try_from(end.duration_since(now)).unwrap_or_default()))
     };
     objects.pods.values().filter_map(|pod| end(pod)).collect()
 }
 
 /// The pods that hold a claim.
 fn pods_of(claim: &ResourceClaim) -> Vec<Key> {
-    let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    let consumers = claim.users().iter();
     let pods = consumers.filter(|consumer| consumer.resource == "pods");
-    pods.map(|pod| (key(&claim.metadata).0, pod.name.clone())).collect()
+    pods.map(|pod| Key::from(&claim.metadata).with_name(&pod.name)).collect()
 }
 
 /// Who holds a claim: its first pod, or its own name where none does.
 fn holder(claim: &ResourceClaim) -> String {
     let pod = pods_of(claim).into_iter().next();
-    pod.map_or_else(|| format!("claim {}", display(&key(&claim.metadata))), |(_, pod)| pod)
+    pod.map_or_else(|| format!("claim {}", Key::from(&claim.metadata)), |pod| pod.name)
 }
 
 #[cfg(test)]
@@ -276,8 +281,10 @@ mod tests {
         let mut objects = Objects::default();
         for object in fleet.objects(Allocation::Native) {
             match object {
-                Object::Node(node) => drop(objects.nodes.insert(key(&node.metadata), node)),
-                Object::ResourceSlice(slice) => drop(objects.slices.insert(key(&slice.metadata), slice)),
+                Object::Node(node) => drop(objects.nodes.insert(Key::from(&node.metadata), node)),
+                Object::ResourceSlice(slice) => {
+                    drop(objects.slices.insert(Key::from(&slice.metadata), slice))
+                }
                 _ => {}
             }
         }

@@ -8,7 +8,7 @@ use tessera_allocator::claim::Claim;
 use tessera_api::PciBusId;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Asker, Cluster, Object, node_fit, outcome};
+use tessera_cluster::{AllocationExt, Asker, Cluster, Object, node_fit};
 use tessera_placement::packing::{Demand, MAX_CARDS, MAX_MODELS, ModelSet, Node, WHOLE};
 
 use super::holdings::Holdings;
@@ -154,7 +154,7 @@ fn thousandths(part: f64) -> f64 {
 /// What these take of each card of a node, from 0 to 1.
 fn parts(fleet: &Fleet, node: &FleetNode, allocations: &[AllocationResult]) -> BTreeMap<PciBusId, f64> {
     let mut parts: BTreeMap<PciBusId, f64> = BTreeMap::new();
-    let results = allocations.iter().flat_map(outcome::results);
+    let results = allocations.iter().flat_map(AllocationExt::results);
     for result in results.filter(|result| result.driver == fleet.driver()) {
         if let Some(taken) = node.kind.parts.taken(result) {
             *parts.entry(taken.card).or_default() += taken.of_card;

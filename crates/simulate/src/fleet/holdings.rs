@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_api::PciBusId;
-use tessera_cluster::outcome;
+use tessera_cluster::AllocationExt;
 
 use super::Fleet;
 
@@ -83,7 +83,7 @@ impl Holdings {
 
     /// A pod gets this of a node.
     pub fn take(&mut self, fleet: &Fleet, pod: usize, node: usize, allocation: &AllocationResult) {
-        for result in outcome::results(allocation) {
+        for result in allocation.results() {
             if result.driver != fleet.driver() || result.admin_access == Some(true) {
                 continue;
             }

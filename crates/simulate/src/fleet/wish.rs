@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use tessera_allocator::claim::Claim;
 use tessera_api::gpu_pool::Allocation;
-use tessera_cluster::{Asker, Cluster, Kind, Objects, key, node_fit};
+use tessera_cluster::{Asker, Cluster, Key, Kind, Objects, PodExt, node_fit};
 
 use super::workload::Ask;
 use super::{Fleet, Pods};
@@ -57,7 +57,7 @@ pub(super) fn fitting(fleet: &Fleet, objects: &Objects, wishes: &[Wish]) -> Vec<
         let _ = cluster.apply(claim.as_ref().clone());
     }
     for pod in objects.pods.values() {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let node = pod.node_name();
         if let Some(index) = node.and_then(|node| fleet.index(node)) {
             used[index] = true;
             let _ = cluster.apply(pod.as_ref().clone());
@@ -106,7 +106,7 @@ fn more(fleet: &Fleet, cluster: &mut Cluster, used: &[bool], wish: &Wish, asker:
             }
             bound.spec.get_or_insert_default().node_name = Some(node.name.clone());
             let _ = cluster.apply(bound.clone());
-            made.push((key(&bound.metadata), claims));
+            made.push((Key::from(&bound.metadata), claims));
         }
         total += made.len() - before;
         if !used[index] {
@@ -115,7 +115,7 @@ fn more(fleet: &Fleet, cluster: &mut Cluster, used: &[bool], wish: &Wish, asker:
     }
     for (pod, claims) in made {
         cluster.delete(Kind::Pod, &pod);
-        claims.iter().for_each(|claim| cluster.delete(Kind::ResourceClaim, &key(&claim.metadata)));
+        claims.iter().for_each(|claim| cluster.delete(Kind::ResourceClaim, &Key::from(&claim.metadata)));
     }
     total
 }

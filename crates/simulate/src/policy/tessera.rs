@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimStatus};
 use tessera_api::DeviceName;
-use tessera_cluster::{Kind, Object, outcome};
+use tessera_cluster::{AllocationExt, Kind, Object};
 use tessera_decide::{Decider, Intent, Observation, Time};
 use tessera_placement::packing::{Cards, Demand, Node, Place};
 
@@ -96,7 +96,7 @@ impl Tessera {
 
     /// The node and the cards of an allocation.
     fn place(&self, node: &str, allocation: &AllocationResult) -> Option<Place> {
-        let names = outcome::results(allocation).iter().map(|result| result.device.parse::<DeviceName>());
+        let names = allocation.results().iter().map(|result| result.device.parse::<DeviceName>());
         let cards = names.map(|name| objects::card(name.ok()?.card())).collect::<Option<Cards>>()?;
         Some(Place { node: *self.nodes.get(node)?, cards })
     }
@@ -123,7 +123,7 @@ impl Policy for Tessera {
         self.apply(pod);
         let intents = self.decider.decide(self.now);
         let allocated = intents.into_iter().find_map(|intent| match intent {
-            Intent::Allocate { pod, node, claims, .. } if pod.key.1 == name => {
+            Intent::Allocate { pod, node, claims, .. } if pod.key.name == name => {
                 Some((pod, node, claims.into_iter().next()?.allocation))
             }
             _ => None,

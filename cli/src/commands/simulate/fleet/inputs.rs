@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_cluster::Objects;
+use tessera_cluster::{Objects, PodExt};
 use tessera_simulate::fleet::{Fleet, FleetError, List, ListReader, Manifest, Pools, Workload};
 
 use super::pools::{self, PoolFile, PoolsOfFleet};
@@ -99,7 +99,7 @@ impl Inputs {
         // What waits in the cluster came first.
         let mut waiting: Vec<&Pod> = objects.pods.values().map(AsRef::as_ref).collect();
         waiting.retain(|pod| {
-            let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            let is_bound = pod.node_name().is_some();
             !is_bound && pod.metadata.deletion_timestamp.is_none()
         });
         waiting.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());

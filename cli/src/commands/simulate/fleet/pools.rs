@@ -54,7 +54,7 @@ pub fn read(file: &Path, layouts: Option<&Arc<LayoutFile>>) -> Result<PoolFile, 
     let loaded = files::parse(&texts, "default", Besides::Nothing)?;
     warn(&loaded.warnings);
     let mut pools = Pools::default().with_layouts(layouts.cloned());
-    for ((_, name), pool) in loaded.pools {
+    for (Key { name, .. }, pool) in loaded.pools {
         let inserted = pools.insert(&name, pool.metadata.creation_timestamp, &json!(pool.spec));
         inserted.map_err(|error| wrong(file, &format!("GpuPool {name}: {error}")))?;
     }

@@ -1,12 +1,11 @@
 //! Gangs of which too few pods exist.
 
-use tessera_placement::Time;
-use tessera_placement::demand::Demand;
-
 use super::super::Decider;
-use super::super::pod::node_name;
 use super::Gang;
 use super::members::Found;
+use tessera_cluster::PodExt;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
 
 /// So long after its newest pod a gang that is not complete is told so.
 const TELL_AFTER: Time = Time::from_secs(60);
@@ -27,7 +26,7 @@ impl Decider {
 
     /// Pods that wait with their gang ask for cards, whatever keeps it from being looked at.
     pub(super) fn note_what_is_asked(&mut self, found: &[Found]) {
-        for (key, pod, _) in found.iter().filter(|(_, pod, _)| node_name(pod).is_none()) {
+        for (key, pod, _) in found.iter().filter(|(_, pod, _)| pod.node_name().is_none()) {
             let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
             if let Some(waiting) = self.waiting.get_mut(key)
                 && demand.obstacle().is_none()

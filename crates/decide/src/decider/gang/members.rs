@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangId, Membership, Rank, WhenPartial};
 use tessera_cluster::subject::PodObstacle;
-use tessera_cluster::{Key, display};
+use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
 use super::super::Decider;
-use super::super::claim::node_of;
-use super::super::pod::{is_gated, node_name, phase, reference};
-use crate::queue::priority;
+use super::super::pod::reference;
 use crate::refusals;
 
 /// What a pod of a gang has reached.
@@ -86,8 +84,13 @@ impl Gang {
     /// A pod that is of no gang, as one of its own.
     pub fn of_one(key: &Key, pod: &Pod, demand: Demand) -> Self {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let id = GangId { namespace: key.0.clone(), name: key.1.clone(), owner: uid, attempt: String::new() };
-        let rank = Rank { job: 0, pod: 0, name: key.1.clone() };
+        let id = GangId {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            owner: uid,
+            attempt: String::new(),
+        };
+        let rank = Rank { job: 0, pod: 0, name: key.name.clone() };
         let member = Member {
             key: key.clone(),
             pod: Box::new(pod.clone()),
@@ -118,7 +121,7 @@ impl Gang {
 
     /// The lowest of its pods' priorities.
     pub fn priority(&self) -> i32 {
-        self.members.iter().map(|member| priority(&member.pod)).min().unwrap_or(i32::MIN)
+        self.members.iter().map(|member| member.pod.priority()).min().unwrap_or(i32::MIN)
     }
 
     /// When the newest of its pods was created.
@@ -130,7 +133,7 @@ impl Gang {
     pub fn nodes(&self) -> BTreeSet<String> {
         let node = |member: &Member| match &member.state {
             State::Allocated(node) => node.clone(),
-            _ => node_name(&member.pod).map(str::to_owned),
+            _ => member.pod.node_name().map(str::to_owned),
         };
         self.members.iter().filter_map(node).collect()
     }
@@ -148,7 +151,7 @@ impl Decider {
         let objects = self.cluster.objects();
         let found = self.gangs.members(id).filter_map(|key| {
             let pod = objects.pods.get(key)?;
-            let is_lost = pod.metadata.deletion_timestamp.is_some() || phase(pod) == Some("Failed");
+            let is_lost = pod.metadata.deletion_timestamp.is_some() || pod.phase() == Some("Failed");
             let membership = gang::of_pod(objects, pod).ok().flatten().filter(|_| !is_lost)?;
             Some((key.clone(), pod.clone(), membership))
         });
@@ -180,13 +183,13 @@ impl Decider {
     }
 
     fn state_of(&mut self, now: Time, key: &Key, pod: &Pod) -> Result<(State, Option<Demand>), Hold> {
-        if phase(pod) == Some("Succeeded") {
+        if pod.phase() == Some("Succeeded") {
             return Ok((State::Done, None));
         }
-        if node_name(pod).is_some() {
+        if pod.node_name().is_some() {
             return Ok((State::Bound, None));
         }
-        let name = display(key);
+        let name = key.to_string();
         if self.in_flight.contains(&reference(pod)) {
             return Err(Hold::passing(format!("pod {name} of the gang is being written")));
         }
@@ -201,9 +204,8 @@ impl Decider {
         if self.waiting.get(key).is_some_and(|waiting| waiting.is_released) {
             return Ok((State::Lifted, None));
         }
-        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-        if let Some(other) = gates.into_iter().find(|gate| gate.name != tessera_api::steering::GATE) {
-            let why = format!("pod {name} of the gang waits for its scheduling gate {}", other.name);
+        if let Some(other) = pod.gates().find(|gate| *gate != tessera_api::steering::GATE) {
+            let why = format!("pod {name} of the gang waits for its scheduling gate {other}");
             return Err(Hold::passing(why));
         }
         let demand = Demand::of(self.cluster.objects(), pod);
@@ -230,7 +232,7 @@ impl Decider {
             return Err(Hold::lasting(format!(
                 "pod {name} of the gang names the ResourceClaim {}, which others may use, too: pods of a gang need \
                  claims of their own, by a resourceClaimTemplateName",
-                shared.1
+                shared.name
             )));
         }
         if let Some(waiting) = self.waiting.get_mut(key) {
@@ -239,13 +241,13 @@ impl Decider {
         if demand.is_open() {
             return Ok((State::Open, Some(demand)));
         }
-        if !is_gated(pod) {
+        if !pod.is_gated() {
             return Ok((State::Lifted, Some(demand)));
         }
         let mut ours = demand.subject.claims.iter().filter(|wanted| self.is_unused(&wanted.claim));
-        let node = ours.find_map(|wanted| node_of(&wanted.claim));
+        let node = ours.find_map(|wanted| wanted.claim.allocated_node().map(str::to_owned));
         if let Some(node) = &node {
-            let is_gone = !self.cluster.objects().nodes.contains_key(&(String::new(), node.clone()));
+            let is_gone = !self.cluster.objects().nodes.contains_key(&Key::cluster(node));
             if is_gone || self.refusals.contains(&refusals::owner(pod), node, now) {
                 return Ok((State::Astray, Some(demand)));
             }

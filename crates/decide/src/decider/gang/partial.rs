@@ -1,6 +1,7 @@
 //! Gangs of which some pods run while too few others can.
 
 use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::ClaimExt;
 use tessera_cluster::gang::WhenPartial;
 use tessera_placement::Time;
 
@@ -61,8 +62,7 @@ impl Decider {
     fn allocated_at(&self, pod: &Pod) -> Option<Time> {
         let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
         let times = subject.claims.iter().filter_map(|wanted| {
-            let at = wanted.claim.status.as_ref()?.allocation.as_ref()?.allocation_timestamp.as_ref()?;
-            u64::try_from(at.0.as_second()).ok().map(Time::from_secs)
+            u64::try_from(wanted.claim.allocated_at()?.as_second()).ok().map(Time::from_secs)
         });
         times.max()
     }

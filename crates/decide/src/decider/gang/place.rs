@@ -110,7 +110,7 @@ impl Decider {
         if ranking.is_not_managed() {
             return Err(format!(
                 "no card of a managed pool is what pod {} of the gang asks for: gangs need managed pools",
-                member.key.1
+                member.key.name
             ));
         }
         let owner = refusals::owner(&member.pod);
@@ -174,7 +174,7 @@ impl Decider {
     }
 
     fn count_as_there(&mut self, member: &Member, demand: &Demand, node: &str, fit: &Fit) -> bool {
-        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+        let Some(object) = self.cluster.objects().node(node) else {
             return false;
         };
         let (wanted, _) = demand.on(object);
@@ -231,7 +231,7 @@ impl Decider {
         let domain = domains
             .filter_map(|device| device.text_attribute(tessera_api::attribute::NVLINK_DOMAIN))
             .find(|domain| tessera_placement::distance::spans_machines(domain));
-        let object = self.cluster.objects().nodes.get(&(String::new(), node.to_owned()));
+        let object = self.cluster.objects().node(node);
         let labels = object.and_then(|object| object.metadata.labels.as_ref());
         let label = |key: &String| labels.and_then(|all| all.get(key).cloned());
         let keys = self.topology_keys.iter().map(label);

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::{DeviceName, DeviceType};
-use tessera_cluster::Key;
+use tessera_cluster::{ClaimExt, Key};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::ranking::Way;
 
 use super::super::Decider;
-use super::super::claim::users;
 use super::{Gang, Member};
 use crate::queue::Who;
 
@@ -138,7 +137,7 @@ impl Decider {
         let before = self.handed_over()?;
         let could: Vec<NodeIndex> = self.ranked(demand, Way::Managed).ranking.could().collect();
         let node_of = |index: &NodeIndex| {
-            let name = (String::new(), self.fleet.node(*index).name.clone());
+            let name = Key::cluster(&self.fleet.node(*index).name);
             self.cluster.objects().nodes.get(&name)
         };
         // Nodes that suit give it as many devices as each other.
@@ -172,7 +171,7 @@ impl Decider {
         for device in self.cluster.inventory().devices_of_node(node) {
             let holders =
                 self.cluster.held().holders(device).iter().filter_map(|holder| holder.split_once('/'));
-            claims.extend(holders.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+            claims.extend(holders.map(|(namespace, name)| Key::new(namespace, name)));
         }
         let mut last = (false, Time::ZERO);
         for key in &claims {
@@ -203,9 +202,8 @@ fn claims_pods<'d>(
     key: &Key,
     claim: Option<&'d k8s_openapi::api::resource::v1::ResourceClaim>,
 ) -> Vec<&'d k8s_openapi::api::core::v1::Pod> {
-    let users = claim.into_iter().flat_map(users);
-    let pods = users.filter_map(|user| {
-        decider.cluster.objects().pods.get(&(key.0.clone(), user.name.clone())).map(AsRef::as_ref)
-    });
+    let users = claim.into_iter().flat_map(ClaimExt::users);
+    let pods = users
+        .filter_map(|user| decider.cluster.objects().pods.get(&key.with_name(&user.name)).map(AsRef::as_ref));
     pods.collect()
 }

@@ -9,13 +9,12 @@ use k8s_openapi::api::resource::v1::{
 };
 use tessera_api::managed::Nomination;
 use tessera_cluster::gang::GangId;
-use tessera_cluster::{Key, key};
+use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 
 use super::super::Decider;
-use super::super::claim::users;
 use super::super::observe::has_its_devices;
-use super::super::pod::{node_name, reference};
+use super::super::pod::reference;
 use super::{at, is_in_force, nomination};
 use crate::intent::{Intent, PodReference};
 
@@ -58,7 +57,7 @@ impl Decider {
         };
         // Who has devices needs no others, whatever stands on it.
         let has_devices = || has_its_devices(&tessera_cluster::subject::of_pod(self.cluster.objects(), pod));
-        if self.steers.get(key).is_some() || node_name(pod).is_some() || has_devices() {
+        if self.steers.get(key).is_some() || pod.node_name().is_some() || has_devices() {
             return;
         }
         let results = nomination.devices.iter().map(|device| DeviceRequestAllocationResult {
@@ -71,17 +70,17 @@ impl Decider {
             DeviceAllocationResult { results: Some(results.collect()), ..DeviceAllocationResult::default() };
         let allocation = AllocationResult { devices: Some(devices), ..AllocationResult::default() };
         let mut claim = ResourceClaim::default();
-        claim.metadata.namespace = Some(key.0.clone());
+        claim.metadata.namespace = Some(key.namespace.clone());
         // The name of no claim: `/` is in none.
-        claim.metadata.name = Some(format!("{}/nominated", key.1));
+        claim.metadata.name = Some(format!("{}/nominated", key.name));
         claim.status = Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() });
         // Cannot fail: there are no quantities in it.
         let _ = self.cluster.assume(key, pod, &nomination.node, vec![claim]);
         self.fleet.mark(&nomination.node);
         let until = at(nomination.until);
         let alone = || GangId {
-            namespace: key.0.clone(),
-            name: key.1.clone(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
             owner: pod.metadata.uid.clone().unwrap_or_default(),
             attempt: String::new(),
         };
@@ -134,7 +133,7 @@ impl Decider {
                 // Those with another `/` are nominations.
                 let claims = held.iter().filter_map(|holder| holder.split_once('/'));
                 let claims = claims.filter(|(_, name)| !name.contains('/'));
-                holders.extend(claims.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+                holders.extend(claims.map(|(namespace, name)| Key::new(namespace, name)));
             }
         }
         holders
@@ -143,15 +142,15 @@ impl Decider {
     /// The pods that use a claim that this controller allocated.
     pub(super) fn users_of(&self, claim: &Key) -> Vec<Key> {
         let found = self.cluster.objects().claims.get(claim).filter(|found| self.is_allocated_by_us(found));
-        let users = found.into_iter().flat_map(|found| users(found));
-        users.map(|user| (claim.0.clone(), user.name.clone())).collect()
+        let users = found.into_iter().flat_map(|found| found.users());
+        users.map(|user| claim.with_name(&user.name)).collect()
     }
 
     /// Whether the claim was made for the pod.
     pub(super) fn is_claim_of(&self, claim: &Key, pod: &Key) -> bool {
         let found = self.cluster.objects().claims.get(claim);
-        let mut owners = found.into_iter().flat_map(|found| found.metadata.owner_references.iter().flatten());
-        owners.any(|owner| owner.kind == "Pod" && owner.name == pod.1) && claim.0 == pod.0
+        found.and_then(|found| found.owning_pod()) == Some(pod.name.as_str())
+            && claim.namespace == pod.namespace
     }
 
     /// Whether an eviction of the pod was refused a short while ago.
@@ -169,12 +168,11 @@ impl Decider {
     pub(super) fn holding_pods(&self) -> Vec<(Key, Vec<Key>)> {
         let mut pods: std::collections::BTreeMap<Key, Vec<Key>> = std::collections::BTreeMap::new();
         for (name, claim) in &self.cluster.objects().claims {
-            let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-            if !is_allocated || !self.is_allocated_by_us(claim) {
+            if !claim.has_devices() || !self.is_allocated_by_us(claim) {
                 continue;
             }
-            for user in users(claim) {
-                pods.entry((name.0.clone(), user.name.clone())).or_default().push(key(&claim.metadata));
+            for user in claim.users() {
+                pods.entry(name.with_name(&user.name)).or_default().push(Key::from(&claim.metadata));
             }
         }
         pods.into_iter().collect()

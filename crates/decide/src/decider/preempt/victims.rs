@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
-use tessera_cluster::Key;
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
 use super::super::Decider;
 use super::super::gang::{Gang, Member, Placement};
-use super::super::pod::{ends_soon, has_ended, node_name, reference};
+use super::super::pod::{ends_soon, reference};
 use super::NoVictims;
 
 /// Plans that are tried to spare one of those found.
@@ -161,7 +161,7 @@ impl Decider {
                 for (key, _) in objects
                     .budgets
                     .iter()
-                    .filter(|(key, budget)| key.0 == namespace && budget.selects(&labels))
+                    .filter(|(key, budget)| key.namespace == namespace && budget.selects(&labels))
                 {
                     *taken.entry(key).or_default() += 1;
                 }
@@ -183,7 +183,7 @@ impl Decider {
         let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
         for (holder, claims) in self.holding_pods() {
             let pod = self.cluster.objects().pods.get(&holder);
-            let takes_long = pod.is_some_and(|pod| has_ended(pod) && !ends_soon(pod, now));
+            let takes_long = pod.is_some_and(|pod| pod.has_ended() && !ends_soon(pod, now));
             if own.contains(&holder) || takes_long {
                 continue;
             }
@@ -207,9 +207,9 @@ impl Decider {
                 let Some(pod) = self.cluster.objects().pods.get(key) else { return false };
                 unit.priority = unit.priority.max(self.priority_of(key));
                 unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
-                unit.nodes.extend(node_name(pod).map(str::to_owned));
-                unit.is_leaving &= has_ended(pod);
-                if !has_ended(pod) && self.is_unevictable(&reference(pod), now) {
+                unit.nodes.extend(pod.node_name().map(str::to_owned));
+                unit.is_leaving &= pod.has_ended();
+                if !pod.has_ended() && self.is_unevictable(&reference(pod), now) {
                     return false;
                 }
             }

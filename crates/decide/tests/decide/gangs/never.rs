@@ -11,7 +11,7 @@ use crate::objects::*;
 
 fn told<'i>(intents: &'i [Intent], name: &str) -> Option<&'i str> {
     intents.iter().find_map(|intent| match intent {
-        Intent::Tell { pod, message, .. } if pod.key.1 == name => Some(message.as_str()),
+        Intent::Tell { pod, message, .. } if pod.key.name == name => Some(message.as_str()),
         _ => None,
     })
 }

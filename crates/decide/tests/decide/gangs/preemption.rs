@@ -55,7 +55,7 @@ pub fn evicted(intents: &[Intent]) -> Vec<String> {
     let mut pods: Vec<String> = intents
         .iter()
         .filter_map(|intent| match intent {
-            Intent::Evict { pod, .. } => Some(pod.key.1.clone()),
+            Intent::Evict { pod, .. } => Some(pod.key.name.clone()),
             _ => None,
         })
         .collect();
@@ -235,7 +235,7 @@ fn the_lowest_priority_then_no_gang_then_the_fewest_pods_then_the_youngest() {
     fed.written(&lifts);
     for intent in &intents {
         let Intent::Allocate { pod, node, .. } = intent else { continue };
-        let number = pod.key.1.strip_prefix("train-").unwrap().parse().unwrap();
+        let number = pod.key.name.strip_prefix("train-").unwrap().parse().unwrap();
         fed.bound(member("train", number, 2), node);
     }
     running(&mut fed, "single", 1, with_priority(0));
@@ -273,7 +273,7 @@ fn one_pod_of_a_gang_costs_all_of_it() {
     fed.written(&lifts);
     for intent in &intents {
         let Intent::Allocate { pod, node, .. } = intent else { continue };
-        let number = pod.key.1.strip_prefix("train-").unwrap().parse().unwrap();
+        let number = pod.key.name.strip_prefix("train-").unwrap().parse().unwrap();
         fed.bound(member("train", number, 2), node);
     }
     urgent(&mut fed, 1);

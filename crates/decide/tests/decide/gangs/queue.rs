@@ -43,7 +43,7 @@ pub fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl
 
 pub fn allocated_to(intents: &[Intent]) -> Vec<&str> {
     let allocated = intents.iter().filter_map(|intent| match intent {
-        Intent::Allocate { pod, .. } => Some(pod.key.1.as_str()),
+        Intent::Allocate { pod, .. } => Some(pod.key.name.as_str()),
         _ => None,
     });
     allocated.collect()
@@ -119,7 +119,7 @@ fn who_is_behind_is_looked_at_when_its_own_claim_changes() {
     let intents = fed.decide();
     assert!(
         intents.iter().any(|intent| matches!(intent, Intent::Steer { pod, .. } | Intent::Release { pod, .. }
-            | Intent::Allocate { pod, .. } if pod.key.1 == "small")),
+            | Intent::Allocate { pod, .. } if pod.key.name == "small")),
         "{intents:?}"
     );
 }
@@ -158,7 +158,7 @@ fn nodes_are_kept_for_a_gang_that_has_waited_for_ten_minutes() {
     fed.decide();
     ask_at(&mut fed, "late", 1, 1_602, |_| {});
     assert_eq!(who(&mut fed), [""; 0]);
-    let why: Vec<String> = fed.decider.waiting().map(|(key, why)| format!("{}: {why}", key.1)).collect();
+    let why: Vec<String> = fed.decider.waiting().map(|(key, why)| format!("{}: {why}", key.name)).collect();
     assert!(
         why.iter().any(|why| why.contains("late") && why.contains("kept for pods that go first")),
         "{why:?}"

@@ -21,7 +21,7 @@ fn placed(fed: &mut Fed) -> Vec<(String, String)> {
         .decide()
         .into_iter()
         .filter_map(|intent| match intent {
-            Intent::Allocate { pod, node, .. } => Some((pod.key.1, node)),
+            Intent::Allocate { pod, node, .. } => Some((pod.key.name, node)),
             _ => None,
         })
         .collect();

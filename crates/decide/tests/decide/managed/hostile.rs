@@ -55,7 +55,7 @@ fn a_pod_whose_claim_cannot_be_read_says_so_and_others_get_devices() {
         if message == "its ResourceClaim team/shared cannot be read, so that it counts as absent: nested too deeply"),
         "{intents:?}"
     );
-    let waiting: Vec<_> = fed.decider.waiting().map(|(key, _)| key.1.as_str()).collect();
+    let waiting: Vec<_> = fed.decider.waiting().map(|(key, _)| key.name.as_str()).collect();
     assert!(waiting.contains(&"p"), "{waiting:?}");
     // One in its place that can be read.
     fed.apply_claim(shared_claim());
@@ -154,7 +154,7 @@ fn a_claim_that_could_not_be_stored_with_devices_gets_none_and_says_so() {
     let [Intent::Tell { pod: told, message, .. }, Intent::Allocate { pod, .. }] = intents.as_slice() else {
         panic!("{intents:?}")
     };
-    assert_eq!((told.key.1.as_str(), pod.key.1.as_str()), ("large", "small"));
+    assert_eq!((told.key.name.as_str(), pod.key.name.as_str()), ("large", "small"));
     assert!(
         message.starts_with("its ResourceClaim team/large-gpus is too large to get devices: 15"),
         "{message}"

@@ -16,7 +16,7 @@ fn refuse(fed: &mut Fed, claim: &ClaimReference, pod: Option<PodReference>) {
 fn told(intents: &[Intent], pod: &str) -> bool {
     intents.iter().any(|intent| {
         matches!(intent, Intent::Tell { pod: about, message, .. }
-            if about.key.1 == pod && message.contains("Too long") && message.contains(&format!("team/{pod}-gpus")))
+            if about.key.name == pod && message.contains("Too long") && message.contains(&format!("team/{pod}-gpus")))
     })
 }
 
@@ -51,14 +51,14 @@ fn a_claim_that_refuses_the_epoch_keeps_nobody_else_waiting() {
         before_the_term(&mut fed, "good", epoch);
         let all = fences(&fed.decide());
         assert_eq!(all.len(), 2);
-        refuse(&mut fed, all.iter().find(|claim| claim.key.1 == "big-gpus").unwrap(), None);
+        refuse(&mut fed, all.iter().find(|claim| claim.key.name == "big-gpus").unwrap(), None);
         let written = Observation::ClaimsWritten { claims: vec![key("good-gpus")], is_done: true };
         fed.decider.observe(fed.now, written).unwrap();
         let intents = fed.decide();
         let allocated: Vec<&str> = intents
             .iter()
             .filter_map(|intent| match intent {
-                Intent::Allocate { pod, .. } => Some(pod.key.1.as_str()),
+                Intent::Allocate { pod, .. } => Some(pod.key.name.as_str()),
                 _ => None,
             })
             .collect();
@@ -94,7 +94,7 @@ fn devices_that_a_claim_refused_are_free_at_once() {
     fed.decider.observe(fed.now, carried).unwrap();
     let intents = fed.decide();
     let [Intent::Allocate { pod: allocated, .. }] = intents.as_slice() else { panic!("{intents:?}") };
-    assert_eq!(allocated.key.1, "other");
+    assert_eq!(allocated.key.name, "other");
     fed.written(&intents);
     fed.now += Time::from_secs(5);
     assert!(told(&fed.decide(), "big"));

@@ -1,6 +1,7 @@
 //! Pods with more than one claim, whose devices are written one claim after the other.
 
 use super::*;
+use tessera_cluster::AllocationExt;
 use tessera_decide::PodReference;
 
 const CLAIMS: [&str; 2] = ["p-gpus", "p-more"];
@@ -36,7 +37,7 @@ fn given_again(is_seen: bool) {
     let intents = fed.decide();
     let [Intent::Allocate { claims, .. }] = intents.as_slice() else { panic!("{intents:?}") };
     let devices: Vec<String> =
-        claims.iter().map(|claim| outcome::results(&claim.allocation)[0].device.clone()).collect();
+        claims.iter().map(|claim| claim.allocation.results()[0].device.clone()).collect();
     if is_seen {
         fed.one_of_two(CLAIMS[0], 7, &devices[..1]);
     }
@@ -49,7 +50,7 @@ fn given_again(is_seen: bool) {
     let intents = fed.decide();
     let [Intent::Allocate { claims, node, .. }] = intents.as_slice() else { panic!("{intents:?}") };
     assert_eq!(node, "a", "it did not refuse the node");
-    let keys: Vec<_> = claims.iter().map(|claim| claim.claim.key.1.as_str()).collect();
+    let keys: Vec<_> = claims.iter().map(|claim| claim.claim.key.name.as_str()).collect();
     assert_eq!(keys, CLAIMS[..1]);
 }
 

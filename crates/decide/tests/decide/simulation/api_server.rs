@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::jiff::Timestamp;
 use tessera_cluster::workloads::DisruptionBudget;
-use tessera_cluster::{Key, Kind, Object, key};
+use tessera_cluster::{Key, Kind, Object};
 
 use super::checks;
 pub use super::surroundings::Surroundings;
@@ -44,7 +44,7 @@ impl Server {
     }
 
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
-        let first = (kind, (String::new(), String::new()));
+        let first = (kind, Key::default());
         self.objects
             .range(first..)
             .take_while(move |((other, _), _)| *other == kind)
@@ -64,7 +64,7 @@ impl Server {
 
     pub fn pods(&self) -> impl Iterator<Item = (Key, &Pod)> {
         self.of_kind(Kind::Pod).filter_map(|object| match object.as_ref() {
-            Object::Pod(pod) => Some((key(&pod.metadata), pod)),
+            Object::Pod(pod) => Some((Key::from(&pod.metadata), pod)),
             _ => None,
         })
     }
@@ -78,7 +78,7 @@ impl Server {
 
     pub fn claims(&self) -> impl Iterator<Item = (Key, &ResourceClaim)> {
         self.of_kind(Kind::ResourceClaim).filter_map(|object| match object.as_ref() {
-            Object::ResourceClaim(claim) => Some((key(&claim.metadata), claim)),
+            Object::ResourceClaim(claim) => Some((Key::from(&claim.metadata), claim)),
             _ => None,
         })
     }
@@ -114,7 +114,7 @@ impl Server {
             }
             _ => {}
         }
-        let (kind, key) = (object.kind(), key(object.metadata()));
+        let (kind, key) = (object.kind(), Key::from(object.metadata()));
         let object = Arc::new(object);
         self.objects.insert((kind, key), Arc::clone(&object));
         self.tell(around, kind, Event::Applied(object));
@@ -122,7 +122,7 @@ impl Server {
 
     /// Taints get the time at which they came.
     fn date_taints(&self, around: &Surroundings, slice: &mut ResourceSlice) {
-        let before = match self.get(Kind::ResourceSlice, &key(&slice.metadata)).map(AsRef::as_ref) {
+        let before = match self.get(Kind::ResourceSlice, &Key::from(&slice.metadata)).map(AsRef::as_ref) {
             Some(Object::ResourceSlice(before)) => before.spec.devices.clone().unwrap_or_default(),
             _ => Vec::new(),
         };

@@ -11,7 +11,7 @@ use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_api::{NodeReport, node_report};
 use tessera_cluster::subject::PodObstacle;
-use tessera_cluster::{Asker, Cluster, Key, Kind, Object, Objects, key, outcome, subject};
+use tessera_cluster::{AllocationExt, Asker, Cluster, Key, Kind, Object, Objects, subject};
 use tessera_decide::{Decider, Intent, Observation, PodReference, Time};
 
 use super::api_server::{Server, Surroundings, gates, has_ended, is_refused, node_name};
@@ -49,7 +49,7 @@ impl Replica {
     fn claim(&self, pod: &Pod) -> Option<&ResourceClaim> {
         let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
         let name = statuses.first()?.resource_claim_name.clone()?;
-        let key = (pod.metadata.namespace.clone()?, name);
+        let key = Key::from(&pod.metadata).with_name(name);
         match self.view.get(&(Kind::ResourceClaim, key))?.as_ref() {
             Object::ResourceClaim(claim) => Some(claim),
             _ => None,
@@ -64,7 +64,7 @@ impl Replica {
             statuses.into_iter().flatten().filter_map(|status| status.resource_claim_name.clone());
         statuses.is_some()
             && names.all(|name| {
-                let claim = self.view.get(&(Kind::ResourceClaim, (namespace.clone(), name)));
+                let claim = self.view.get(&(Kind::ResourceClaim, Key::new(&namespace, name)));
                 matches!(claim.map(AsRef::as_ref), Some(Object::ResourceClaim(claim))
                     if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
             })
@@ -103,7 +103,7 @@ impl Replica {
         for object in self.of_kind(Kind::ResourceClaim) {
             let Object::ResourceClaim(claim) = object else { continue };
             let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-            for result in allocation.into_iter().flat_map(outcome::results) {
+            for result in allocation.into_iter().flat_map(AllocationExt::results) {
                 if result.pool == format!("{DRIVER}/{node}") {
                     if result.device.contains("mig") {
                         return None;
@@ -119,7 +119,7 @@ impl Replica {
             if self.sent.contains_key(&reference(pod)) && names_a_claim(pod) {
                 return None;
             }
-            let claim = self.claim(pod).map(|claim| key(&claim.metadata));
+            let claim = self.claim(pod).map(|claim| Key::from(&claim.metadata));
             if is_gone || claim.is_none_or(|claim| self.allocated.contains(&claim)) {
                 continue;
             }
@@ -144,7 +144,7 @@ fn names_a_claim(pod: &Pod) -> bool {
 }
 
 fn reference(pod: &Pod) -> PodReference {
-    PodReference { key: key(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
+    PodReference { key: Key::from(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
 }
 
 /// Pods that were seen to have arrived, or to go elsewhere, are no longer on their way.
@@ -206,7 +206,7 @@ pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
 
 fn steer(around: &mut Surroundings, replica: &Replica, pod: &Pod, node: &str) {
     let name = pod.metadata.name.clone().unwrap_or_default();
-    match replica.view.get(&(Kind::Node, (String::new(), node.to_owned()))).map(AsRef::as_ref) {
+    match replica.view.get(&(Kind::Node, Key::cluster(node))).map(AsRef::as_ref) {
         Some(Object::Node(found)) => {
             if found.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)) {
                 around.violated(|| format!("{name} is sent to {node}, which is cordoned"));
@@ -239,7 +239,7 @@ fn release(around: &mut Surroundings, replica: &Replica, pod: &Pod, why: &str) {
 fn truth(server: &Server) -> Cluster {
     let mut objects = Objects::default();
     for object in server.all() {
-        let key = key(object.metadata());
+        let key = Key::from(object.metadata());
         match object.as_ref().clone() {
             Object::Node(object) => drop(objects.nodes.insert(key, object)),
             Object::Pod(object) => drop(objects.pods.insert(key, Box::new(object))),
@@ -262,7 +262,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
         if gates(pod).is_empty() {
             continue;
         }
-        let name = &key.1;
+        let name = &key.name;
         if cards_asked(pod) == Some(0) && pod.spec.as_ref().is_some_and(asks_for_nothing) {
             around.violated(|| format!("{name} asks for nothing of ours and keeps its gate"));
         }
@@ -287,7 +287,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
             !subject.obstacles.is_empty()
         };
         if !server.pods().any(is_without_claim) {
-            around.violated(|| format!("kube-scheduler has not looked at {}", key.1));
+            around.violated(|| format!("kube-scheduler has not looked at {}", key.name));
         }
     }
     for (key, claim) in server.claims() {
@@ -298,7 +298,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &mut [Replica],
         // What kube-scheduler gave and could not bind, it leaves to a claim that somebody named.
         let is_ours = annotations.is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
         if is_allocated && users == 0 && is_ours {
-            around.violated(|| format!("{} has devices that nobody uses", key.1));
+            around.violated(|| format!("{} has devices that nobody uses", key.name));
         }
     }
     let fresh = fresh(around, server);
@@ -316,10 +316,10 @@ fn waits_although_it_fits(around: &mut Surroundings, server: &Server, cluster: &
         if !subject.obstacles.iter().all(is_gate) {
             continue;
         }
-        for ((_, name), node) in &cluster.objects().nodes {
+        for (Key { name, .. }, node) in &cluster.objects().nodes {
             let is_kept = devices::has_managed(cluster, name) && queue::is_kept_from(around, server, pod);
             if !is_kept && devices::fits(cluster, &subject, node, asker) {
-                around.violated(|| format!("{} fits on {name} and waits", key.1));
+                around.violated(|| format!("{} fits on {name} and waits", key.name));
             }
         }
     }

@@ -96,7 +96,7 @@ fn create(around: &mut Surroundings, server: &mut Server, job: &Job, key: &Key, 
         labels[WHEN_PARTIAL_LABEL] = json!("Keep");
     }
     let pod = json!({
-        "metadata": { "name": key.1, "namespace": key.0, "uid": format!("u{}", server.next_uid()),
+        "metadata": { "name": key.name, "namespace": key.namespace, "uid": format!("u{}", server.next_uid()),
             "labels": labels, "creationTimestamp": now.to_string(),
             "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": job.uid,
                 "controller": true }] },
@@ -108,7 +108,7 @@ fn create(around: &mut Surroundings, server: &mut Server, job: &Job, key: &Key, 
         },
         "status": { "phase": "Pending" },
     });
-    around.note(|| format!("the controller of {} made {}", job.name, key.1));
+    around.note(|| format!("the controller of {} made {}", job.name, key.name));
     server.apply(around, objects::read::<Pod>(pod));
 }
 

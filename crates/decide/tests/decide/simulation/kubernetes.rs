@@ -62,12 +62,14 @@ fn make_claims(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let mut statuses = Vec::new();
     for (asked, template) in asked {
-        let name = (key.0.clone(), format!("{}-{asked}-{uid}", key.1));
+        let name = key.with_name(format!("{}-{asked}-{uid}", key.name));
         if server.claim(&name).is_none() {
             return make_claim(around, server, (key, &uid), name, template);
         }
-        statuses
-            .push(PodResourceClaimStatus { name: asked.clone(), resource_claim_name: Some(name.1.clone()) });
+        statuses.push(PodResourceClaimStatus {
+            name: asked.clone(),
+            resource_claim_name: Some(name.name.clone()),
+        });
     }
     server.update_pod(around, key, |pod| {
         pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
@@ -82,17 +84,17 @@ fn make_claim(
     template: &str,
 ) {
     let (owner, owner_uid) = owner;
-    let template = (owner.0.clone(), template.to_owned());
+    let template = owner.with_name(template);
     let Some(template) = server.get(Kind::ResourceClaimTemplate, &template) else { return };
     let Object::ResourceClaimTemplate(template) = template.as_ref() else { return };
     let claim = ResourceClaim {
         metadata: ObjectMeta {
-            uid: Some(format!("uid-of-{}", name.1)),
-            namespace: Some(name.0),
-            name: Some(name.1),
+            uid: Some(format!("uid-of-{}", name.name)),
+            namespace: Some(name.namespace),
+            name: Some(name.name),
             owner_references: Some(vec![OwnerReference {
                 kind: "Pod".to_owned(),
-                name: owner.1.clone(),
+                name: owner.name.clone(),
                 uid: owner_uid.to_owned(),
                 controller: Some(true),
                 ..OwnerReference::default()
@@ -108,17 +110,17 @@ fn make_claim(
 /// The kubelet: pods start, jobs end, deleted pods stop. Pods of nodes that are gone go, too.
 fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     let Some(node) = node_name(pod) else { return };
-    let is_orphan = server.get(Kind::Node, &(String::new(), node.to_owned())).is_none();
+    let is_orphan = server.get(Kind::Node, &Key::cluster(node)).is_none();
     if pod.metadata.deletion_timestamp.is_some() || is_orphan {
         if around.percent(20) {
-            around.note(|| format!("{} is gone", key.1));
+            around.note(|| format!("{} is gone", key.name));
             server.delete(around, Kind::Pod, key);
         }
         return;
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if phase == Some("Running") && ends(pod).is_some_and(|end| end <= around.now) {
-        around.note(|| format!("{} has run for long enough", key.1));
+        around.note(|| format!("{} has run for long enough", key.name));
         server.update_pod(around, key, |pod| {
             pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
         });
@@ -151,7 +153,7 @@ fn free(around: &mut Surroundings, server: &mut Server, key: &Key, claim: &Resou
         return;
     }
     let uses = |server: &Server, name: &str, uid: &str| {
-        let pod = server.pod(&(key.0.clone(), name.to_owned()));
+        let pod = server.pod(&key.with_name(name));
         pod.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(uid) && !has_ended(pod))
     };
     let owner = claim.metadata.owner_references.iter().flatten().next();

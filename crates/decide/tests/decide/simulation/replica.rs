@@ -171,7 +171,7 @@ impl Replica {
         for seen in server.poll(around, self.watch) {
             let observation = match seen {
                 Seen::Applied(object) => {
-                    let name = (object.kind(), tessera_cluster::key(object.metadata()));
+                    let name = (object.kind(), Key::from(object.metadata()));
                     if let Object::ResourceClaim(claim) = object.as_ref()
                         && claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
                     {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use serde_json::{Value, json};
 use tessera_api::steering::GATE;
-use tessera_cluster::Kind;
+use tessera_cluster::{Key, Kind};
 use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, node_name};
@@ -212,9 +212,9 @@ fn lose_node_of(around: &mut Surroundings, server: &mut Server, name: &str) {
     let Some(node) = node else { return };
     around.note(|| format!("node {node} is gone"));
     for suffix in ["0-counters", "1-devices"] {
-        server.delete(around, Kind::ResourceSlice, &(String::new(), format!("{node}-{suffix}")));
+        server.delete(around, Kind::ResourceSlice, &Key::cluster(format!("{node}-{suffix}")));
     }
-    server.delete(around, Kind::Node, &(String::new(), node));
+    server.delete(around, Kind::Node, &Key::cluster(node));
 }
 
 fn delete(around: &mut Surroundings, server: &mut Server, name: &str) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use tessera_cluster::subject::{self, PodObstacle, Subject};
-use tessera_cluster::{Asker, Cluster, Key, Kind, key, outcome};
+use tessera_cluster::{Asker, Cluster, Key, Kind, outcome};
 use tessera_decide::Time;
 
 use crate::objects::share_ids;
@@ -123,9 +123,9 @@ impl Scheduler {
             match seen {
                 Seen::Applied(object) => {
                     if let tessera_cluster::Object::Pod(pod) = object.as_ref() {
-                        let before = self.cluster.objects().pods.get(&key(&pod.metadata));
+                        let before = self.cluster.objects().pods.get(&Key::from(&pod.metadata));
                         if before.is_some_and(|before| before.metadata.uid != pod.metadata.uid) {
-                            self.not_before.remove(&key(&pod.metadata));
+                            self.not_before.remove(&Key::from(&pod.metadata));
                         }
                     }
                     self.cluster.apply(object.as_ref().clone()).expect("a good object");
@@ -167,7 +167,7 @@ impl Scheduler {
         }
         let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
         let mut names: Vec<String> =
-            self.cluster.objects().nodes.keys().map(|(_, name)| name.clone()).collect();
+            self.cluster.objects().nodes.keys().map(|key| key.name.clone()).collect();
         names.sort_by_cached_key(|name| {
             let held = |device: &tessera_allocator::inventory::DeviceRef<'_>| {
                 self.cluster.held().holds_whole(*device)
@@ -176,7 +176,7 @@ impl Scheduler {
             (Some(name) != nominated.as_ref(), used, name.clone())
         });
         for name in names.iter().filter(|name| !dislikes(&pod, name)) {
-            let node = &self.cluster.objects().nodes[&(String::new(), name.clone())];
+            let node = &self.cluster.objects().nodes[&Key::cluster(name)];
             let Some(fit) = fit(&self.cluster, &subject, node, &mut self.asker) else { continue };
             let with_devices = fit.iter().map(|(claim, allocation)| {
                 let mut claim = claim.clone();
@@ -185,7 +185,7 @@ impl Scheduler {
             });
             self.cluster.assume(key, &pod, name, with_devices.collect()).expect("good quantities");
             let claims = subject.claims.iter().filter_map(|wanted| {
-                let claim = tessera_cluster::key(&wanted.claim.metadata);
+                let claim = Key::from(&wanted.claim.metadata);
                 let new = fit.iter().find(|(claim, _)| claim.metadata.uid == wanted.claim.metadata.uid);
                 let held = wanted.claim.status.as_ref().and_then(|status| status.allocation.clone());
                 let allocation = new.map(|(_, allocation)| allocation.clone()).or(held)?;
@@ -199,7 +199,7 @@ impl Scheduler {
                 done: 0,
                 at: around.now + around.between(0, 500),
             };
-            around.note(|| format!("kube-scheduler takes {name} for {}", key.1));
+            around.note(|| format!("kube-scheduler takes {name} for {}", key.name));
             self.bindings.push(binding);
             return;
         }
@@ -215,10 +215,10 @@ impl Scheduler {
         subject: &Subject,
     ) {
         self.not_before.insert(key.clone(), around.now + around.between(2_000, 6_000));
-        around.note(|| format!("kube-scheduler finds no node for {}", key.1));
+        around.note(|| format!("kube-scheduler finds no node for {}", key.name));
         // What was allocated before and does not help is given back.
         for wanted in subject.claims.iter().filter(|wanted| wanted.is_allocated()) {
-            server.update_claim(around, &tessera_cluster::key(&wanted.claim.metadata), |claim| {
+            server.update_claim(around, &Key::from(&wanted.claim.metadata), |claim| {
                 let status = claim.status.get_or_insert_default();
                 if status.reserved_for.iter().flatten().next().is_none() {
                     status.allocation = None;
@@ -256,7 +256,7 @@ impl Scheduler {
                 bind(around, server, &binding)
             };
         if !is_done {
-            around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.1));
+            around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.name));
             for (claim, ..) in &binding.claims {
                 server.update_claim(around, claim, |claim| {
                     let users = &mut claim.status.get_or_insert_default().reserved_for;
@@ -321,7 +321,7 @@ fn reserve(
 
 fn user(binding: &Binding) -> ResourceClaimConsumerReference {
     ResourceClaimConsumerReference {
-        name: binding.pod.1.clone(),
+        name: binding.pod.name.clone(),
         uid: binding.uid.clone(),
         resource: "pods".to_owned(),
         ..ResourceClaimConsumerReference::default()
@@ -333,7 +333,7 @@ fn bind(around: &mut Surroundings, server: &mut Server, binding: &Binding) -> bo
     if pod.is_none_or(|pod| node_name(pod).is_some() || pod.metadata.deletion_timestamp.is_some()) {
         return false;
     }
-    around.note(|| format!("{} is bound to {}", binding.pod.1, binding.node));
+    around.note(|| format!("{} is bound to {}", binding.pod.name, binding.node));
     server.update_pod(around, &binding.pod, |pod| {
         pod.spec.get_or_insert_default().node_name = Some(binding.node.clone());
         let status = pod.status.get_or_insert_default();

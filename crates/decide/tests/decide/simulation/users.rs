@@ -130,7 +130,7 @@ impl Users {
             self.tainted.iter().filter(|(_, until)| **until <= around.now).map(|(node, _)| *node).collect();
         for node in due {
             self.tainted.remove(node);
-            if server.get(Kind::ResourceSlice, &(String::new(), format!("{node}-1-devices"))).is_some() {
+            if server.get(Kind::ResourceSlice, &Key::cluster(format!("{node}-1-devices"))).is_some() {
                 around.note(|| format!("{node} is tainted no longer"));
                 self.publish(around, server, node);
             }
@@ -139,7 +139,7 @@ impl Users {
 
     fn withdraw(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
         for suffix in ["0-counters", "1-devices"] {
-            server.delete(around, Kind::ResourceSlice, &(String::new(), format!("{node}-{suffix}")));
+            server.delete(around, Kind::ResourceSlice, &Key::cluster(format!("{node}-{suffix}")));
         }
     }
 
@@ -164,7 +164,7 @@ impl Users {
         let uid = format!("u{}", server.next_uid());
         let now = Timestamp::from_second(i64::try_from(around.now.as_secs()).unwrap()).unwrap();
         let mut pod = json!({
-            "metadata": { "name": key.1, "namespace": key.0, "uid": uid, "labels": {},
+            "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid, "labels": {},
                 "creationTimestamp": now.to_string() },
             "spec": {
                 "containers": [{ "name": "c", "resources": { "requests": { "cpu": "50m" } } }],
@@ -211,7 +211,7 @@ impl Users {
         if around.percent(20) {
             pod["spec"]["priority"] = json!(around.rng.i32(1..3));
         }
-        around.note(|| format!("created {}: {pod}", key.1));
+        around.note(|| format!("created {}: {pod}", key.name));
         server.apply(around, objects::read::<Pod>(pod));
     }
 
@@ -219,7 +219,7 @@ impl Users {
         let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
         let Some(key) = around.rng.choice(&keys) else { return };
         let is_bound = server.pod(key).is_some_and(|pod| node_name(pod).is_some());
-        around.note(|| format!("deleting {}", key.1));
+        around.note(|| format!("deleting {}", key.name));
         if is_bound {
             let time = json!("2026-01-01T00:00:00Z");
             server.update_pod(around, key, |pod| {
@@ -240,7 +240,7 @@ impl Users {
 
     fn administrate(&mut self, around: &mut Surroundings, server: &mut Server) {
         let node = ["a", "b", "c"][around.rng.usize(0..3)];
-        let key = (String::new(), node.to_owned());
+        let key = Key::cluster(node);
         let exists = server.get(Kind::Node, &key).is_some();
         match around.rng.u32(0..6) {
             0 if exists => {
@@ -270,15 +270,15 @@ impl Users {
     }
 
     fn bring_back(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
-        if server.get(Kind::Node, &(String::new(), node.to_owned())).is_none() {
+        if server.get(Kind::Node, &Key::cluster(node)).is_none() {
             around.note(|| format!("node {node} comes"));
             server.apply(around, objects::node(node));
         }
-        if server.get(Kind::ResourceSlice, &(String::new(), format!("{node}-1-devices"))).is_none() {
+        if server.get(Kind::ResourceSlice, &Key::cluster(format!("{node}-1-devices"))).is_none() {
             around.note(|| format!("slices of {node} come"));
             self.publish(around, server, node);
         }
-        let late = ("team".to_owned(), "late".to_owned());
+        let late = Key::new("team", "late");
         if server.get(Kind::ResourceClaimTemplate, &late).is_none() && around.percent(30) {
             around.note(|| "the late template comes".to_owned());
             server.apply(around, template("late", "gpu", 1));
@@ -288,7 +288,7 @@ impl Users {
     /// Keeps [`Surroundings::only_steered_since`].
     pub fn tell_what_is_steered(&self, around: &mut Surroundings, server: &Server) {
         let is_published = |node: &str| {
-            let slice = |suffix: &str| (String::new(), format!("{node}-{suffix}"));
+            let slice = |suffix: &str| Key::cluster(format!("{node}-{suffix}"));
             server.get(Kind::ResourceSlice, &slice("1-devices")).is_some()
         };
         let published: Vec<&str> = self.cards.keys().copied().filter(|node| is_published(node)).collect();
@@ -308,7 +308,7 @@ impl Users {
             self.bring_back(around, server, node);
             cordon(around, server, node, false);
         }
-        let late = ("team".to_owned(), "late".to_owned());
+        let late = Key::new("team", "late");
         if server.get(Kind::ResourceClaimTemplate, &late).is_none() {
             server.apply(around, template("late", "gpu", 1));
         }
@@ -325,7 +325,7 @@ impl Users {
 
 fn remove_gate(around: &mut Surroundings, server: &mut Server, key: &Key) {
     if server.pod(key).is_some_and(|pod| gates(pod).iter().any(|gate| gate != GATE)) {
-        around.note(|| format!("the other gate of {} goes", key.1));
+        around.note(|| format!("the other gate of {} goes", key.name));
         server.update_pod(around, key, |pod| {
             let gates = &mut pod.spec.get_or_insert_default().scheduling_gates;
             gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name == GATE));
@@ -334,7 +334,7 @@ fn remove_gate(around: &mut Surroundings, server: &mut Server, key: &Key) {
 }
 
 fn cordon(around: &mut Surroundings, server: &mut Server, node: &str, is_cordoned: bool) {
-    let key = (String::new(), node.to_owned());
+    let key = Key::cluster(node);
     let Some(object) = server.get(Kind::Node, &key).cloned() else { return };
     if let tessera_cluster::Object::Node(found) = object.as_ref() {
         let mut found: Node = found.clone();

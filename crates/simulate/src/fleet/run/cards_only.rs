@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimStatus;
 use tessera_allocator::claim::Claim;
 use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Asker, Cluster, Key, Kind, Object, key, node_fit};
+use tessera_cluster::{Asker, Cluster, Key, Kind, Object, node_fit};
 use tessera_placement::packing::{Cards, Demand, ModelSet};
 
 use self::choice::Rule;
@@ -252,9 +252,9 @@ impl Placer for CardsOnly<'_> {
         let described = &self.workload.pods[pod];
         let shape = &self.workload.shapes[described.shape];
         for claim in shape.claims_of(described) {
-            self.cluster.delete(Kind::ResourceClaim, &key(&claim.metadata));
+            self.cluster.delete(Kind::ResourceClaim, &Key::from(&claim.metadata));
         }
-        self.cluster.delete(Kind::Pod, &(shape.namespace.clone(), described.name.clone()));
+        self.cluster.delete(Kind::Pod, &Key::new(&shape.namespace, &described.name));
         let asks = &self.shapes[described.shape];
         let asked = [asks.demand, asks.counted];
         self.give_back((node, is_taken), &asked);

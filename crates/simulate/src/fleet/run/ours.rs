@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::gpu_pool::Allocation;
-use tessera_cluster::{Cluster, Key, Kind, Object, key};
+use tessera_cluster::{Cluster, Key, Kind, Object};
 use tessera_decide::{ClaimAllocation, Decider, Intent, Observation, PodReference, Time};
 
 use super::{Placed, Placer};
@@ -121,7 +121,7 @@ impl<'r> Ours<'r> {
 
     /// kube-scheduler binds a pod whose claims have their devices.
     fn bind(&mut self, now: Time, pod: &PodReference, node: &str) -> Option<Placed> {
-        let place = *self.by_name.get(&(pod.key.0.as_str(), pod.key.1.as_str()))?;
+        let place = *self.by_name.get(&(pod.key.namespace.as_str(), pod.key.name.as_str()))?;
         let mut object = self.decider.cluster().objects().pods.get(&pod.key)?.as_ref().clone();
         let spec = object.spec.get_or_insert_default();
         (spec.node_name, spec.scheduling_gates) = (Some(node.to_owned()), None);
@@ -135,7 +135,11 @@ impl<'r> Ours<'r> {
 
     fn claims_of(&self, pod: usize) -> Vec<Key> {
         let pod = &self.workload.pods[pod];
-        self.workload.shapes[pod.shape].claims_of(pod).iter().map(|claim| key(&claim.metadata)).collect()
+        self.workload.shapes[pod.shape]
+            .claims_of(pod)
+            .iter()
+            .map(|claim| Key::from(&claim.metadata))
+            .collect()
     }
 }
 
@@ -157,7 +161,7 @@ impl Placer for Ours<'_> {
             Some(held) => (held.pods.clone(), vec![held.claim.clone()]),
             None => {
                 let (namespace, name) = self.workload.key(pod);
-                (vec![(namespace.to_owned(), name.to_owned())], self.claims_of(pod))
+                (vec![Key::new(namespace, name)], self.claims_of(pod))
             }
         };
         for pod in pods {
@@ -198,7 +202,7 @@ impl Placer for Ours<'_> {
     fn whys(&mut self, pods: &[usize]) -> Vec<String> {
         let waiting = self.decider.waiting();
         let waiting: HashMap<(&str, &str), &str> =
-            waiting.map(|((namespace, name), why)| ((namespace.as_str(), name.as_str()), why)).collect();
+            waiting.map(|(key, why)| ((key.namespace.as_str(), key.name.as_str()), why)).collect();
         let why = |pod: &usize| waiting.get(&self.workload.key(*pod)).copied();
         // Pods that ask for what no managed card has are not the controller's.
         pods.iter()

@@ -13,7 +13,7 @@ use tessera_api::steering::GATE;
 use tessera_cel::Selector;
 use tessera_cluster::gang::{self, GangId, Membership};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
-use tessera_cluster::{Asker, Cluster, Key, Objects, display, key};
+use tessera_cluster::{Asker, ClaimExt, Cluster, Key, Objects};
 
 use super::manifest::{MadeBy, Obstacle, Replicas};
 use super::present::Present;
@@ -90,7 +90,7 @@ impl Workload {
         let of_pods = manifests.iter().filter(|manifest| manifest.kind == "Pod");
         let mut reader = Reader {
             objects: known,
-            names: of_pods.map(|pod| key(&pod.pod.metadata)).collect(),
+            names: of_pods.map(|pod| Key::from(&pod.pod.metadata)).collect(),
             present,
             priorities,
             cluster,
@@ -102,7 +102,7 @@ impl Workload {
             shapes: HashMap::new(),
         };
         for manifest in manifests {
-            let object = format!("{} {}", manifest.kind, display(&key(&manifest.pod.metadata)));
+            let object = format!("{} {}", manifest.kind, Key::from(&manifest.pod.metadata));
             let error = |reason| ManifestError { origin: manifest.origin.clone(), object, reason };
             match reader.add(manifest).map_err(error) {
                 Ok(()) => {}
@@ -131,7 +131,7 @@ fn classes(fleet: &Fleet, objects: &Objects) -> BTreeMap<Key, DeviceClass> {
         .classes()
         .into_iter()
         .filter(|class| resource(class).is_none_or(|resource| !given.contains(&resource)))
-        .map(|class| (key(&class.metadata), class))
+        .map(|class| (Key::from(&class.metadata), class))
         .collect();
     classes.extend(objects.classes.clone());
     classes
@@ -146,7 +146,7 @@ impl Reader<'_> {
         match &manifest.obstacle {
             Some(Obstacle::Refused(reason)) => return Err(reason.clone()),
             Some(Obstacle::LeftOut(reason)) => {
-                let object = display(&key(&pod.metadata));
+                let object = Key::from(&pod.metadata).to_string();
                 self.workload.left_out.push(format!("{} {object}: {reason}", manifest.kind));
                 return Ok(());
             }
@@ -155,8 +155,8 @@ impl Reader<'_> {
         if manifest.total() == 0 {
             return Ok(());
         }
-        if manifest.kind == "Pod" && !self.present.names.insert(key(&pod.metadata)) {
-            let words = format!("Pod {}: it is there already", display(&key(&pod.metadata)));
+        if manifest.kind == "Pod" && !self.present.names.insert(Key::from(&pod.metadata)) {
+            let words = format!("Pod {}: it is there already", Key::from(&pod.metadata));
             self.workload.left_out.push(words);
             return Ok(());
         }
@@ -171,11 +171,11 @@ impl Reader<'_> {
         if let Some(obstacle) = subject.obstacles.iter().find(|obstacle| !is_ours(obstacle)) {
             return Err(obstacle.to_string());
         }
-        let of_pod = key(&pod.metadata);
+        let of_pod = Key::from(&pod.metadata);
         self.are_served(&pod, &subject.claims)?;
         if subject.claims.is_empty() {
             let words = "it asks for no devices, and only those who do are simulated";
-            self.workload.left_out.push(format!("{} {}: {words}", manifest.kind, display(&of_pod)));
+            self.workload.left_out.push(format!("{} {of_pod}: {words}", manifest.kind));
             return Ok(());
         }
         let spec = pod.spec.clone().unwrap_or_default();
@@ -184,7 +184,7 @@ impl Reader<'_> {
         let served = subject.claims.iter().flat_map(|wanted| &wanted.extended_resources);
         self.extended.extend(served.clone().cloned());
         let pod_of_claims = reduced(spec, &claims, &served.collect());
-        let shape = Shape { namespace: of_pod.0.clone(), pod: pod_of_claims, claims };
+        let shape = Shape { namespace: of_pod.namespace.clone(), pod: pod_of_claims, claims };
         let shape = self.shape(shape);
         let duration = manifest.duration;
         for replica in 0..manifest.replicas.as_ref().map_or(1, |replicas| replicas.count) {
@@ -199,8 +199,8 @@ impl Reader<'_> {
             let gang = self.gang(&pod, missing)?;
             let mut number = 0;
             for _ in 0..missing {
-                let name = self.unused(&of_pod.0, manifest, replica, &mut number);
-                self.names.insert((of_pod.0.clone(), name.clone()));
+                let name = self.unused(&of_pod.namespace, manifest, replica, &mut number);
+                self.names.insert(of_pod.with_name(&name));
                 self.workload.pods.push(Pods { name, shape, duration, priority, gang, ..Pods::default() });
             }
         }
@@ -243,14 +243,14 @@ impl Reader<'_> {
             references.zip(others).chain(extended.into_iter().map(|wanted| (of_extended.clone(), wanted)));
         let mut claims = Vec::new();
         for (name, Wanted { claim, made_from, .. }) in named {
-            let of_claim = key(&claim.metadata);
-            if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
-                return Err(format!("its ResourceClaim {} has its devices already", of_claim.1));
+            let of_claim = Key::from(&claim.metadata);
+            if claim.has_devices() {
+                return Err(format!("its ResourceClaim {} has its devices already", of_claim.name));
             }
             if made_from.is_none() && (manifest.total() > 1 || !self.named_claims.insert(of_claim.clone())) {
                 return Err(format!(
                     "several pods share the ResourceClaim {}; give each its own by a ResourceClaimTemplate",
-                    of_claim.1
+                    of_claim.name
                 ));
             }
             let asked = Claim::try_from(claim).map_err(|error| format!("its claim {name}: {error}"))?;
@@ -344,7 +344,7 @@ impl Reader<'_> {
         if manifest.kind == "Pod" {
             return name.to_owned();
         }
-        let in_namespace = |name: &String| (namespace.to_owned(), name.clone());
+        let in_namespace = |name: &String| Key::new(namespace, name);
         loop {
             let (prefix, end) = match &manifest.replicas {
                 None => (name, number.to_string()),
@@ -385,7 +385,7 @@ pub fn is_of_cards(resource: &str) -> bool {
 
 /// What a manifest says of the gangs that are made of it.
 fn make_known(manifest: &Manifest, objects: &mut Objects) {
-    let made_by = key(&manifest.pod.metadata);
+    let made_by = Key::from(&manifest.pod.metadata);
     match &manifest.made_by {
         None => {}
         Some(MadeBy::Job(job)) => drop(objects.jobs.insert(made_by, job.clone())),

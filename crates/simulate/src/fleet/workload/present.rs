@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_cluster::gang::{self, GangId, labels};
-use tessera_cluster::{Key, Objects, key};
+use tessera_cluster::{Key, Objects, PodExt};
 
 use super::Manifest;
 use super::manifest::Replicas;
@@ -40,11 +40,11 @@ impl Present {
             present.makers.insert(maker(manifest), controller(&manifest.pod.metadata));
         }
         for pod in pods.values() {
-            let is_on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            let is_on_node = pod.node_name().is_some();
             if !is_on_node {
                 continue;
             }
-            present.names.insert(key(&pod.metadata));
+            present.names.insert(Key::from(&pod.metadata));
             present.count(pod);
             if !is_over(pod)
                 && let Ok(Some(member)) = gang::of_pod(objects, pod)
@@ -71,8 +71,8 @@ impl Present {
 
     /// What has made a pod, from the nearest on.
     fn makers_of(&self, pod: &Pod) -> Vec<Maker> {
-        let namespace = key(&pod.metadata).0;
-        let of = |kind: &str, name: &str| (kind.to_owned(), (namespace.clone(), name.to_owned()));
+        let namespace = Key::from(&pod.metadata).namespace;
+        let of = |kind: &str, name: &str| (kind.to_owned(), Key::new(&namespace, name));
         if let Some(set) = label(pod, labels::LWS_NAME) {
             return vec![of("LeaderWorkerSet", set)];
         }
@@ -81,7 +81,7 @@ impl Present {
         while let Some(maker) = next.filter(|_| makers.len() < MOST_OWNERS) {
             next = self.makers.get(&maker).cloned().unwrap_or_else(|| {
                 // It is not among what was given. Its name tells what made it.
-                let (kind, (_, name)) = &maker;
+                let (kind, Key { name, .. }) = &maker;
                 match kind.as_str() {
                     "ReplicaSet" => {
                         let end = format!("-{}", label(pod, TEMPLATE_HASH)?);
@@ -117,12 +117,12 @@ impl Present {
 }
 
 fn maker(manifest: &Manifest) -> Maker {
-    (manifest.kind.to_owned(), key(&manifest.pod.metadata))
+    (manifest.kind.to_owned(), Key::from(&manifest.pod.metadata))
 }
 
 fn controller(of: &ObjectMeta) -> Option<Maker> {
     let owner = of.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-    Some((owner.kind.clone(), (key(of).0, owner.name.clone())))
+    Some((owner.kind.clone(), Key::from(of).with_name(&owner.name)))
 }
 
 /// The part and the group of a pod among those that such a thing makes, as in [`Replicas`].
@@ -144,6 +144,5 @@ fn label<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
 }
 
 fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    pod.is_finished()
 }

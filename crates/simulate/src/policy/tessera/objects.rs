@@ -39,7 +39,7 @@ fn read<T: DeserializeOwned>(value: Value) -> T {
 }
 
 pub fn key(name: &str) -> Key {
-    (NAMESPACE.to_owned(), name.to_owned())
+    Key::new(NAMESPACE, name)
 }
 
 pub fn claim_name(pod: &str) -> String {

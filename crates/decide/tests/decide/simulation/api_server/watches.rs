@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use tessera_cluster::{Key, Kind, Object, key};
+use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::Time;
 
 use super::{KINDS, Server};
@@ -114,7 +114,7 @@ impl Server {
                 stream.broken_until = None;
                 let at = stream.last.max(around.now + around.between(0, 500));
                 stream.last = at;
-                let keys = list.iter().map(|object| key(object.metadata())).collect();
+                let keys = list.iter().map(|object| Key::from(object.metadata())).collect();
                 stream.pending.extend(list.into_iter().map(|object| (at, Event::Applied(object))));
                 stream.pending.push_back((at, Event::Listed(keys, around.now)));
             }
@@ -125,7 +125,7 @@ impl Server {
                 let Some((_, event)) = stream.pending.pop_front() else { break };
                 match event {
                     Event::Applied(object) => {
-                        stream.known.insert(key(object.metadata()));
+                        stream.known.insert(Key::from(object.metadata()));
                         seen.push(Seen::Applied(object));
                     }
                     Event::Deleted(key) => {

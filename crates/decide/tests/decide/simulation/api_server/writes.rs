@@ -155,7 +155,7 @@ impl Server {
         let is_running = is_running(found);
         let budgets = if is_running { self.budgets_of(found) } else { Vec::new() };
         if budgets.iter().any(|budget| budget.status.disruptions_allowed == 0) {
-            around.note(|| format!("a disruption budget keeps {}", pod.key.1));
+            around.note(|| format!("a disruption budget keeps {}", pod.key.name));
             return Answer::Kept;
         }
         for mut budget in budgets {
@@ -178,11 +178,11 @@ impl Server {
         }
         let nominated = found.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
         if found.metadata.uid.as_ref() != Some(&pod.uid) {
-            around.violated(|| format!("{}: the gate of another pod of this name was lifted", pod.key.1));
+            around.violated(|| format!("{}: the gate of another pod of this name was lifted", pod.key.name));
         } else if gates.len() > 1 {
-            around.violated(|| format!("{}: lifted while it has other gates: {gates:?}", pod.key.1));
+            around.violated(|| format!("{}: lifted while it has other gates: {gates:?}", pod.key.name));
         } else if is_steer && nominated.is_none() {
-            around.violated(|| format!("{}: lifted before a node was proposed", pod.key.1));
+            around.violated(|| format!("{}: lifted before a node was proposed", pod.key.name));
         }
         checks::gangs::lifted(around, &found.clone());
         self.update_pod(around, &pod.key, |found| {

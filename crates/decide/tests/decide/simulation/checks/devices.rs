@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim};
 use tessera_api::managed;
 use tessera_cluster::subject::Subject;
-use tessera_cluster::{Asker, Cluster, Key, Kind, Object, PlacementLimits, outcome};
+use tessera_cluster::{AllocationExt, Asker, Cluster, Key, Kind, Object, PlacementLimits, outcome};
 
 use crate::simulation::api_server::{Server, Surroundings};
 
@@ -15,7 +15,7 @@ type Held = (String, String);
 
 fn held(claim: &ResourceClaim) -> Vec<Held> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let results = allocation.into_iter().flat_map(outcome::results);
+    let results = allocation.into_iter().flat_map(AllocationExt::results);
     results.map(|result| (result.pool.clone(), result.device.clone())).collect()
 }
 
@@ -30,7 +30,7 @@ pub fn devices_of(around: &mut Surroundings, server: &Server, name: &Key) {
     for (other, claim) in server.claims().filter(|(other, _)| other != name) {
         for device in held(claim) {
             if mine.iter().any(|mine| overlap(mine, &device)) {
-                around.violated(|| format!("{} and {} have {device:?}", name.1, other.1));
+                around.violated(|| format!("{} and {} have {device:?}", name.name, other.name));
             }
         }
     }
@@ -64,7 +64,7 @@ fn counters(around: &mut Surroundings, server: &Server) {
                     let Some(left) = left.get_mut(&set) else { continue };
                     *left -= amount(&value.value.0);
                     if *left < 0 {
-                        around.violated(|| format!("{counter} of {taken:?} is overrun with {}", name.1));
+                        around.violated(|| format!("{counter} of {taken:?} is overrun with {}", name.name));
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gang::{GROUP_LABEL, GROUP_MIN_LABEL, WHEN_PARTIAL_LABEL};
 use tessera_api::managed::NOMINATION_ANNOTATION;
-use tessera_cluster::{Asker, Cluster, Key, Object, PlacementLimits, outcome, subject};
+use tessera_cluster::{AllocationExt, Asker, Cluster, Key, Object, PlacementLimits, outcome, subject};
 use tessera_decide::Time;
 
 use super::queue;
@@ -63,7 +63,7 @@ fn has_devices(server: &Server, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     statuses.is_some()
         && names.all(|name| {
-            let claim = server.claim(&(namespace.clone(), name));
+            let claim = server.claim(&Key::new(&namespace, name));
             claim.is_some_and(|claim| claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
         })
 }
@@ -135,8 +135,8 @@ pub fn may_lift(around: &mut Surroundings, replica: &Replica, pod: &Pod) {
 /// Whether the pod is the one of that name, or of the gang of that name.
 fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
     let labels = pod.metadata.labels.as_ref();
-    let group = labels.and_then(|labels| labels.get(GROUP_LABEL)).unwrap_or(&key.1);
-    format!("{}/{group}", key.0) == name
+    let group = labels.and_then(|labels| labels.get(GROUP_LABEL)).unwrap_or(&key.name);
+    format!("{}/{group}", key.namespace) == name
 }
 
 /// For whom somebody is evicted, if for anybody.
@@ -193,7 +193,7 @@ pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, as
         };
         let there = members.iter().filter(is_there).count();
         let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
-        let places = open.iter().filter_map(|key| Some((&key.1, place(cluster, server, key, asker)?)));
+        let places = open.iter().filter_map(|key| Some((&key.name, place(cluster, server, key, asker)?)));
         let places: Vec<(&String, String)> = places.collect();
         let first = members.first().and_then(|key| server.pod(key));
         let is_kept = first.is_some_and(|pod| queue::is_kept_from(around, server, pod));
@@ -221,7 +221,7 @@ fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -
         };
         let limits = PlacementLimits { tolerated, may_give: &managed, steps: 10_000 };
         let Ok(Some(placed)) = cluster.place(&node, &claims, &limits, asker, |_| 0) else { continue };
-        let results = placed.allocations.iter().flat_map(outcome::results);
+        let results = placed.allocations.iter().flat_map(AllocationExt::results);
         let devices: Vec<&str> = results.map(|result| result.device.as_str()).collect();
         let name = node.metadata.name.clone().unwrap_or_default();
         let place = format!("{name}: {}", devices.join(", "));

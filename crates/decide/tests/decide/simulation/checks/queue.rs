@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::managed::Nomination;
 use tessera_api::{NodeReport, node_report};
-use tessera_cluster::{Key, Kind, Object, key, outcome};
+use tessera_cluster::{AllocationExt, Key, Kind, Object};
 use tessera_decide::Time;
 
 use super::gangs::{gang_of, is_lost};
@@ -47,7 +47,7 @@ struct Waiting<'r> {
 
 /// The gang that the pod is of, or the pod itself.
 fn who(pod: &Pod) -> String {
-    gang_of(pod).map_or_else(|| key(&pod.metadata).1, |(gang, _)| gang)
+    gang_of(pod).map_or_else(|| Key::from(&pod.metadata).name, |(gang, _)| gang)
 }
 
 fn priority(pod: &Pod) -> i32 {
@@ -57,7 +57,7 @@ fn priority(pod: &Pod) -> i32 {
 fn order<'p>(pods: impl Iterator<Item = &'p Pod> + Clone) -> Order {
     let lowest = pods.clone().map(priority).min().unwrap_or_default();
     let complete = pods.clone().filter_map(|pod| pod.metadata.creation_timestamp.clone()).max();
-    (Reverse(lowest), complete, pods.map(|pod| key(&pod.metadata)).max().unwrap_or_default())
+    (Reverse(lowest), complete, pods.map(|pod| Key::from(&pod.metadata)).max().unwrap_or_default())
 }
 
 fn grouped<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Vec<&'p Pod>> {
@@ -72,7 +72,7 @@ fn grouped<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Vec<&'p 
 fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> {
     let why: BTreeMap<&Key, &str> = replica.decider.waiting().collect();
     let is_idle = |pod: &&Pod| {
-        let acted = replica.acted.get(&key(&pod.metadata));
+        let acted = replica.acted.get(&Key::from(&pod.metadata));
         node_name(pod).is_none()
             && !has_ended(pod)
             && !replica.has_all_devices(pod)
@@ -80,7 +80,7 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
     };
     let stands = |(who, all): (String, Vec<&'r Pod>)| {
         let pods: Vec<&Pod> = all.iter().copied().filter(|pod| !is_lost(pod)).collect();
-        let why = why.get(&key(&pods.first()?.metadata))?;
+        let why = why.get(&Key::from(&pods.first()?.metadata))?;
         let asks = cards_asked(pods[0]) != Some(0);
         let is_passed = why.contains(PASSED);
         let stands =
@@ -155,7 +155,7 @@ fn managed_cards(replica: &Replica) -> BTreeMap<String, usize> {
         let Object::ResourceSlice(slice) = object else { continue };
         let Some(report) = report(slice) else { continue };
         let name = slice.spec.node_name.clone().unwrap_or_default();
-        let node = replica.view.get(&(Kind::Node, (String::new(), name.clone()))).map(AsRef::as_ref);
+        let node = replica.view.get(&(Kind::Node, Key::cluster(&name))).map(AsRef::as_ref);
         let Some(Object::Node(node)) = node else { continue };
         if node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true)) {
             cards.insert(name, managed(&report));
@@ -174,13 +174,13 @@ pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &N
     for object in replica.of_kind(Kind::ResourceClaim) {
         let Object::ResourceClaim(claim) = object else { continue };
         let Some(status) = &claim.status else { continue };
-        let mut results = status.allocation.iter().flat_map(outcome::results);
+        let mut results = status.allocation.iter().flat_map(AllocationExt::results);
         let pool = format!("{DRIVER}/{}", nomination.node);
         if !results.any(|result| result.pool == pool && overlaps(&result.device)) {
             continue;
         }
         for user in status.reserved_for.iter().flatten() {
-            let pod = replica.pod(&("team".to_owned(), user.name.clone()));
+            let pod = replica.pod(&Key::new("team", &user.name));
             let kept = pod.filter(|pod| !has_ended(pod) && pod.metadata.deletion_timestamp.is_none());
             if kept.is_some_and(|pod| is_kept(replica, pod)) {
                 around.violated(|| format!("{nomination:?} is what {} has, whom a budget keeps", user.name));
@@ -200,7 +200,7 @@ fn is_kept(replica: &Replica, pod: &Pod) -> bool {
 /// The most managed cards that a node has.
 fn most_cards(server: &Server) -> usize {
     let nodes = ["a", "b", "c"].map(|node| {
-        let slice = (String::new(), format!("{node}-0-counters"));
+        let slice = Key::cluster(format!("{node}-0-counters"));
         let Some(Object::ResourceSlice(slice)) = server.get(Kind::ResourceSlice, &slice).map(AsRef::as_ref)
         else {
             return 0;

@@ -1,0 +1,82 @@
+//! What a ResourceClaim says of its devices.
+
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
+};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::key::Key;
+
+/// Reads of an allocation.
+pub trait AllocationExt {
+    /// The devices.
+    fn results(&self) -> &[DeviceRequestAllocationResult];
+}
+
+impl AllocationExt for AllocationResult {
+    fn results(&self) -> &[DeviceRequestAllocationResult] {
+        self.devices.as_ref().and_then(|devices| devices.results.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Reads of a ResourceClaim.
+pub trait ClaimExt {
+    /// Its namespace and name.
+    fn key(&self) -> Key;
+
+    /// Its allocation.
+    fn allocation(&self) -> Option<&AllocationResult>;
+
+    /// Whether it is allocated.
+    fn has_devices(&self) -> bool {
+        self.allocation().is_some()
+    }
+
+    /// The devices that are allocated to it.
+    fn results(&self) -> &[DeviceRequestAllocationResult] {
+        self.allocation().map(AllocationExt::results).unwrap_or_default()
+    }
+
+    /// The one node of its allocation.
+    fn allocated_node(&self) -> Option<&str> {
+        let selector = self.allocation()?.node_selector.as_ref()?;
+        let fields = selector.node_selector_terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+        let names = fields.filter(|field| field.key == "metadata.name");
+        names.filter_map(|field| field.values.as_ref()?.first()).map(String::as_str).next()
+    }
+
+    /// When it was allocated.
+    fn allocated_at(&self) -> Option<Timestamp> {
+        Some(self.allocation()?.allocation_timestamp.as_ref()?.0)
+    }
+
+    /// The pods that have reserved it.
+    fn users(&self) -> &[ResourceClaimConsumerReference];
+
+    /// Whether any pod has reserved it.
+    fn is_reserved(&self) -> bool {
+        !self.users().is_empty()
+    }
+
+    /// Name of the pod that it was made for.
+    fn owning_pod(&self) -> Option<&str>;
+}
+
+impl ClaimExt for ResourceClaim {
+    fn key(&self) -> Key {
+        Key::from(&self.metadata)
+    }
+
+    fn allocation(&self) -> Option<&AllocationResult> {
+        self.status.as_ref()?.allocation.as_ref()
+    }
+
+    fn users(&self) -> &[ResourceClaimConsumerReference] {
+        self.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default()
+    }
+
+    fn owning_pod(&self) -> Option<&str> {
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        owners.find(|owner| owner.kind == "Pod").map(|owner| owner.name.as_str())
+    }
+}
