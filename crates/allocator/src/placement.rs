@@ -18,13 +18,14 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_api::kubernetes::KubernetesVersion;
 
 use crate::amount::Nanos;
-use crate::claim::{Claim, Classes, DeviceRequest};
+use crate::claim::{Claim, Classes};
 use crate::error::AllocateError;
 use crate::features::{Features, UpstreamBugs, UpstreamRules};
 use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
+pub use crate::validity::Pick;
 use crate::validity::{self, Assignment, Basis};
 
 use sets::Sets;
@@ -44,23 +45,11 @@ pub struct Placement<'a> {
     pub tolerated: &'a [&'a str],
     /// Whether a device may be given. A request for *all* devices that selects one which may not is not met.
     pub may_give: &'a dyn Fn(DeviceRef<'_>) -> bool,
+    /// Whether these may be had together, whatever else is had besides; all may that are free unless told. Of picks for which it is false,
+    /// no others may make it true. The picks are in the order of the claims and of their requests.
+    pub may_take: Option<&'a dyn Fn(&[Pick<'_>]) -> bool>,
     /// Number of devices looked at for a request after which the best assignment so far is the answer.
     pub step_limit: u64,
-}
-
-/// A device picked for a request, or for one of its alternatives.
-#[derive(Debug, Clone, Copy)]
-pub struct Pick<'i> {
-    /// Place of the claim in the list.
-    pub claim: usize,
-    /// Place of the request in the claim.
-    pub request: usize,
-    /// Whether the request has admin access, which takes nothing from others.
-    pub has_admin_access: bool,
-    /// What is asked for.
-    pub ask: &'i DeviceRequest,
-    /// The device.
-    pub device: DeviceRef<'i>,
 }
 
 impl Pick<'_> {
@@ -102,6 +91,7 @@ impl<'a> Placement<'a> {
             features: Features::default(),
             tolerated: &[],
             may_give: &|_| true,
+            may_take: None,
             step_limit: STEP_LIMIT,
         }
     }
@@ -130,6 +120,7 @@ impl<'a> Placement<'a> {
         let mut assignment = Assignment::new(self.basis(), node, claims, selectors)?;
         assignment.prepare()?;
         assignment.withhold(self.may_give);
+        assignment.limit(self.may_take);
         assignment.be_lenient();
         let (assignment, settled) = preference::settle(assignment, self.step_limit)?;
         let Some(settled) = settled else { return assignment.why_none().map_or(Ok(None), Err) };

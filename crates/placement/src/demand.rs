@@ -1,10 +1,14 @@
 //! What a pod needs of a node, in a form that pods of the same kind share.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
 use tessera_cluster::usage::Room;
 use tessera_cluster::{Key, ObjectError, Objects, outcome};
+
+use crate::shape::ShapeId;
 
 /// What a pod needs of a node.
 #[derive(Debug)]
@@ -16,9 +20,9 @@ pub struct Demand {
     /// CPU that it takes, in thousandths of a core.
     pub cpu_milli: u64,
     /// Equal for pods that fit the same nodes for the same reasons.
-    pub shape: String,
+    pub shape: ShapeId,
     /// Equal for pods whose claims get the same.
-    pub claims_shape: String,
+    pub claims_shape: ShapeId,
 }
 
 impl Demand {
@@ -30,8 +34,11 @@ impl Demand {
         let subject = subject::of_pod(objects, pod);
         let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
         let claims = outcome::converted(&open)?;
-        let claims_shape = claims_shape(&subject);
-        let shape = format!("{}\n{claims_shape}", pod_shape(pod));
+        let of_claims = claims_shape(&subject);
+        let of_claims: Vec<&str> = of_claims.iter().map(String::as_str).collect();
+        let claims_shape = ShapeId::of(of_claims.iter().copied());
+        let of_pod = pod_shape(pod);
+        let shape = ShapeId::of(of_pod.iter().map(String::as_str).chain(of_claims));
         let cpu_milli = Room::asked(pod).cpu_milli;
         Ok(Demand { claims, cpu_milli, shape, claims_shape, subject })
     }
@@ -53,10 +60,16 @@ impl Demand {
     }
 
     /// The claims that the node would have to serve.
-    pub fn on(&self, node: &Node) -> (Vec<&Wanted>, Vec<Claim>) {
-        let open = self.subject.claims.iter().filter(|wanted| !wanted.is_allocated());
-        let both = open.zip(&self.claims).filter(|(wanted, _)| !wanted.is_served_by(node));
-        both.map(|(wanted, claim)| (wanted, claim.clone())).unzip()
+    pub fn on(&self, node: &Node) -> (Vec<&Wanted>, Cow<'_, [Claim]>) {
+        let open: Vec<&Wanted> =
+            self.subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
+        if !open.iter().any(|wanted| wanted.is_served_by(node)) {
+            return (open, Cow::Borrowed(&self.claims));
+        }
+        let both = open.into_iter().zip(&self.claims).filter(|(wanted, _)| !wanted.is_served_by(node));
+        let (wanted, claims): (Vec<&Wanted>, Vec<Claim>) =
+            both.map(|(wanted, claim)| (wanted, claim.clone())).unzip();
+        (wanted, Cow::Owned(claims))
     }
 
     /// Claims without devices that other pods may use, too.
@@ -107,7 +120,7 @@ pub fn text(claims: &[Claim]) -> String {
 }
 
 /// Everything that node checks read of the pod itself.
-fn pod_shape(pod: &Pod) -> String {
+fn pod_shape(pod: &Pod) -> Vec<String> {
     let spec = pod.spec.clone().unwrap_or_default();
     let spec = PodSpec {
         active_deadline_seconds: None,
@@ -124,11 +137,11 @@ fn pod_shape(pod: &Pod) -> String {
     if spec.volumes.is_some() {
         parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.name));
     }
-    parts.join("\n")
+    parts
 }
 
 /// Everything that the allocator reads.
-fn claims_shape(subject: &Subject) -> String {
+fn claims_shape(subject: &Subject) -> Vec<String> {
     let mut parts = Vec::new();
     for (place, wanted) in subject.claims.iter().enumerate() {
         let is_own = matches!(wanted.made_from, Some(MadeFrom::Template(_) | MadeFrom::ExtendedResources(_)))
@@ -147,7 +160,7 @@ fn claims_shape(subject: &Subject) -> String {
         });
         parts.extend(wanted.extended_resources.iter().cloned());
     }
-    parts.join("\n")
+    parts
 }
 
 #[cfg(test)]

@@ -12,11 +12,22 @@ use crate::fleet::FleetNode;
 use crate::node_cards::NodeCards;
 use crate::value::{Cost, ring_class};
 
+/// Who allocates the devices, and who chooses the node. The first is best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// This controller does both, for the devices are of managed cards. Claims for devices of others stay kube-scheduler's.
+    Managed,
+    /// kube-scheduler allocates, on the node that it is sent to.
+    Steered,
+    /// kube-scheduler does both: the devices are of no pool of ours, and not ours to fill.
+    Native,
+}
+
 /// What a pod on a node costs; the least is best. Fields in the order of their weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// Whether the devices are of no steered pool: those come last, for they are not ours to fill.
-    pub is_native: bool,
+    /// Who allocates.
+    pub way: Way,
     /// How far down the lists of `firstAvailable` the node makes the pod go. The user's preference outranks ours.
     preference: u64,
     /// Class of the bandwidth between the cards, see [`ring_class`]; 0 where it does not matter.
@@ -35,6 +46,8 @@ pub struct Score {
 pub(crate) struct Candidate<'c> {
     pub report: Option<&'c NodeReport>,
     pub node: &'c FleetNode,
+    /// Whether this controller allocates any of the devices.
+    pub is_managed: bool,
     /// Its cards after that.
     pub after: &'c NodeCards,
     pub claims: &'c [Claim],
@@ -68,7 +81,11 @@ impl Score {
         let partly = |card: &&crate::node_cards::CardUse| card.used > 0;
         let left = after.cards.values().filter(partly).map(|card| crate::node_cards::WHOLE - card.used).sum();
         Score {
-            is_native: card.is_none_or(|card| card.allocation == Allocation::Native),
+            way: match card.map(|card| card.allocation) {
+                _ if candidate.is_managed => Way::Managed,
+                None | Some(Allocation::Native) => Way::Native,
+                Some(Allocation::Steered | Allocation::Managed) => Way::Steered,
+            },
             preference: preference(candidate.claims, candidate.allocations),
             quality: match placement.topology {
                 TopologyPolicy::Preferred | TopologyPolicy::Required if whole.len() > 1 => {
@@ -100,7 +117,7 @@ impl Score {
 
     /// Whether two nodes suit equally, however much of them is in use.
     pub fn is_equal_but_for_use(&self, other: &Self) -> bool {
-        let suits = |score: &Self| (score.is_native, score.preference, score.quality);
+        let suits = |score: &Self| (score.way, score.preference, score.quality);
         suits(self) == suits(other)
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tessera_cluster::Cluster;
 
 use crate::fleet::{Fleet, NodeIndex};
-use crate::ranking::View;
 use crate::score::Score;
+use crate::view::View;
 
 /// The label by whose values the node's pool spreads; of several pools, that of the first card that has one.
 pub fn topology_key(fleet: &Fleet, node: NodeIndex) -> Option<&str> {

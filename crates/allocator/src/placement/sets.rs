@@ -79,7 +79,7 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
     /// `assignment` is narrowed to one combination of alternatives, and empty; `first` can be taken.
     pub fn new(assignment: Assignment<'a, 's>, first: Vec<Picked>, mut cost: F) -> Self {
         let wanted = wanted(&assignment);
-        let picks: Vec<Pick<'a>> = first.iter().map(|picked| pick(&assignment, *picked)).collect();
+        let picks: Vec<Pick<'a>> = first.iter().map(|picked| assignment.pick(*picked)).collect();
         let best = Best { cost: cost(&picks), key: in_published_order(&wanted, &first), picked: first };
         Sets {
             assignment,
@@ -145,7 +145,7 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
                 self.assignment.undo(undo);
                 continue;
             }
-            self.picks.push(pick(&self.assignment, Picked { slot: wanted.slot, candidate }));
+            self.picks.push(self.assignment.pick(Picked { slot: wanted.slot, candidate }));
             self.levels[depth - 1].taken = Some(undo);
             if !self.enter() {
                 return Ok(false);
@@ -173,7 +173,7 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
         });
         let mut options = Vec::with_capacity(candidates.len());
         for candidate in candidates {
-            self.picks.push(pick(&self.assignment, Picked { slot: wanted.slot, candidate }));
+            self.picks.push(self.assignment.pick(Picked { slot: wanted.slot, candidate }));
             options.push(((self.cost)(&self.picks), candidate));
             self.picks.pop();
         }
@@ -234,17 +234,6 @@ fn wanted(assignment: &Assignment<'_, '_>) -> Vec<Wanted> {
         }
     }
     all
-}
-
-fn pick<'a>(assignment: &Assignment<'a, '_>, picked: Picked) -> Pick<'a> {
-    let slot = &assignment.slots[picked.slot as usize];
-    Pick {
-        claim: slot.claim as usize,
-        request: slot.request as usize,
-        has_admin_access: slot.admin_access,
-        ask: slot.ask,
-        device: assignment.device(picked.candidate),
-    }
 }
 
 /// Slots and candidates, those of one request in published order, and of requests that are alike, too.

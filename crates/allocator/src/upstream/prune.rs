@@ -115,7 +115,9 @@ impl Assignment<'_, '_> {
     /// depending on what was tried, or two drivers' pools share their counters; nor where there are too many pairs to
     /// check.
     pub(super) fn may_leave_out(&mut self) -> bool {
-        if self.slots.len().saturating_mul(self.candidates.len()) > MOST_PAIRS {
+        let has_many = self.slots.len().saturating_mul(self.candidates.len()) > MOST_PAIRS;
+        // What limits the picks may tell devices apart that are alike here.
+        if has_many || self.is_limited() {
             return false;
         }
         let mut names = HashSet::new();

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::basis::Basis;
 use super::constraints::ConstraintState;
 use super::counters::Counters;
+use super::pick::Pick;
 use super::pools::{self, Pool};
 use super::slot::{Slot, SlotsOfClaims};
 use crate::amount::Nanos;
@@ -76,6 +77,8 @@ pub(crate) struct Assignment<'a, 's> {
     pub chosen: Vec<(u32, u32, u32)>,
     /// By candidate: whether it is not given, though it may be free; empty where all are.
     pub(super) withheld: Vec<bool>,
+    /// Whether picks may be had together; `None` where all may.
+    pub(super) may_take: Option<&'a dyn Fn(&[Pick<'_>]) -> bool>,
     /// Whether a device for which a selector fails is passed over, and a request for all that a constraint forbids does
     /// not end the search. kube-scheduler ends its attempt with the error.
     is_lenient: bool,
@@ -127,6 +130,7 @@ impl<'a, 's> Assignment<'a, 's> {
             counts: SmallVec::from_elem(0, claims.len()),
             chosen: Vec::new(),
             withheld: Vec::new(),
+            may_take: None,
             is_lenient: false,
             fault: None,
         })
@@ -136,6 +140,36 @@ impl<'a, 's> Assignment<'a, 's> {
     pub fn withhold(&mut self, may_give: impl Fn(DeviceRef<'a>) -> bool) {
         let candidates = 0..self.candidates.len() as u32;
         self.withheld = candidates.map(|candidate| !may_give(self.device(candidate))).collect();
+    }
+
+    /// From now on picks only what may be had together with what is picked.
+    pub fn limit(&mut self, may_take: Option<&'a dyn Fn(&[Pick<'_>]) -> bool>) {
+        self.may_take = may_take;
+    }
+
+    /// As callers see it.
+    pub fn pick(&self, picked: Picked) -> Pick<'a> {
+        let slot = &self.slots[picked.slot as usize];
+        Pick {
+            claim: slot.claim as usize,
+            request: slot.request as usize,
+            has_admin_access: slot.admin_access,
+            ask: slot.ask,
+            device: self.device(picked.candidate),
+        }
+    }
+
+    /// Whether the device may be had besides those that were picked.
+    pub(super) fn may_take_besides(&self, next: Picked) -> bool {
+        self.may_take.is_none_or(|may_take| {
+            let picks = self.picked.iter().chain([&next]).map(|picked| self.pick(*picked));
+            may_take(&picks.collect::<Vec<_>>())
+        })
+    }
+
+    /// Whether devices are limited that would be free.
+    pub fn is_limited(&self) -> bool {
+        self.may_take.is_some()
     }
 
     /// From now on passes over what kube-scheduler would end its attempt with. For an enumeration that looks at devices

@@ -26,7 +26,8 @@ impl Assignment<'_, '_> {
         } else {
             self.is_in_use(candidate)
         };
-        if is_in_use || self.is_withheld(candidate) {
+        let next = Picked { slot: slot_index, candidate };
+        if is_in_use || self.is_withheld(candidate) || !self.may_take_besides(next) {
             return Ok(None);
         }
         let device = self.device(candidate);
@@ -84,7 +85,7 @@ impl Assignment<'_, '_> {
                 undo.is_shared = true;
             }
         }
-        self.picked.push(Picked { slot: slot_index, candidate });
+        self.picked.push(next);
         self.counts[claim] += 1;
         Ok(Some(undo))
     }

@@ -69,6 +69,30 @@ fn devices_that_may_not_be_given_are_left() {
     assert_eq!(names(&placed.expect("it fits")), ["d002", "d004"]);
 }
 
+/// As a limit of what a team may have: it is kept to within one request and over all, and an alternative that would exceed it is passed
+/// over for a later one.
+#[test]
+fn what_is_picked_together_can_be_limited() {
+    let number = |pick: &Pick<'_>| pick.device.name()[1..].parse::<i64>().expect("a number");
+    let limited = |requests: &[Value], most: i64| {
+        let request = request(&devices(6), requests, json!([]));
+        let may_take = move |picks: &[Pick<'_>]| picks.iter().map(number).sum::<i64>() <= most;
+        let placed = place(&request, |placement| placement.may_take = Some(&may_take));
+        placed.expect("no error").map(|placed| names(&placed))
+    };
+    let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(limited(&[exactly("r", 2)], 9), names(&["d004", "d005"]));
+    assert_eq!(limited(&[exactly("r", 2)], 6), names(&["d001", "d005"]), "the best of those that may be had");
+    assert_eq!(limited(&[exactly("r", 2)], 0), None);
+    assert_eq!(limited(&[exactly("r", 1), exactly("s", 1)], 1), names(&["d000", "d001"]));
+    assert_eq!(limited(&[all("r")], 15), names(&["d000", "d001", "d002", "d003", "d004", "d005"]));
+    assert_eq!(limited(&[all("r")], 14), None);
+    let alternative = |name: &str, count: u32| json!({"name": name, "deviceClassName": "any", "allocationMode": "ExactCount", "count": count});
+    let several = json!({"name": "r", "firstAvailable": [alternative("three", 3), alternative("two", 2)]});
+    assert_eq!(limited(std::slice::from_ref(&several), 3).map(|names| names.len()), Some(3));
+    assert_eq!(limited(std::slice::from_ref(&several), 2).map(|names| names.len()), Some(2));
+}
+
 #[test]
 fn all_devices_are_not_given_if_one_of_them_may_not() {
     let request = request(&devices(3), &[all("r")], json!([]));

@@ -4,13 +4,15 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::subject::PodObstacle;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::demand::Demand;
-use tessera_placement::ranking::Way;
-use tessera_placement::{Time, spread};
+use tessera_placement::score::Way;
+use tessera_placement::spread;
 
 use super::Decider;
-use super::pod::reference;
+use super::pod::{is_gated, node_name, phase, reference};
+use super::ranked::Ranked;
 use super::selector_costs::PAUSE;
 use crate::intent::{Intent, Topic};
+use crate::queue::Asks;
 use crate::refusals;
 
 /// What to do with a pod.
@@ -132,7 +134,7 @@ impl Decider {
             }
             _ if !is_gated => None,
             Choice::Node { node, suitable } => {
-                let fit = self.fit(&demand, Way::Native, &node)?;
+                let fit = self.fit_by_scheduler(&demand, &node)?;
                 self.send(key, &pod, &demand, &node, fit);
                 let why = format!("of {suitable} suitable nodes, {node} loses least by it");
                 Some(Intent::Steer { pod: reference(&pod), node, why })
@@ -160,9 +162,11 @@ impl Decider {
     fn choose(&mut self, now: Time, demand: &Demand, owner: &str, is_gated: bool) -> Choice {
         let mut managed = None;
         if self.fleet.has_managed() {
-            match self.best(now, demand, owner, Way::Managed) {
-                Choice::Node { .. } if !self.may_allocate() => return Choice::TooEarly,
-                Choice::Node { node, suitable } => return Choice::Managed { node, suitable },
+            let pod = demand.subject.pod.as_ref().filter(|_| !self.standing.is_empty());
+            let asks = pod.map(|pod| self.asks(now, pod));
+            match best(self.ranked(demand), now, asks.as_ref(), owner) {
+                Choice::Managed { .. } if !self.may_allocate() => return Choice::TooEarly,
+                choice @ Choice::Managed { .. } => return choice,
                 Choice::Nowhere { is_managed: false, .. } => {}
                 choice => managed = Some(choice),
             }
@@ -176,41 +180,12 @@ impl Decider {
         {
             return managed;
         }
-        match (self.best(now, demand, owner, Way::Native), managed) {
+        match (best(self.ranked_others(demand), now, None, owner), managed) {
             (Choice::Nowhere { .. }, Some(managed)) => managed,
-            (native, _) => native,
-        }
-    }
-
-    fn best(&mut self, now: Time, demand: &Demand, owner: &str, way: Way) -> Choice {
-        let pod = demand.subject.pod.as_ref().filter(|_| way == Way::Managed && !self.standing.is_empty());
-        let asks = pod.map(|pod| self.asks(now, pod));
-        let mut ranked = self.ranked(demand, way);
-        let ranking = ranked.ranking;
-        if let Some(error) = ranking.fatal() {
-            return Choice::Fatal(error.to_owned());
-        }
-        let asks = asks.as_ref();
-        match ranking.best().find(|(_, index)| ranked.is_free(now, asks, owner, *index)) {
-            Some((score, _)) if score.is_native => Choice::Native,
-            Some((_, first)) => {
-                let key = spread::topology_key(ranked.view.fleet, first).map(str::to_owned);
-                let node = key.and_then(|key| {
-                    let free = ranking.best().filter(|(_, index)| ranked.is_free(now, asks, owner, *index));
-                    let candidates: Vec<_> = free.collect();
-                    spread::least_used(&key, &candidates, &mut ranked.view)
-                });
-                let node = ranked.view.fleet.node(node.unwrap_or(first)).name.clone();
-                Choice::Node { node, suitable: ranking.suitable() }
+            (Choice::Nowhere { sentence, crowded, .. }, None) => {
+                Choice::Nowhere { sentence, crowded, is_managed: false }
             }
-            None => Choice::Nowhere {
-                sentence: ranking.sentence(ranked.kept(asks)),
-                crowded: ranking
-                    .without_room()
-                    .map(|index| ranked.view.fleet.node(index).name.clone())
-                    .collect(),
-                is_managed: way == Way::Managed && !ranking.is_not_managed(),
-            },
+            (native, _) => native,
         }
     }
 
@@ -266,5 +241,33 @@ impl Decider {
         waiting.told = Some((why.clone(), now));
         let topic = if waiting.is_managed { Topic::NotAllocated } else { Topic::NotSteered };
         Some(Intent::Tell { pod: reference(pod), topic, message: why })
+    }
+}
+
+/// The best of the nodes that is kept for nobody else and refused no pod of this owner a short while ago.
+fn best(mut ranked: Ranked<'_>, now: Time, asks: Option<&Asks>, owner: &str) -> Choice {
+    let ranking = ranked.ranking;
+    if let Some(error) = ranking.fatal() {
+        return Choice::Fatal(error.to_owned());
+    }
+    let Some((score, first)) = ranking.best().find(|(_, index)| ranked.is_free(now, asks, owner, *index))
+    else {
+        let names = ranking.without_room().map(|index| ranked.view.fleet.node(index).name.clone());
+        let crowded = names.collect();
+        let is_managed = !ranking.is_empty();
+        return Choice::Nowhere { sentence: ranking.sentence(ranked.kept(asks)), crowded, is_managed };
+    };
+    let key = spread::topology_key(ranked.view.fleet, first).map(str::to_owned);
+    let node = key.and_then(|key| {
+        let free = ranking.best().filter(|(_, index)| ranked.is_free(now, asks, owner, *index));
+        let candidates: Vec<_> = free.collect();
+        spread::least_used(&key, &candidates, &mut ranked.view)
+    });
+    let node = ranked.view.fleet.node(node.unwrap_or(first)).name.clone();
+    let suitable = ranking.suitable();
+    match score.way {
+        Way::Managed => Choice::Managed { node, suitable },
+        Way::Steered => Choice::Node { node, suitable },
+        Way::Native => Choice::Native,
     }
 }

@@ -7,7 +7,7 @@ use tessera_cluster::subject::Wanted;
 use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
-use tessera_placement::ranking::{Fit, Way};
+use tessera_placement::fit::Takes;
 
 use super::Decider;
 use super::claim::reference_of;
@@ -37,7 +37,7 @@ impl Decider {
         if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
             return self.waits(now, key, pod, "its ResourceClaims do not exist yet".to_owned(), false);
         }
-        let fit = self.fit(demand, Way::Managed, node)?;
+        let fit = self.fit_managed_cards(demand, node)?;
         let why = format!("of {suitable} suitable nodes, {node} loses least by it");
         self.allocate_fit(now, (key, pod), demand, (node, fit), why, pod.is_gated())
     }
@@ -48,7 +48,7 @@ impl Decider {
         now: Time,
         (key, pod): (&Key, &Pod),
         demand: &Demand,
-        (node, fit): (&str, Fit),
+        (node, fit): (&str, Takes),
         why: String,
         lifts_gate: bool,
     ) -> Option<Intent> {

@@ -5,7 +5,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceCl
 use tessera_cluster::subject::Wanted;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::demand::Demand;
-use tessera_placement::ranking::{self, Fit, Way};
+use tessera_placement::fit::{self, Takes};
 
 use super::Decider;
 use crate::steers::Steer;
@@ -31,7 +31,7 @@ impl Decider {
             if demand.is_open()
                 && demand.obstacle().is_none()
                 && self.unanswered(&demand).is_none()
-                && let Some(fit) = self.fit(&demand, Way::Native, &node)
+                && let Some(fit) = self.fit_by_scheduler(&demand, &node)
             {
                 self.send(&key, &pod, &demand, &node, fit);
                 self.adopted.remove(&key);
@@ -72,14 +72,21 @@ impl Decider {
         }
     }
 
-    pub(super) fn fit(&mut self, demand: &Demand, way: Way, node: &str) -> Option<Fit> {
+    /// What the pod would get of the node's managed cards, if it can run there.
+    pub(super) fn fit_managed_cards(&mut self, demand: &Demand, node: &str) -> Option<Takes> {
         let index = self.fleet.find(node)?;
-        ranking::fit(demand, way, index, &mut self.view_of_nodes()).ok()?.ok()
+        fit::of_managed_cards(demand, index, &mut self.view_of_nodes()).takes()
+    }
+
+    /// What kube-scheduler would give the pod on the node, if it can run there.
+    pub(super) fn fit_by_scheduler(&mut self, demand: &Demand, node: &str) -> Option<Takes> {
+        let index = self.fleet.find(node)?;
+        fit::by_scheduler(demand, index, &mut self.view_of_nodes()).takes()
     }
 
     /// Counts the pod as on its way to the node.
-    pub(super) fn send(&mut self, key: &Key, pod: &Pod, demand: &Demand, node: &str, fit: Fit) {
-        let Some(object) = self.cluster.objects().node(node) else {
+    pub(super) fn send(&mut self, key: &Key, pod: &Pod, demand: &Demand, node: &str, fit: Takes) {
+        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
             return;
         };
         let (wanted, _) = demand.on(object);

@@ -4,15 +4,16 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
-use tessera_placement::ranking::{Ranking, Rankings, View, Way};
+use tessera_placement::ranking::{Rankings, Side};
+use tessera_placement::view::View;
 
 use super::Decider;
 use crate::queue::{Asks, Queue};
 use crate::refusals::{self, Refusals};
 
-/// The nodes for a demand.
+/// The nodes for a demand, on which devices would be allocated in one way.
 pub(super) struct Ranked<'d> {
-    pub ranking: &'d Ranking,
+    pub ranking: &'d Side,
     pub view: View<'d>,
     refusals: &'d Refusals,
     standing: &'d Queue,
@@ -37,10 +38,17 @@ impl Ranked<'_> {
 }
 
 impl Decider {
-    /// The nodes for this demand, as of now.
-    pub(super) fn ranked(&mut self, demand: &Demand, way: Way) -> Ranked<'_> {
+    /// The nodes with managed cards for this demand, as of now.
+    pub(super) fn ranked(&mut self, demand: &Demand) -> Ranked<'_> {
         let (mut view, rankings, refusals, standing) = self.split();
-        let ranking = rankings.of(demand, way, &mut view);
+        let ranking = rankings.managed(demand, &mut view);
+        Ranked { ranking, view, refusals, standing }
+    }
+
+    /// The nodes on which kube-scheduler would find devices for this demand, as of now.
+    pub(super) fn ranked_others(&mut self, demand: &Demand) -> Ranked<'_> {
+        let (mut view, rankings, refusals, standing) = self.split();
+        let ranking = rankings.others(demand, &mut view);
         Ranked { ranking, view, refusals, standing }
     }
 
@@ -50,7 +58,7 @@ impl Decider {
         if !self.refusals.has_any(&owner) {
             return false;
         }
-        let ranked = self.ranked(demand, Way::Managed);
+        let ranked = self.ranked(demand);
         let is_refused = |index: NodeIndex| {
             let node = &ranked.view.fleet.node(index).name;
             ranked.refusals.contains(&owner, node, now)

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tessera_placement::ShapeId;
+
 use super::gang::Gang;
 use super::preempt::NoVictims;
 use super::selector_costs::OF_ROUND;
@@ -13,9 +15,9 @@ pub(super) struct Round {
     /// Cost of selectors that may still be spent.
     pub selector_cost: u64,
     /// Claims whose selectors have had their part, by shape, each with what is to be said of it.
-    unanswered: BTreeMap<String, String>,
+    unanswered: BTreeMap<ShapeId, String>,
     /// Whether no node could take pods of a shape if it were empty.
-    fits_no_empty_node: BTreeMap<String, bool>,
+    fits_no_empty_node: BTreeMap<ShapeId, bool>,
     /// Pods for which nobody can be preempted.
     without_victims: BTreeMap<Alike, NoVictims>,
 }
@@ -23,7 +25,7 @@ pub(super) struct Round {
 /// What pods have in common for which the same could be preempted.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Alike {
-    shape: String,
+    shape: ShapeId,
     priority: i32,
     /// Where nodes refused its like.
     owner: Option<String>,
@@ -37,7 +39,7 @@ impl Alike {
         let [member] = gang.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
         Some(Alike {
-            shape: member.demand.as_ref()?.shape.clone(),
+            shape: member.demand.as_ref()?.shape,
             priority: gang.priority(),
             owner: refusals.has_any(&owner).then_some(owner),
             ends_after: member.pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
@@ -58,23 +60,23 @@ impl Default for Round {
 
 impl Round {
     /// What is to be said of claims of this shape whose selectors have had their part of the round.
-    pub fn unanswered(&self, claims_shape: &str) -> Option<&str> {
-        self.unanswered.get(claims_shape).map(String::as_str)
+    pub fn unanswered(&self, claims_shape: ShapeId) -> Option<&str> {
+        self.unanswered.get(&claims_shape).map(String::as_str)
     }
 
     /// The selectors of such claims have had their part of the round.
-    pub fn set_unanswered(&mut self, claims_shape: &str, why: &str) {
-        self.unanswered.insert(claims_shape.to_owned(), why.to_owned());
+    pub fn set_unanswered(&mut self, claims_shape: ShapeId, why: &str) {
+        self.unanswered.insert(claims_shape, why.to_owned());
     }
 
     /// What is known of pods of this shape.
-    pub fn fits_no_empty_node(&self, shape: &str) -> Option<bool> {
-        self.fits_no_empty_node.get(shape).copied()
+    pub fn fits_no_empty_node(&self, shape: ShapeId) -> Option<bool> {
+        self.fits_no_empty_node.get(&shape).copied()
     }
 
     /// Whether no node could take pods of this shape if it were empty.
-    pub fn set_fits_no_empty_node(&mut self, shape: &str, fits_none: bool) {
-        self.fits_no_empty_node.insert(shape.to_owned(), fits_none);
+    pub fn set_fits_no_empty_node(&mut self, shape: ShapeId, fits_none: bool) {
+        self.fits_no_empty_node.insert(shape, fits_none);
     }
 
     /// Why nobody can be preempted for pods like these, if that is known.

@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
-use tessera_placement::ranking::Way;
 
 use super::Decider;
 use crate::intent::Intent;
@@ -35,7 +34,7 @@ impl Decider {
         if pod.is_gated() {
             return Some(self.release(key, pod, why));
         }
-        if !self.fleet.has_managed() || self.ranked(demand, Way::Managed).ranking.is_not_managed() {
+        if !self.fleet.has_managed() || self.ranked(demand).ranking.is_empty() {
             return None;
         }
         if let Some(waiting) = self.waiting.get_mut(key) {

@@ -25,11 +25,11 @@ const LONGEST: usize = 120;
 impl Decider {
     /// Why it is too early to ask what the pod's claims would get; `None` where no answer costs much any more.
     pub(super) fn unanswered(&mut self, demand: &Demand) -> Option<String> {
-        if let Some(why) = self.round.unanswered(&demand.claims_shape) {
+        if let Some(why) = self.round.unanswered(demand.claims_shape) {
             return Some(why.to_owned());
         }
         let why = self.unanswered_of(demand.claims())?;
-        self.round.set_unanswered(&demand.claims_shape, &why);
+        self.round.set_unanswered(demand.claims_shape, &why);
         Some(why)
     }
 

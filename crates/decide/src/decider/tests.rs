@@ -7,8 +7,9 @@ use tessera_cluster::{Key, Kind, Object};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
-use tessera_placement::ranking::{Rankings, View, Way};
-use tessera_placement::score::Score;
+use tessera_placement::ranking::Rankings;
+use tessera_placement::score::{Score, Way};
+use tessera_placement::view::View;
 
 use super::{Decider, Observation};
 use crate::Intent;
@@ -33,7 +34,7 @@ fn node(number: usize, way: Way) -> Vec<Object> {
     let sets: Vec<Value> =
         (0..CARDS).map(|number| json!({ "name": set(number), "counters": counters })).collect();
     let (allocation, taints) = match way {
-        Way::Native => ("Steered", json!([])),
+        Way::Steered | Way::Native => ("Steered", json!([])),
         Way::Managed => {
             ("Managed", json!([{ "key": tessera_api::managed::TAINT_KEY, "effect": "NoSchedule" }]))
         }
@@ -140,8 +141,12 @@ impl Scene {
         let node = if self.way == Way::Managed { best(self) } else { steered };
         let Some(node) = node else { return self.end(name) };
         // It does not take its own devices from itself.
-        self.decider.cluster.forget(&Key::new("n", name));
-        let plan = self.decider.fit(&demand, self.way, &node).unwrap().allocations;
+        self.decider.cluster.forget(&("n".to_owned(), name.to_owned()));
+        let fit = match self.way {
+            Way::Managed => self.decider.fit_managed_cards(&demand, &node),
+            Way::Steered | Way::Native => self.decider.fit_by_scheduler(&demand, &node),
+        };
+        let plan = fit.unwrap().allocations;
         let mut allocated: k8s_openapi::api::resource::v1::ResourceClaim = read(claim(name, kind));
         allocated.status = Some(read(json!({ "allocation": plan[0] })));
         self.apply(allocated);
@@ -163,7 +168,11 @@ impl Scene {
         let handed_over = self.decider.handed_over();
         let Decider { cluster, asker, fleet, driver, mix, rankings: kept, .. } = &mut self.decider;
         let mut view = View { cluster, fleet, asker, driver, handed_over, mix };
-        let ranking = rankings.unwrap_or(kept).of(demand, self.way, &mut view);
+        let rankings = rankings.unwrap_or(kept);
+        let ranking = match self.way {
+            Way::Managed => rankings.managed(demand, &mut view),
+            Way::Steered | Way::Native => rankings.others(demand, &mut view),
+        };
         (ranking.best().collect(), ranking.sentence(0))
     }
 }
@@ -196,7 +205,7 @@ impl Scene {
 
 #[test]
 fn what_is_kept_is_what_would_be_found_anew() {
-    keeps_what_it_would_find(Way::Native);
+    keeps_what_it_would_find(Way::Steered);
 }
 
 /// The best card for a share depends on what was learnt since it was looked for, and on the CPU that the pod needs besides.
@@ -230,7 +239,7 @@ fn keeps_what_it_would_find(way: Way) {
             let demand = scene.demand(&name);
             let kept = scene.ranking(&demand, None);
             let anew = scene.ranking(&demand, Some(&mut Rankings::default()));
-            if way == Way::Native {
+            if way == Way::Steered {
                 assert_eq!(kept, anew, "event {event}");
             } else {
                 // What decides between equals is of the card that was best once.
@@ -372,7 +381,7 @@ fn pods_that_ask_for_the_same_share_a_plan_in_which_nobody_is_preempted() {
 /// As many shapes as are kept: none is ranked for kube-scheduler, too, where that would find no device.
 #[test]
 fn of_managed_cards_each_shape_has_one_ranking() {
-    for (way, rankings) in [(Way::Managed, 20), (Way::Native, 20)] {
+    for (way, rankings) in [(Way::Managed, 20), (Way::Steered, 20)] {
         let mut scene = Scene::with_nodes(2, way);
         for number in 0..20 {
             let name = format!("p{number}");
@@ -382,6 +391,6 @@ fn of_managed_cards_each_shape_has_one_ranking() {
             scene.apply(read::<Pod>(pod(&name, 1, None)));
         }
         scene.decider.decide(Time::ZERO);
-        assert_eq!(scene.decider.rankings.len(), rankings, "{way:?}");
+        assert_eq!(scene.decider.rankings.shapes(), rankings, "{way:?}");
     }
 }

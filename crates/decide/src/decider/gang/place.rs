@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Key;
-use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::distance::{Candidate, Path, areas};
+use tessera_placement::fit::Takes;
 use tessera_placement::fleet::NodeIndex;
-use tessera_placement::ranking::{Fit, Way};
 use tessera_placement::score::Score;
+use tessera_placement::{ShapeId, Time};
 
 use super::super::Decider;
 use super::super::on_the_way::with_devices;
@@ -25,16 +25,18 @@ pub(in super::super) struct Placement {
     pub pod: Box<Pod>,
     pub demand: Demand,
     pub node: String,
-    pub fit: Fit,
+    pub fit: Takes,
 }
 
 /// A pod with the node that it was tried on.
-type Tried = (usize, String, Fit);
+type Tried = (usize, String, Takes);
 
 /// Pods that fit the same nodes, and those nodes.
 struct Shape {
     nodes: BTreeMap<NodeIndex, Score>,
     pods: usize,
+    /// Place of the first of them.
+    first: usize,
 }
 
 impl Decider {
@@ -49,20 +51,20 @@ impl Decider {
         open: &[&Member],
         needed: usize,
     ) -> Result<Vec<Placement>, String> {
-        let mut shapes: BTreeMap<&str, Shape> = BTreeMap::new();
-        for member in open {
+        let mut shapes: BTreeMap<ShapeId, Shape> = BTreeMap::new();
+        for (first, member) in open.iter().enumerate() {
             let Some(demand) = &member.demand else { continue };
-            if let Some(shape) = shapes.get_mut(demand.shape.as_str()) {
+            if let Some(shape) = shapes.get_mut(&demand.shape) {
                 shape.pods += 1;
             } else {
                 let nodes = self.suitable(now, member, demand)?;
-                shapes.insert(&demand.shape, Shape { nodes, pods: 1 });
+                shapes.insert(demand.shape, Shape { nodes, pods: 1, first });
             }
         }
         // Those that fit on the fewest nodes first.
         let scarcity = |place: &usize| {
-            let shape = open[*place].demand.as_ref().map(|demand| demand.shape.as_str()).unwrap_or_default();
-            shapes.get(shape).map_or(0, |shape| shape.nodes.len())
+            let shape = open[*place].demand.as_ref().and_then(|demand| shapes.get(&demand.shape));
+            shape.map_or(0, |shape| shape.nodes.len())
         };
         let mut order: Vec<usize> = (0..open.len()).collect();
         order.sort_by_key(scarcity);
@@ -102,12 +104,12 @@ impl Decider {
         demand: &Demand,
     ) -> Result<BTreeMap<NodeIndex, Score>, String> {
         let asks = (!self.standing.is_empty()).then(|| self.asks(now, &member.pod));
-        let ranked = self.ranked(demand, Way::Managed);
+        let ranked = self.ranked(demand);
         let ranking = ranked.ranking;
         if let Some(error) = ranking.fatal() {
             return Err(error.to_owned());
         }
-        if ranking.is_not_managed() {
+        if ranking.is_empty() {
             return Err(format!(
                 "no card of a managed pool is what pod {} of the gang asks for: gangs need managed pools",
                 member.key.name
@@ -119,9 +121,9 @@ impl Decider {
     }
 
     /// Every node that takes any of them, with how many of the scarcest.
-    fn candidates(&mut self, shapes: &BTreeMap<&str, Shape>) -> Vec<Candidate> {
+    fn candidates(&mut self, shapes: &BTreeMap<ShapeId, Shape>) -> Vec<Candidate> {
         let mut all: Vec<&Shape> = shapes.values().collect();
-        all.sort_by_key(|shape| shape.nodes.len());
+        all.sort_by_key(|shape| (shape.nodes.len(), shape.first));
         let mut found: BTreeMap<NodeIndex, Candidate> = BTreeMap::new();
         for shape in all {
             for (index, score) in &shape.nodes {
@@ -145,13 +147,13 @@ impl Decider {
     fn try_on(&mut self, open: &[&Member], order: &[usize], nodes: &[String]) -> Vec<Tried> {
         let mut tried = Vec::new();
         // Nodes before that one are full for the shape.
-        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut first: BTreeMap<ShapeId, usize> = BTreeMap::new();
         for place in order {
             let member = open[*place];
             let Some(demand) = &member.demand else { continue };
-            let from = first.entry(&demand.shape).or_default();
+            let from = first.entry(demand.shape).or_default();
             while let Some(node) = nodes.get(*from) {
-                if let Some(fit) = self.fit(demand, Way::Managed, node)
+                if let Some(fit) = self.fit_managed_cards(demand, node)
                     && self.count_as_there(member, demand, node, &fit)
                 {
                     tried.push((*place, node.clone(), fit));
@@ -173,8 +175,8 @@ impl Decider {
         cards.cards.values().all(|card| card.free(false) == 0)
     }
 
-    fn count_as_there(&mut self, member: &Member, demand: &Demand, node: &str, fit: &Fit) -> bool {
-        let Some(object) = self.cluster.objects().node(node) else {
+    fn count_as_there(&mut self, member: &Member, demand: &Demand, node: &str, fit: &Takes) -> bool {
+        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
             return false;
         };
         let (wanted, _) = demand.on(object);
@@ -216,7 +218,7 @@ impl Decider {
         let Some(member) = missing else { return String::new() };
         let Some(demand) = &member.demand else { return String::new() };
         let asks = (!self.standing.is_empty()).then(|| self.asks(now, &member.pod));
-        let ranked = self.ranked(demand, Way::Managed);
+        let ranked = self.ranked(demand);
         let sentence = ranked.ranking.sentence(ranked.kept(asks.as_ref()));
         format!(
             "gang {gang}: {} of {needed} pods that it needs fit now; for the next, {sentence}",

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::{DeviceName, DeviceType};
-use tessera_cluster::{ClaimExt, Key};
-use tessera_placement::Time;
+use tessera_cluster::Key;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
-use tessera_placement::ranking::Way;
+use tessera_placement::{ShapeId, Time};
 
 use super::super::Decider;
 use super::{Gang, Member};
@@ -47,9 +46,9 @@ impl Decider {
         if self.fleet.next_handover().is_some() {
             return None;
         }
-        let mut shapes: BTreeMap<&str, (&Demand, usize)> = BTreeMap::new();
+        let mut shapes: BTreeMap<ShapeId, (&Demand, usize)> = BTreeMap::new();
         for demand in open.iter().filter_map(|member| member.demand.as_ref()) {
-            shapes.entry(&demand.shape).or_insert((demand, 0)).1 += 1;
+            shapes.entry(demand.shape).or_insert((demand, 0)).1 += 1;
         }
         let mut fit = 0;
         for (demand, pods) in shapes.into_values() {
@@ -70,11 +69,11 @@ impl Decider {
         if self.fleet.next_handover().is_some() {
             return false;
         }
-        if let Some(known) = self.round.fits_no_empty_node(&demand.shape) {
+        if let Some(known) = self.round.fits_no_empty_node(demand.shape) {
             return known;
         }
         let fits_none = self.nodes_when_empty(demand, 1).is_some_and(|nodes| nodes.is_empty());
-        self.round.set_fits_no_empty_node(&demand.shape, fits_none);
+        self.round.set_fits_no_empty_node(demand.shape, fits_none);
         fits_none
     }
 
@@ -135,7 +134,7 @@ impl Decider {
     /// parts of cards, of which nobody can say how many there could be, or where none has what it asks for.
     fn nodes_when_empty(&mut self, demand: &Demand, most: usize) -> Option<Vec<(NodeIndex, usize)>> {
         let before = self.handed_over()?;
-        let could: Vec<NodeIndex> = self.ranked(demand, Way::Managed).ranking.could().collect();
+        let could: Vec<NodeIndex> = self.ranked(demand).ranking.could().collect();
         let node_of = |index: &NodeIndex| {
             let name = Key::cluster(&self.fleet.node(*index).name);
             self.cluster.objects().nodes.get(&name)

@@ -14,8 +14,8 @@ use tessera_cluster::subject::Wanted;
 use tessera_cluster::{AllocationExt, PlacementLimits};
 
 use crate::fleet::{FleetNode, NodeIndex};
-use crate::ranking::View;
 use crate::value::{CardValues, NodeValue};
+use crate::view::View;
 
 /// Which of the claims ask for devices of managed cards on the node. Claims of extended resources are made by kube-scheduler
 /// itself, so they cannot be; those with admin access take nothing.

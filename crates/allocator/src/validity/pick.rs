@@ -1,0 +1,19 @@
+//! A device picked for a request, as callers see it.
+
+use crate::claim::DeviceRequest;
+use crate::inventory::DeviceRef;
+
+/// A device picked for a request, or for one of its alternatives.
+#[derive(Debug, Clone, Copy)]
+pub struct Pick<'i> {
+    /// Place of the claim in the list.
+    pub claim: usize,
+    /// Place of the request in the claim.
+    pub request: usize,
+    /// Whether the request has admin access, which takes nothing from others.
+    pub has_admin_access: bool,
+    /// What is asked for.
+    pub ask: &'i DeviceRequest,
+    /// The device.
+    pub device: DeviceRef<'i>,
+}

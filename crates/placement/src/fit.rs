@@ -1,0 +1,181 @@
+//! What a pod would get on one node, or why it cannot run there. Nothing else asks the allocator where to place a pod.
+
+mod managed;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::AllocationResult;
+use tessera_allocator::claim::Claim;
+use tessera_allocator::error::AllocateError;
+use tessera_cluster::outcome;
+
+use crate::demand::Demand;
+use crate::fleet::NodeIndex;
+use crate::reason::Reason;
+use crate::score::{Candidate, Score};
+use crate::view::View;
+use managed::Plan;
+
+/// What a node can do for a pod.
+#[derive(Debug)]
+pub enum Fit {
+    /// It can run there.
+    Takes(Takes),
+    /// It cannot, as things are.
+    Blocked(Reason),
+    /// kube-scheduler would end its attempt with this error, whatever other nodes say.
+    Fatal(String),
+}
+
+/// What a pod would get on a node.
+#[derive(Debug)]
+pub struct Takes {
+    /// How well the node suits.
+    pub score: Score,
+    /// One for each claim that the node has to serve, in the order of [`Demand::on`].
+    pub allocations: Vec<AllocationResult>,
+    /// Which of them this controller writes.
+    pub is_managed: Vec<bool>,
+    /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them, by what the pod may get; empty where
+    /// nodes are not ranked by that.
+    pub(crate) free: Box<[Box<[u16]>]>,
+}
+
+impl Fit {
+    /// What the pod would get, if it can run there.
+    #[must_use]
+    pub fn takes(self) -> Option<Takes> {
+        match self {
+            Fit::Takes(takes) => Some(takes),
+            Fit::Blocked(_) | Fit::Fatal(_) => None,
+        }
+    }
+}
+
+/// What the pod would get with devices of managed cards for all claims that ask for such.
+pub fn of_managed_cards(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
+    checked(demand, index, view, |view| match are_managed(demand, index, view) {
+        Ok(is_managed) if !is_managed.contains(&true) => Fit::Blocked(Reason::NotManaged),
+        Ok(is_managed) => devices_of_managed_cards(demand, &is_managed, index, view),
+        Err(error) => Fit::Fatal(error.to_string()),
+    })
+}
+
+/// What kube-scheduler would give the pod.
+pub fn by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
+    checked(demand, index, view, |view| devices_by_scheduler(demand, index, view))
+}
+
+/// The devices, where nothing else is in the way.
+fn checked(
+    demand: &Demand,
+    index: NodeIndex,
+    view: &mut View<'_>,
+    devices: impl FnOnce(&mut View<'_>) -> Fit,
+) -> Fit {
+    let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
+    if let Some(reason) = refused(demand, node) {
+        return Fit::Blocked(reason);
+    }
+    match devices(view) {
+        Fit::Takes(takes) => no_room(demand, node, view).map_or(Fit::Takes(takes), Fit::Blocked),
+        other => other,
+    }
+}
+
+/// Why the node does not take the pod whatever is free, as its object tells.
+pub(crate) fn refused(demand: &Demand, node: &Node) -> Option<Reason> {
+    outcome::refusal(&demand.subject, node).map(|refusal| Reason::refused(&refusal))
+}
+
+/// What room the node lacks besides devices.
+pub(crate) fn no_room(demand: &Demand, node: &Node, view: &View<'_>) -> Option<Reason> {
+    let pod = demand.subject.pod.as_ref();
+    let refusal = pod.and_then(|pod| view.cluster.shortage(pod, node))?;
+    Some(Reason::Room(refusal.to_string()))
+}
+
+/// By claim: whether this controller would allocate it on the node; of none where there is no such node.
+///
+/// # Errors
+/// kube-scheduler would end its attempt with this error.
+pub(crate) fn are_managed(
+    demand: &Demand,
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> Result<Vec<bool>, AllocateError> {
+    let Some(node) = view.object(index) else { return Ok(Vec::new()) };
+    let (wanted, claims) = demand.on(node);
+    managed::claims(&wanted, &claims, node, index, view)
+}
+
+/// What the claims would get of managed cards, whether there is room besides or not. `is_managed` is that of [`are_managed`], with any
+/// claim in it.
+pub(crate) fn devices_of_managed_cards(
+    demand: &Demand,
+    is_managed: &[bool],
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> Fit {
+    let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
+    let (_, claims) = demand.on(node);
+    view.fleet.make_plain(index, view.cluster, view.driver);
+    match managed::plan(&claims, is_managed, demand.cpu_milli, node, index, view) {
+        Ok(None) => match managed::is_mixed(&claims, is_managed, node, view) {
+            Ok(true) => Fit::Blocked(Reason::Mixed),
+            Ok(false) => Fit::Blocked(Reason::Devices),
+            Err(error) => Fit::Fatal(error.to_string()),
+        },
+        planned => scored(demand, &claims, is_managed.to_vec(), index, view, planned),
+    }
+}
+
+/// What kube-scheduler would give the claims, whether there is room besides or not.
+pub(crate) fn devices_by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
+    let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
+    let (_, claims) = demand.on(node);
+    let planned = view.cluster.plan(node, &claims, view.asker);
+    let plan = |allocations| Plan { allocations, room: 0, alternatives: BTreeSet::new() };
+    let planned = planned.map(|planned| planned.map(plan));
+    scored(demand, &claims, vec![false; claims.len()], index, view, planned)
+}
+
+/// How well the node suits with what is planned.
+fn scored(
+    demand: &Demand,
+    claims: &[Claim],
+    is_managed: Vec<bool>,
+    index: NodeIndex,
+    view: &mut View<'_>,
+    planned: Result<Option<Plan>, AllocateError>,
+) -> Fit {
+    let Plan { allocations, room, mut alternatives } = match planned {
+        Ok(Some(plan)) => plan,
+        // A node whose slices are being replaced takes nothing for a moment.
+        Ok(None) | Err(AllocateError::InvalidPools) => return Fit::Blocked(Reason::Devices),
+        Err(error) => return Fit::Fatal(error.to_string()),
+    };
+    let mut after = view.fleet.cards(index, view.cluster, view.driver).clone();
+    after.add(view.cluster, &allocations, view.driver);
+    view.fleet.make_plain(index, view.cluster, view.driver);
+    let free = view.fleet.free_after(index, &after);
+    let node = view.fleet.node(index);
+    let candidate = Candidate {
+        report: node.report.as_ref().map(|(_, report)| report),
+        node,
+        is_managed: is_managed.contains(&true),
+        after: &after,
+        claims,
+        allocations: &allocations,
+        room,
+        cost: view.fleet.packing.cost(view.fleet.plain(index), &free, demand.cpu_milli),
+    };
+    let score = Score::of(&candidate);
+    if !candidate.is_packed() {
+        alternatives.clear();
+    } else if alternatives.is_empty() {
+        alternatives.insert(free);
+    }
+    Fit::Takes(Takes { score, allocations, is_managed, free: alternatives.into_iter().collect() })
+}

@@ -1,0 +1,130 @@
+//! The nodes on which the devices would be allocated in one way, best first, and why others cannot take the pod so.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::size_of;
+
+use super::blocked::BlockedNodes;
+use crate::demand::Demand;
+use crate::fleet::{Fleet, NodeIndex};
+use crate::kept::Bytes;
+use crate::reason::{self, Reason};
+use crate::score::Score;
+use crate::verdict::{Suits, Verdict};
+use crate::view::View;
+
+/// The nodes on which the devices would be allocated by us, or those where kube-scheduler would.
+#[derive(Debug, Default)]
+pub struct Side {
+    /// Changes of the fleet up to here are in it.
+    seen: Option<usize>,
+    best: BTreeSet<(Score, NodeIndex)>,
+    suits: HashMap<NodeIndex, Suits>,
+    /// Which values the scores are by, see [`crate::value::Packing::version`].
+    version: u64,
+    blocked: BlockedNodes,
+    /// Nodes where kube-scheduler would end the attempt, with its error.
+    fatal: BTreeMap<NodeIndex, String>,
+}
+
+impl Side {
+    /// The nodes that can take it, best first.
+    pub fn best(&self) -> impl Iterator<Item = (Score, NodeIndex)> + '_ {
+        self.best.iter().copied()
+    }
+
+    /// The nodes that can take it, or could if less of them were held.
+    pub fn could(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+        let held = self.blocked.nodes(|why| matches!(why, Reason::Devices | Reason::Room(_)));
+        self.best.iter().map(|(_, index)| *index).chain(held)
+    }
+
+    /// Number of nodes that can take it.
+    pub fn suitable(&self) -> usize {
+        self.best.len()
+    }
+
+    /// The error with which kube-scheduler would end the attempt, wherever it comes up.
+    pub fn fatal(&self) -> Option<&str> {
+        self.fatal.values().next().map(String::as_str)
+    }
+
+    /// Nodes that have the devices, but no room besides.
+    pub fn without_room(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+        self.blocked.nodes(|why| matches!(why, Reason::Room(_)))
+    }
+
+    /// Whether no node has what is asked for, free or not.
+    pub fn is_empty(&self) -> bool {
+        self.best.is_empty() && self.fatal.is_empty() && self.blocked.reasons().next().is_none()
+    }
+
+    /// Why no node can take it; `kept` of those that could are kept for others.
+    pub fn sentence(&self, kept: usize) -> String {
+        let refused = [(&Reason::Kept, kept), (&Reason::RefusedBefore, self.best.len().saturating_sub(kept))];
+        reason::sentence(self.blocked.reasons().chain(refused))
+    }
+
+    /// Judges the nodes anew that changed since the last time; `None` of a node that has nothing of what is asked for.
+    pub(super) fn update(
+        &mut self,
+        demand: &Demand,
+        view: &mut View<'_>,
+        mut judge: impl FnMut(NodeIndex, &mut View<'_>) -> Option<Verdict>,
+    ) {
+        self.revalue(demand, view.fleet);
+        let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
+        let nodes: BTreeSet<NodeIndex> = match changed {
+            Some(changed) => changed.iter().copied().collect(),
+            None => (0..view.fleet.len() as NodeIndex).collect(),
+        };
+        for index in nodes {
+            self.forget(index);
+            match judge(index, view) {
+                Some(Verdict::Takes(suits)) => {
+                    self.best.insert((suits.score, index));
+                    self.suits.insert(index, suits);
+                }
+                Some(Verdict::Blocked(reason)) => self.blocked.insert(index, reason),
+                Some(Verdict::Fatal(error)) => drop(self.fatal.insert(index, error)),
+                None => {}
+            }
+        }
+        self.seen = Some(view.fleet.now());
+    }
+
+    /// Whether the node can take it.
+    pub(super) fn takes(&self, index: NodeIndex) -> bool {
+        self.suits.contains_key(&index)
+    }
+
+    fn forget(&mut self, index: NodeIndex) {
+        if let Some(suits) = self.suits.remove(&index) {
+            self.best.remove(&(suits.score, index));
+        }
+        self.blocked.remove(index);
+        self.fatal.remove(&index);
+    }
+
+    /// What nodes are worth was computed anew: the same nodes in another order.
+    fn revalue(&mut self, demand: &Demand, fleet: &Fleet) {
+        if self.version == fleet.packing.version() {
+            return;
+        }
+        self.version = fleet.packing.version();
+        for (index, suits) in &mut self.suits {
+            suits.revalue(demand, *index, fleet);
+        }
+        self.best = self.suits.iter().map(|(index, suits)| (suits.score, *index)).collect();
+    }
+}
+
+impl Bytes for Side {
+    fn bytes(&self) -> usize {
+        // An entry of a map, about, besides what is in it.
+        const ENTRY: usize = 16;
+        let best = self.best.len() * (size_of::<(Score, NodeIndex)>() + ENTRY);
+        let suits = self.suits.values().map(|suits| suits.bytes() + ENTRY).sum::<usize>();
+        let fatal = self.fatal.values().map(|error| error.capacity() + 3 * ENTRY).sum::<usize>();
+        size_of::<Self>() + best + suits + self.blocked.bytes() + fatal
+    }
+}
