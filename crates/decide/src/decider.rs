@@ -49,6 +49,7 @@ use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::steers::Steers;
 use crate::term::{Lists, Term};
+use crate::wait_reason::WaitReason;
 
 /// Something that was seen.
 #[derive(Debug, Clone)]
@@ -179,9 +180,9 @@ pub struct Decider {
 /// A pod with our gate, or, where there are managed cards, without any and without devices.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Why it does not go on; empty until it was looked at.
-    why: String,
-    told: Option<(String, Time)>,
+    /// Why it does not go on; `None` until it was looked at.
+    why: Option<WaitReason>,
+    told: Option<(WaitReason, Time)>,
     /// After failures: not before then.
     not_before: Time,
     failures: u32,
@@ -370,7 +371,13 @@ impl Decider {
     /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &str)> {
         let ours = self.waiting.iter().filter(|(key, _)| self.is_waiting(key));
-        ours.map(|(key, waiting)| (key, waiting.why.as_str()))
+        ours.map(|(key, waiting)| (key, waiting.why.as_ref().map_or("", WaitReason::text)))
+    }
+
+    /// Why the pod does not go on; `None` for one that is not looked at, or was not yet.
+    #[must_use]
+    pub fn reason_of(&self, pod: &Key) -> Option<&WaitReason> {
+        self.waiting.get(pod)?.why.as_ref()
     }
 
     /// Whether the pod has our gate, or asks for managed cards and has none.

@@ -23,9 +23,11 @@ mod steers;
 mod summary;
 mod term;
 mod view;
+mod wait_reason;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};
 pub use summary::{PoolSummary, PoolVerdict, Shape};
 pub use tessera_placement::Time;
 pub use view::{FleetSnapshot, ViewPass};
+pub use wait_reason::WaitReason;

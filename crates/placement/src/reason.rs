@@ -33,6 +33,8 @@ pub enum ClearsOn {
     Node,
     /// Time.
     Time,
+    /// What is found out about its selectors, some of it at a time.
+    Cost,
     /// Somebody else: who goes first gets what it waits for, or waits no more.
     Others,
     /// Nothing but other claims of the pod's.

@@ -24,6 +24,7 @@ use super::preempt::Preemption;
 use super::selector_costs::PAUSE;
 use crate::intent::Intent;
 use crate::steers::{ManagedSteer, Steer};
+use crate::wait_reason::WaitReason;
 use members::Found;
 pub(super) use members::{Gang, Member, State};
 pub(super) use place::Placement;
@@ -51,13 +52,13 @@ impl Decider {
         }
         if let Err(error) = gang::agree(found.iter().map(|(key, _, member)| (key, member))) {
             self.note_what_is_asked(found);
-            return self.tell_all(now, id, &error.to_string());
+            return self.tell_all(now, id, &WaitReason::Unfit(error.to_string()));
         }
         let gang = match self.sort_out(now, id, found) {
             Ok(gang) => gang,
-            Err(hold) => {
+            Err(why) => {
                 self.note_what_is_asked(found);
-                return self.gang_waits(now, id, &hold.why, hold.tell);
+                return self.gang_waits(now, id, &why);
             }
         };
         let mut intents = match self.is_complete(now, &gang) {
@@ -65,8 +66,8 @@ impl Decider {
             Err(why) => {
                 // A pod may have gone while devices were written for the others.
                 let mut intents = self.hold_nothing(&gang, &why);
-                let (why, tell) = self.stays_incomplete(now, &gang, why);
-                intents.extend(self.gang_waits(now, id, &why, tell));
+                let why = self.stays_incomplete(now, &gang, why);
+                intents.extend(self.gang_waits(now, id, &why));
                 intents
             }
         };
@@ -111,13 +112,13 @@ impl Decider {
             return self.lift(now, gang);
         }
         if !self.may_allocate() {
-            let why = "waits until the controller knows all allocations";
-            return self.gang_waits(now, &gang.id, why, false);
+            let why = WaitReason::Passing("waits until the controller knows all allocations".to_owned());
+            return self.gang_waits(now, &gang.id, &why);
         }
         let demands = open.iter().filter_map(|member| member.demand.as_ref());
         if let Some(why) = demands.into_iter().find_map(|demand| self.unanswered(demand)) {
             self.gangs.set_due(&gang.id, now + PAUSE);
-            return self.gang_waits(now, &gang.id, &why, true);
+            return self.gang_waits(now, &gang.id, &WaitReason::Costly(why));
         }
         match self.place(now, gang, &open, needed) {
             Ok(placements) if !placements.is_empty() => self.write(now, placements),
@@ -125,16 +126,10 @@ impl Decider {
             Ok(_) => self.lift(now, gang),
             Err(why) => {
                 if let Some(too_large) = self.too_large(gang, &open, needed) {
-                    let why = format!("{why}; {too_large}");
-                    intents.extend(self.hold_nothing(gang, &why));
-                    intents.extend(self.gang_waits(now, &gang.id, &why, true));
-                    return intents;
+                    return self.gives_way(now, gang, format!("{why}; {too_large}"));
                 }
                 if self.is_refused_everywhere(now, &open) {
-                    let why = format!("{why}; others pass it");
-                    intents.extend(self.hold_nothing(gang, &why));
-                    intents.extend(self.gang_waits(now, &gang.id, &why, true));
-                    return intents;
+                    return self.gives_way(now, gang, format!("{why}; others pass it"));
                 }
                 self.stand_as_gang(gang, &open);
                 let preemption = self.preempt(now, gang, &open, needed);
@@ -144,18 +139,28 @@ impl Decider {
                 };
                 if let Some(preemption) = under_way {
                     intents.extend(preemption.intents);
-                    intents.extend(self.gang_waits(now, &gang.id, &preemption.why, true));
+                    let why = WaitReason::Preempting(preemption.why);
+                    intents.extend(self.gang_waits(now, &gang.id, &why));
                     return intents;
                 }
                 let more = self.reserve_for(now, gang, &open);
                 let place = self.standing.place(&gang.id);
                 let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
-                let why = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
-                intents.extend(self.hold_nothing(gang, &why));
-                intents.extend(self.gang_waits(now, &gang.id, &why, true));
+                let text = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
+                intents.extend(self.hold_nothing(gang, &text));
+                let why = WaitReason::NoNode { text, keeps_place: true };
+                intents.extend(self.gang_waits(now, &gang.id, &why));
                 intents
             }
         }
+    }
+
+    /// A gang that nothing could help: it holds nothing, and others pass it.
+    fn gives_way(&mut self, now: Time, gang: &Gang, text: String) -> Vec<Intent> {
+        let mut intents = self.hold_nothing(gang, &text);
+        let why = WaitReason::NoNode { text, keeps_place: false };
+        intents.extend(self.gang_waits(now, &gang.id, &why));
+        intents
     }
 
     /// Has the devices written, and no gate lifted yet. Pods without a gate are bound as soon as they have theirs, so they come
@@ -231,22 +236,26 @@ impl Decider {
         self.take_back(&member.key, &member.pod, demand, why)
     }
 
-    /// Notes why a gang waits, on all of its pods that do; the first of them is told, where `tell`.
-    fn gang_waits(&mut self, now: Time, id: &GangId, why: &str, tell: bool) -> Vec<Intent> {
+    /// Notes why a gang waits, on all of its pods that do; the owner of the first of them is told.
+    fn gang_waits(&mut self, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
         let mut members = self.members_of(id);
         members.retain(|(key, ..)| self.waiting.contains_key(key));
         members.sort_by(|(_, _, one), (_, _, other)| one.rank.cmp(&other.rank));
         let mut intents = Vec::new();
         for (place, (key, pod, _)) in members.iter().enumerate() {
-            intents.extend(self.waits(now, key, pod, why.to_owned(), tell && place == 0));
+            if place == 0 {
+                intents.extend(self.waits(now, key, pod, why.clone()));
+            } else {
+                self.note_why(key, why.clone());
+            }
         }
         intents
     }
 
     /// Tells all pods of a gang what is wrong with it.
-    fn tell_all(&mut self, now: Time, id: &GangId, why: &str) -> Vec<Intent> {
+    fn tell_all(&mut self, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
         let members = self.members_of(id);
-        let told = members.iter().filter_map(|(key, pod, _)| self.waits(now, key, pod, why.to_owned(), true));
+        let told = members.iter().filter_map(|(key, pod, _)| self.waits(now, key, pod, why.clone()));
         told.collect()
     }
 }

@@ -14,6 +14,7 @@ use super::selector_costs::PAUSE;
 use crate::intent::{Intent, Topic};
 use crate::queue::Asks;
 use crate::refusals;
+use crate::wait_reason::WaitReason;
 
 /// What to do with a pod.
 enum Choice {
@@ -47,8 +48,10 @@ const TELL_EVERY: Time = Time::from_secs(30);
 impl Decider {
     pub(super) fn look_at(&mut self, now: Time, key: &Key) -> Option<Intent> {
         let pod = self.cluster.objects().pods.get(key)?.clone();
-        if let Some(other) = pod.gates().find(|gate| *gate != tessera_api::steering::GATE) {
-            return self.waits(now, key, &pod, format!("waits for its scheduling gate {other}"), false);
+        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+        if let Some(other) = gates.into_iter().find(|gate| gate.name != tessera_api::steering::GATE) {
+            let why = WaitReason::Passing(format!("waits for its scheduling gate {}", other.name));
+            return self.waits(now, key, &pod, why);
         }
         let is_gated = pod.is_gated();
         if let Some(waiting) = self.waiting.get_mut(key) {
@@ -70,11 +73,12 @@ impl Decider {
             } else if demand.subject.claims.is_empty() && is_of_others {
                 Some(self.release(key, &pod, text))
             } else {
-                self.waits(now, key, &pod, text, true)
+                self.waits(now, key, &pod, WaitReason::Unfit(text))
             };
         }
         if self.is_being_written(&demand) {
-            return self.waits(now, key, &pod, "its claims are being written".to_owned(), false);
+            let why = WaitReason::Passing("its claims are being written".to_owned());
+            return self.waits(now, key, &pod, why);
         }
         if !demand.is_open() {
             return if is_gated {
@@ -92,19 +96,19 @@ impl Decider {
                 waiting.not_before = now + PAUSE;
             }
             self.queue.insert(key.clone());
-            return self.waits(now, key, &pod, why, true);
+            return self.waits(now, key, &pod, WaitReason::Costly(why));
         }
         if let Some(why) = self.refused_claim_of(&demand) {
             if let Some(waiting) = self.waiting.get_mut(key) {
                 waiting.is_managed = true;
             }
-            return self.waits(now, key, &pod, why, true);
+            return self.waits(now, key, &pod, WaitReason::Unfit(why));
         }
         let shared: Vec<Key> = demand.shared().collect();
         if let Some(node) = self.steers.node_of_claims(&shared).map(str::to_owned) {
             // The claim gets its devices with the pod that came first; this one must go there, too.
             let text = format!("waits until another pod's claim has devices on {node}");
-            return self.waits(now, key, &pod, text, false);
+            return self.waits(now, key, &pod, WaitReason::Passing(text));
         }
         if let Some(why) = self.unknown_scheduler(&pod) {
             return self.leave_to_its_scheduler(now, key, &pod, &demand, why);
@@ -121,7 +125,7 @@ impl Decider {
             Choice::Managed { node, suitable } => self.allocate(now, key, &pod, &demand, (&node, suitable)),
             Choice::TooEarly => {
                 let text = "waits until the controller knows all allocations".to_owned();
-                self.waits(now, key, &pod, text, false)
+                self.waits(now, key, &pod, WaitReason::Passing(text))
             }
             Choice::Nowhere { sentence, is_managed: true, .. } => {
                 if let Some(waiting) = self.waiting.get_mut(key) {
@@ -130,7 +134,8 @@ impl Decider {
                 // Some of its claims may have devices from us, on a node that does not have the others'.
                 let taken = self.take_back(key, &pod, &demand, &sentence);
                 // Told when it is known whether others make room.
-                taken.or_else(|| self.waits(now, key, &pod, sentence, false))
+                self.note_why(key, WaitReason::NoNode { text: sentence, keeps_place: false });
+                taken
             }
             _ if !is_gated => None,
             Choice::Node { node, suitable } => {
@@ -150,7 +155,8 @@ impl Decider {
                 } else if !self.is_ours(&demand) {
                     "no card of a steered pool is what it asks for".to_owned()
                 } else {
-                    return self.waits(now, key, &pod, sentence, true);
+                    let why = WaitReason::NoNode { text: sentence, keeps_place: false };
+                    return self.waits(now, key, &pod, why);
                 };
                 Some(self.release(key, &pod, why))
             }
@@ -215,32 +221,34 @@ impl Decider {
 
     pub(super) fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
         if let Some(waiting) = self.waiting.get_mut(key) {
-            waiting.why.clone_from(&why);
+            waiting.why = Some(WaitReason::Passing(why.clone()));
             waiting.is_released = true;
         }
         Intent::Release { pod: reference(pod), why }
     }
 
-    pub(super) fn waits(
-        &mut self,
-        now: Time,
-        key: &Key,
-        pod: &Pod,
-        why: String,
-        tell: bool,
-    ) -> Option<Intent> {
+    /// Notes why the pod waits.
+    pub(super) fn note_why(&mut self, key: &Key, why: WaitReason) {
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.why = Some(why);
+        }
+    }
+
+    /// Notes why the pod waits, and tells its owner where that is told and is news.
+    pub(super) fn waits(&mut self, now: Time, key: &Key, pod: &Pod, why: WaitReason) -> Option<Intent> {
         let waiting = self.waiting.get_mut(key)?;
-        waiting.why.clone_from(&why);
         let is_told = match &waiting.told {
             Some((told, at)) => *told == why || now < *at + TELL_EVERY,
             None => false,
         };
-        if !tell || is_told {
+        waiting.why = Some(why.clone());
+        if !why.is_told() || is_told {
             return None;
         }
-        waiting.told = Some((why.clone(), now));
+        let message = why.to_string();
+        waiting.told = Some((why, now));
         let topic = if waiting.is_managed { Topic::NotAllocated } else { Topic::NotSteered };
-        Some(Intent::Tell { pod: reference(pod), topic, message: why })
+        Some(Intent::Tell { pod: reference(pod), topic, message })
     }
 }
 

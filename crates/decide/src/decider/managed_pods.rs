@@ -16,6 +16,7 @@ use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::promises::{Promise, Written};
 use crate::refusals;
 use crate::steers::{ManagedSteer, Steer};
+use crate::wait_reason::WaitReason;
 
 /// How long kube-scheduler may say of a pod with devices that it finds no node, for it may not have seen them yet.
 const MAY_BE_LATE: Time = Time::from_secs(5);
@@ -35,7 +36,8 @@ impl Decider {
     ) -> Option<Intent> {
         let (node, suitable) = chosen;
         if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
-            return self.waits(now, key, pod, "its ResourceClaims do not exist yet".to_owned(), false);
+            let why = WaitReason::Passing("its ResourceClaims do not exist yet".to_owned());
+            return self.waits(now, key, pod, why);
         }
         let fit = self.fit_managed_cards(demand, node)?;
         let why = format!("of {suitable} suitable nodes, {node} loses least by it");
@@ -66,7 +68,7 @@ impl Decider {
         let may_promise = self.promises.may_promise(claims.iter().map(|claim| &claim.claim.key));
         debug_assert_eq!(may_promise, Ok(()), "{key}");
         if let Err(error) = may_promise {
-            return self.waits(now, key, pod, error.to_string(), true);
+            return self.waits(now, key, pod, WaitReason::Unfit(error.to_string()));
         }
         self.send(key, pod, demand, node, fit);
         self.promise(pod, node, &claims, &epoch);
@@ -163,9 +165,7 @@ impl Decider {
         if claims.is_empty() {
             return None;
         }
-        if let Some(waiting) = self.waiting.get_mut(key) {
-            why.clone_into(&mut waiting.why);
-        }
+        self.note_why(key, WaitReason::Passing(why.to_owned()));
         Some(Intent::Clear { pod: Some(reference(pod)), claims, why: why.to_owned() })
     }
 

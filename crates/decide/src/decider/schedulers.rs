@@ -7,6 +7,7 @@ use tessera_placement::demand::Demand;
 
 use super::Decider;
 use crate::intent::Intent;
+use crate::wait_reason::WaitReason;
 
 impl Decider {
     /// Why the pod gets no device of managed cards whatever is free, if its scheduler is none of those that were named.
@@ -40,6 +41,6 @@ impl Decider {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.is_managed = true;
         }
-        self.waits(now, key, pod, why, true)
+        self.waits(now, key, pod, WaitReason::Unfit(why))
     }
 }

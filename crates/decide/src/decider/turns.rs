@@ -13,9 +13,7 @@ use super::gang::Gang;
 use super::pod::reference;
 use crate::intent::Intent;
 use crate::queue::{Asks, Order, Who};
-
-/// What is said of those who are not looked at, see [`Decider::is_behind`].
-const BEHIND: &str = "pods that go first wait for cards of its pool, whose queue is strict";
+use crate::wait_reason::WaitReason;
 
 /// A pod or a gang that is to be looked at.
 pub(super) struct Turn {
@@ -77,11 +75,11 @@ impl Decider {
 
     fn stays_behind(&mut self, now: Time, who: &Who) -> Option<Intent> {
         let Who::Pod(key) = who else { return None };
-        if self.waiting.get(key)?.why == BEHIND {
+        if self.waiting.get(key)?.why == Some(WaitReason::Behind) {
             return None;
         }
         let pod = self.cluster.objects().pods.get(key)?.clone();
-        self.waits(now, key, &pod, BEHIND.to_owned(), true)
+        self.waits(now, key, &pod, WaitReason::Behind)
     }
 
     /// Looks at these, one after the other. Returns, too, whether something is kept for one of them no more: others may have
@@ -137,7 +135,8 @@ impl Decider {
         if let Err(error) = gang::of_pod(self.cluster.objects(), &pod) {
             // Gangs are of managed cards.
             waiting.is_managed = true;
-            return self.waits(now, key, &pod, error.to_string(), true).into_iter().collect();
+            let why = WaitReason::Unfit(error.to_string());
+            return self.waits(now, key, &pod, why).into_iter().collect();
         }
         self.with_nominated(now, &[(key, &pod)], |decider| {
             let mut intents: Vec<Intent> = decider.look_at(now, key).into_iter().collect();
@@ -151,37 +150,39 @@ impl Decider {
     /// A pod that fits nowhere keeps its place, and others may have to make room for it.
     fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
         let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
-        let mut why = self.waiting.get(key).map(|waiting| waiting.why.clone()).unwrap_or_default();
+        let mut text = self.reason_of(key).map(WaitReason::to_string).unwrap_or_default();
         // Before any plan: nobody's going would help.
         if self.fits_no_empty_node(&demand) {
             if let Some(waiting) = self.waiting.get_mut(key) {
                 // That stays so, whoever goes first: it is not told anything else instead.
                 waiting.is_stuck = false;
             }
-            let why = format!("{why}; no node could take it if it were empty: others pass it");
-            return self.waits(now, key, pod, why, true).into_iter().collect();
+            let text = format!("{text}; no node could take it if it were empty: others pass it");
+            let why = WaitReason::NoNode { text, keeps_place: false };
+            return self.waits(now, key, pod, why).into_iter().collect();
         }
         let order = Order::of(std::iter::once(pod));
-        if self.is_refused_wherever_it_fits(now, &demand, pod) {
-            why = format!("{why}; others pass it");
-        } else {
+        let keeps_place = !self.is_refused_wherever_it_fits(now, &demand, pod);
+        if keeps_place {
             self.stand(&order, &Who::Pod(key.clone()), &demand);
+        } else {
+            text.push_str("; others pass it");
         }
         let may_preempt =
             self.may_allocate() && !self.is_being_written(&demand) && demand.shared().next().is_none();
-        let mut intents = Vec::new();
-        if may_preempt {
-            let gang = Gang::of_one(key, pod, demand);
-            if let Some(preemption) = self.preempt(now, &gang, &gang.open(), 1) {
-                intents = preemption.intents;
-                why = if preemption.is_under_way {
-                    preemption.why
-                } else {
-                    format!("{why}; {}", preemption.why)
-                };
+        let gang = may_preempt.then(|| Gang::of_one(key, pod, demand));
+        let preemption = gang.and_then(|gang| self.preempt(now, &gang, &gang.open(), 1));
+        let (mut intents, why) = match preemption {
+            Some(preemption) if preemption.is_under_way => {
+                (preemption.intents, WaitReason::Preempting(preemption.why))
             }
-        }
-        intents.extend(self.waits(now, key, pod, why, true));
+            other => {
+                let more = other.map(|preemption| format!("; {}", preemption.why));
+                text.extend(more);
+                (Vec::new(), WaitReason::NoNode { text, keeps_place })
+            }
+        };
+        intents.extend(self.waits(now, key, pod, why));
         intents
     }
 

@@ -3,25 +3,23 @@
 use super::super::Decider;
 use super::Gang;
 use super::members::Found;
-use tessera_cluster::PodExt;
-use tessera_placement::Time;
-use tessera_placement::demand::Demand;
+use crate::wait_reason::WaitReason;
 
 /// So long after its newest pod a gang that is not complete is told so.
 const TELL_AFTER: Time = Time::from_secs(60);
 
 impl Decider {
-    /// What is to be said of a gang of which too few pods exist, and whether its owner is to be told.
-    pub(super) fn stays_incomplete(&mut self, now: Time, gang: &Gang, why: String) -> (String, bool) {
+    /// Why a gang waits of which too few pods exist.
+    pub(super) fn stays_incomplete(&mut self, now: Time, gang: &Gang, why: String) -> WaitReason {
         let due = gang.newest() + TELL_AFTER;
         if now < due {
             self.gangs.set_due(&gang.id, due);
-            return (why, false);
+            return WaitReason::Passing(why);
         }
         let owners =
             gang.members.iter().flat_map(|member| member.pod.metadata.owner_references.iter().flatten());
         let hint = owners.filter(|owner| owner.controller == Some(true)).find_map(|owner| hint(&owner.kind));
-        (hint.map_or_else(|| why.clone(), |hint| format!("{why}; {hint}")), true)
+        WaitReason::Unfit(hint.map_or_else(|| why.clone(), |hint| format!("{why}; {hint}")))
     }
 
     /// Pods that wait with their gang ask for cards, whatever keeps it from being looked at.

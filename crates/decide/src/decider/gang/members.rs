@@ -12,6 +12,7 @@ use tessera_placement::demand::Demand;
 use super::super::Decider;
 use super::super::pod::reference;
 use crate::refusals;
+use crate::wait_reason::WaitReason;
 
 /// What a pod of a gang has reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,23 +49,6 @@ impl Member {
     pub fn holds(&self) -> bool {
         let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
         matches!(self.state, State::Lifted | State::Bound) && claims.into_iter().next().is_some()
-    }
-}
-
-/// Why a gang cannot be looked at now.
-pub(super) struct Hold {
-    pub why: String,
-    /// Whether its owner is to be told: it does not pass by itself.
-    pub tell: bool,
-}
-
-impl Hold {
-    fn passing(why: String) -> Self {
-        Hold { why, tell: false }
-    }
-
-    fn lasting(why: String) -> Self {
-        Hold { why, tell: true }
     }
 }
 
@@ -162,8 +146,8 @@ impl Decider {
     ///
     /// # Errors
     /// Why that cannot be told now, or why the gang cannot go on whatever is free.
-    pub(super) fn sort_out(&mut self, now: Time, id: &GangId, found: &[Found]) -> Result<Gang, Hold> {
-        let Some((_, _, first)) = found.first() else { return Err(Hold::passing(String::new())) };
+    pub(super) fn sort_out(&mut self, now: Time, id: &GangId, found: &[Found]) -> Result<Gang, WaitReason> {
+        let Some((_, _, first)) = found.first() else { return Err(WaitReason::Passing(String::new())) };
         let pods: Vec<&Pod> = found.iter().map(|(_, pod, _)| pod.as_ref()).collect();
         let mut gang = Gang {
             id: id.clone(),
@@ -182,8 +166,8 @@ impl Decider {
         Ok(gang)
     }
 
-    fn state_of(&mut self, now: Time, key: &Key, pod: &Pod) -> Result<(State, Option<Demand>), Hold> {
-        if pod.phase() == Some("Succeeded") {
+    fn state_of(&mut self, now: Time, key: &Key, pod: &Pod) -> Result<(State, Option<Demand>), WaitReason> {
+        if phase(pod) == Some("Succeeded") {
             return Ok((State::Done, None));
         }
         if pod.node_name().is_some() {
@@ -191,7 +175,7 @@ impl Decider {
         }
         let name = key.to_string();
         if self.in_flight.contains(&reference(pod)) {
-            return Err(Hold::passing(format!("pod {name} of the gang is being written")));
+            return Err(WaitReason::Passing(format!("pod {name} of the gang is being written")));
         }
         if let Some(pause) = self.waiting.get(key).map(|waiting| waiting.not_before).filter(|end| *end > now)
         {
@@ -199,37 +183,41 @@ impl Decider {
                 self.gangs.set_due(&gang, pause);
             }
             let why = format!("a write for pod {name} of the gang failed; it is tried again");
-            return Err(Hold::passing(why));
+            return Err(WaitReason::Passing(why));
         }
         if self.waiting.get(key).is_some_and(|waiting| waiting.is_released) {
             return Ok((State::Lifted, None));
         }
-        if let Some(other) = pod.gates().find(|gate| *gate != tessera_api::steering::GATE) {
-            let why = format!("pod {name} of the gang waits for its scheduling gate {other}");
-            return Err(Hold::passing(why));
+        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+        if let Some(other) = gates.into_iter().find(|gate| gate.name != tessera_api::steering::GATE) {
+            let why = format!("pod {name} of the gang waits for its scheduling gate {}", other.name);
+            return Err(WaitReason::Passing(why));
         }
         let demand = Demand::of(self.cluster.objects(), pod);
-        let demand = demand.map_err(|error| Hold::lasting(error.to_string()))?;
+        let demand = demand.map_err(|error| WaitReason::Unfit(error.to_string()))?;
         if let Some(obstacle) = demand.obstacle() {
             // A claim of a template may come by its watch after its pod.
-            let tell = !matches!(obstacle, PodObstacle::NoClaim { .. });
-            return Err(Hold { why: format!("pod {name} of the gang: {obstacle}"), tell });
+            let is_passing = matches!(obstacle, PodObstacle::NoClaim { .. });
+            let text = format!("pod {name} of the gang: {obstacle}");
+            return Err(if is_passing { WaitReason::Passing(text) } else { WaitReason::Unfit(text) });
         }
         if let Some(why) = self.unknown_scheduler(pod) {
-            return Err(Hold::lasting(format!("pod {name} of the gang: {why}")));
+            return Err(WaitReason::Unfit(format!("pod {name} of the gang: {why}")));
         }
         if self.is_being_written(&demand) {
-            return Err(Hold::passing(format!("the claims of pod {name} of the gang are being written")));
+            return Err(WaitReason::Passing(format!(
+                "the claims of pod {name} of the gang are being written"
+            )));
         }
         if let Some(why) = self.refused_claim_of(&demand) {
-            return Err(Hold::lasting(format!("pod {name} of the gang: {why}")));
+            return Err(WaitReason::Unfit(format!("pod {name} of the gang: {why}")));
         }
         if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
             let why = format!("the ResourceClaims of pod {name} of the gang do not exist yet");
-            return Err(Hold::passing(why));
+            return Err(WaitReason::Passing(why));
         }
         if let Some(shared) = demand.shared().next() {
-            return Err(Hold::lasting(format!(
+            return Err(WaitReason::Unfit(format!(
                 "pod {name} of the gang names the ResourceClaim {}, which others may use, too: pods of a gang need \
                  claims of their own, by a resourceClaimTemplateName",
                 shared.name
