@@ -96,7 +96,7 @@ pub(crate) fn no_room(demand: &Demand, node: &Node, view: &View<'_>) -> Option<R
     Some(Reason::Room(refusal.to_string()))
 }
 
-/// By claim: whether this controller would allocate it on the node; of none where there is no such node.
+/// By claim: whether this controller would allocate it on the node; of none where it has no managed cards.
 ///
 /// # Errors
 /// kube-scheduler would end its attempt with this error.
@@ -105,9 +105,11 @@ pub(crate) fn are_managed(
     index: NodeIndex,
     view: &mut View<'_>,
 ) -> Result<Vec<bool>, AllocateError> {
-    let Some(node) = view.object(index) else { return Ok(Vec::new()) };
+    let Some(node) = view.object(index).filter(|_| !managed::cards(index, view).is_empty()) else {
+        return Ok(Vec::new());
+    };
     let (wanted, claims) = demand.on(node);
-    managed::claims(&wanted, &claims, node, index, view)
+    managed::claims(&wanted, &claims, node, view)
 }
 
 /// What the claims would get of managed cards, whether there is room besides or not. `is_managed` is that of [`are_managed`], with any

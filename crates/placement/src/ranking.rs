@@ -26,6 +26,7 @@ const MOST_BYTES_OF_DEVICES: usize = 32 << 20;
 pub struct Rankings {
     by_shape: Kept<ShapeId, Ranking>,
     by_claims: Kept<ShapeId, DeviceFits>,
+    judged: u64,
 }
 
 /// The nodes for one shape of demand: those where we would allocate devices of managed cards, then those where kube-scheduler would.
@@ -37,7 +38,7 @@ pub struct Ranking {
 
 impl Default for Rankings {
     fn default() -> Self {
-        Rankings { by_shape: Kept::of(MOST_BYTES), by_claims: Kept::of(MOST_BYTES_OF_DEVICES) }
+        Rankings { by_shape: Kept::of(MOST_BYTES), by_claims: Kept::of(MOST_BYTES_OF_DEVICES), judged: 0 }
     }
 }
 
@@ -50,9 +51,8 @@ impl Rankings {
     /// The nodes on which kube-scheduler would find devices for this demand, as of now, but for those with managed cards that we would
     /// give it.
     pub fn others(&mut self, demand: &Demand, view: &mut View<'_>) -> &Side {
-        let (ranking, devices) = self.up_to_date(demand, view);
-        let Ranking { managed, others } = ranking;
-        others.update(demand, view, |index, view| {
+        let (Ranking { managed, others }, devices, judged) = self.up_to_date(demand, view);
+        *judged += others.update(demand, view, |index, view| {
             if managed.takes(index) { None } else { judge_by_scheduler(demand, index, devices, view) }
         });
         others
@@ -63,19 +63,28 @@ impl Rankings {
         self.by_shape.len()
     }
 
+    /// How often a node was judged for a shape.
+    pub fn judged(&self) -> u64 {
+        self.judged
+    }
+
     /// Classes or other objects changed on which every answer may depend.
     pub fn clear(&mut self) {
         self.by_shape.clear();
         self.by_claims.clear();
     }
 
-    fn up_to_date(&mut self, demand: &Demand, view: &mut View<'_>) -> (&mut Ranking, &mut DeviceFits) {
+    fn up_to_date(
+        &mut self,
+        demand: &Demand,
+        view: &mut View<'_>,
+    ) -> (&mut Ranking, &mut DeviceFits, &mut u64) {
         view.fleet.refresh(view.cluster, view.driver);
         let ranking = self.by_shape.get(&demand.shape);
         let devices = self.by_claims.get(&demand.claims_shape);
         let judge = |index, view: &mut View<'_>| judge_managed_cards(demand, index, devices, view);
-        ranking.managed.update(demand, view, judge);
-        (ranking, devices)
+        self.judged += ranking.managed.update(demand, view, judge);
+        (ranking, devices, &mut self.judged)
     }
 }
 

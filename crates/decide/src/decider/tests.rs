@@ -394,3 +394,25 @@ fn of_managed_cards_each_shape_has_one_ranking() {
         assert_eq!(scene.decider.rankings.shapes(), rankings, "{way:?}");
     }
 }
+
+/// However many kinds of pods wait: what was found out for one is not forgotten for another before its turn comes again.
+#[test]
+fn a_node_that_changed_is_judged_once_for_each_shape_that_waits() {
+    const SHAPES: usize = 600;
+    for (way, judged_by) in [(Way::Managed, 1), (Way::Steered, 2)] {
+        let mut scene = Scene::with_nodes(6, way);
+        for number in 0..SHAPES {
+            let name = format!("p{number}");
+            let mut asked = claim(&name, 0);
+            asked["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(CARDS + 1 + number);
+            scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
+            scene.apply(read::<Pod>(pod(&name, 1, None)));
+        }
+        scene.decider.decide(Time::ZERO);
+        let before = scene.decider.rankings.judged();
+        node(0, way).into_iter().for_each(|object| scene.apply(object));
+        scene.decider.decide(Time::ZERO);
+        let judged = scene.decider.rankings.judged() - before;
+        assert_eq!(judged, (judged_by * SHAPES) as u64, "{way:?}");
+    }
+}

@@ -19,17 +19,13 @@ use crate::view::View;
 
 /// Which of the claims ask for devices of managed cards on the node. Claims of extended resources are made by kube-scheduler
 /// itself, so they cannot be; those with admin access take nothing.
-pub(crate) fn claims(
+pub(super) fn claims(
     wanted: &[&Wanted],
     claims: &[Claim],
     node: &Node,
-    index: NodeIndex,
     view: &mut View<'_>,
 ) -> Result<Vec<bool>, AllocateError> {
     let mut are_managed = vec![false; claims.len()];
-    if cards(index, view).is_empty() {
-        return Ok(are_managed);
-    }
     for (place, (wanted, claim)) in wanted.iter().zip(claims).enumerate() {
         are_managed[place] = wanted.extended_resources.is_empty()
             && !has_admin_access(claim)
@@ -39,7 +35,7 @@ pub(crate) fn claims(
 }
 
 /// Whether one of the claims for managed cards also has a request that no device of the driver on the node answers.
-pub(crate) fn is_mixed(
+pub(super) fn is_mixed(
     claims: &[Claim],
     are_managed: &[bool],
     node: &Node,
@@ -64,7 +60,7 @@ const STEPS: u64 = 10_000;
 const MOST_SETS: usize = 12_870;
 
 /// What the claims get.
-pub(crate) struct Plan {
+pub(super) struct Plan {
     /// One for each claim.
     pub allocations: Vec<AllocationResult>,
     /// What the partitions take of the room for others, see [`crate::value::Partitions`].
@@ -76,7 +72,7 @@ pub(crate) struct Plan {
 
 /// What the claims get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
 /// give. `None` where that does not fit, or where a pool demands better connected cards than are free.
-pub(crate) fn plan(
+pub(super) fn plan(
     claims: &[Claim],
     are_managed: &[bool],
     cpu_milli: u64,
@@ -160,7 +156,8 @@ fn is_as_connected_as_required(
     all.subsets(taken.len()).take(MOST_SETS).all(|set| topology.ring(set) <= ring)
 }
 
-fn cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
+/// The managed cards of the node, as far as they are handed over.
+pub(super) fn cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
     let handed_over = view.handed_over;
     handed_over.map_or_else(BTreeSet::new, |before| view.fleet.node(index).managed_cards(before))
 }

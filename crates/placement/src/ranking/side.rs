@@ -64,20 +64,22 @@ impl Side {
         reason::sentence(self.blocked.reasons().chain(refused))
     }
 
-    /// Judges the nodes anew that changed since the last time; `None` of a node that has nothing of what is asked for.
+    /// Judges the nodes anew that changed since the last time, and says how many those are; `None` of a node that has nothing of what is
+    /// asked for.
     pub(super) fn update(
         &mut self,
         demand: &Demand,
         view: &mut View<'_>,
         mut judge: impl FnMut(NodeIndex, &mut View<'_>) -> Option<Verdict>,
-    ) {
+    ) -> u64 {
         self.revalue(demand, view.fleet);
         let changed = self.seen.and_then(|seen| view.fleet.changed_since(seen));
         let nodes: BTreeSet<NodeIndex> = match changed {
             Some(changed) => changed.iter().copied().collect(),
             None => (0..view.fleet.len() as NodeIndex).collect(),
         };
-        for index in nodes {
+        for index in &nodes {
+            let index = *index;
             self.forget(index);
             match judge(index, view) {
                 Some(Verdict::Takes(suits)) => {
@@ -90,6 +92,7 @@ impl Side {
             }
         }
         self.seen = Some(view.fleet.now());
+        nodes.len() as u64
     }
 
     /// Whether the node can take it.
