@@ -61,8 +61,7 @@ impl Demand {
 
     /// The claims that the node would have to serve.
     pub fn on(&self, node: &Node) -> (Vec<&Wanted>, Cow<'_, [Claim]>) {
-        let open: Vec<&Wanted> =
-            self.subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
+        let open: Vec<&Wanted> = self.subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
         if !open.iter().any(|wanted| wanted.is_served_by(node)) {
             return (open, Cow::Borrowed(&self.claims));
         }

@@ -1,8 +1,6 @@
 //! What claims get of the devices of each node. Pods that differ in what they need besides share it: finding devices takes longer than
 //! all else, and only nodes that changed are asked again.
 
-use std::mem::size_of;
-
 use crate::demand::Demand;
 use crate::fit;
 use crate::fleet::NodeIndex;

@@ -6,7 +6,7 @@ use std::fmt;
 use tessera_cluster::node_fit::Refusal;
 
 /// Why a node cannot take a pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// Its Node object says so.
     Refused(String),

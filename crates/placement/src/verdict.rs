@@ -1,7 +1,5 @@
 //! What is remembered of a node: how it suits, without the devices.
 
-use std::mem::size_of;
-
 use crate::demand::Demand;
 use crate::fit::{Fit, Takes};
 use crate::fleet::{Fleet, NodeIndex};
@@ -48,8 +46,8 @@ impl Suits {
 
 impl Bytes for Suits {
     fn bytes(&self) -> usize {
-        let free = |free: &Box<[u16]>| size_of::<Box<[u16]>>() + size_of_val(free.as_ref());
-        size_of::<Self>() + self.free.iter().map(free).sum::<usize>()
+        let of_cards = self.free.iter().map(|free| size_of::<Box<[u16]>>() + size_of_val::<[u16]>(free));
+        size_of::<Self>() + of_cards.sum::<usize>()
     }
 }
 

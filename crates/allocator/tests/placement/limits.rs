@@ -44,6 +44,10 @@ fn place(
     let case = Case::read(request).expect("a good case");
     let mut placement = Placement::new(&case.inventory, &case.held, &case.classes);
     change(&mut placement);
+    place_by(&placement, &case)
+}
+
+fn place_by(placement: &Placement<'_>, case: &Case) -> Result<Option<Placed<i64>>, AllocateError> {
     let cost = |picks: &[Pick<'_>]| {
         let number = |pick: &Pick<'_>| pick.device.name()[1..].parse::<i64>().expect("a number");
         -picks.iter().map(number).sum::<i64>()
@@ -76,16 +80,18 @@ fn what_is_picked_together_can_be_limited() {
     let number = |pick: &Pick<'_>| pick.device.name()[1..].parse::<i64>().expect("a number");
     let limited = |requests: &[Value], most: i64| {
         let request = request(&devices(6), requests, json!([]));
-        let may_take = move |picks: &[Pick<'_>]| picks.iter().map(number).sum::<i64>() <= most;
-        let placed = place(&request, |placement| placement.may_take = Some(&may_take));
-        placed.expect("no error").map(|placed| names(&placed))
+        let case = Case::read(&request).expect("a good case");
+        let may_take = |picks: &[Pick<'_>]| picks.iter().map(number).sum::<i64>() <= most;
+        let mut placement = Placement::new(&case.inventory, &case.held, &case.classes);
+        placement.may_take = Some(&may_take);
+        place_by(&placement, &case).expect("no error").map(|placed| names(&placed))
     };
-    let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-    assert_eq!(limited(&[exactly("r", 2)], 9), names(&["d004", "d005"]));
-    assert_eq!(limited(&[exactly("r", 2)], 6), names(&["d001", "d005"]), "the best of those that may be had");
+    let these = |devices: &[&str]| Some(devices.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(limited(&[exactly("r", 2)], 9), these(&["d004", "d005"]));
+    assert_eq!(limited(&[exactly("r", 2)], 6), these(&["d001", "d005"]), "the best of those that may be had");
     assert_eq!(limited(&[exactly("r", 2)], 0), None);
-    assert_eq!(limited(&[exactly("r", 1), exactly("s", 1)], 1), names(&["d000", "d001"]));
-    assert_eq!(limited(&[all("r")], 15), names(&["d000", "d001", "d002", "d003", "d004", "d005"]));
+    assert_eq!(limited(&[exactly("r", 1), exactly("s", 1)], 1), these(&["d000", "d001"]));
+    assert_eq!(limited(&[all("r")], 15), these(&["d000", "d001", "d002", "d003", "d004", "d005"]));
     assert_eq!(limited(&[all("r")], 14), None);
     let alternative = |name: &str, count: u32| json!({"name": name, "deviceClassName": "any", "allocationMode": "ExactCount", "count": count});
     let several = json!({"name": "r", "firstAvailable": [alternative("three", 3), alternative("two", 2)]});

@@ -1,7 +1,6 @@
 //! The nodes that cannot take a pod. Most of a large fleet cannot for the same few reasons, so each reason is kept once.
 
 use std::collections::HashMap;
-use std::mem::size_of;
 
 use crate::fleet::NodeIndex;
 use crate::kept::Bytes;

@@ -1,7 +1,6 @@
 //! The nodes on which the devices would be allocated in one way, best first, and why others cannot take the pod so.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::mem::size_of;
 
 use super::blocked::BlockedNodes;
 use crate::demand::Demand;
