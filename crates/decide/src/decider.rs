@@ -44,10 +44,9 @@ use unplaced::Unplaced;
 use crate::gangs::Gangs;
 use crate::healing::Healing;
 use crate::intent::{ClaimReference, Intent, PodReference};
-use crate::promises::Promises;
+use crate::ledger::Ledger;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
-use crate::steers::Steers;
 use crate::term::{Lists, Term};
 use crate::wait_reason::WaitReason;
 
@@ -125,7 +124,8 @@ pub struct Decider {
     asker: Asker,
     fleet: Fleet,
     rankings: Rankings,
-    steers: Steers,
+    /// What was decided and is not yet observed.
+    ledger: Ledger,
     refusals: Refusals,
     gangs: Gangs,
     /// Who goes first of those that wait for managed cards.
@@ -151,16 +151,11 @@ pub struct Decider {
     lists: Lists,
     /// How long a card must have been tainted as managed before it is given out.
     handover: Time,
-    promises: Promises,
     /// How long devices must have failed to be prepared before something is done about it.
     heal_after: Time,
     healing: Healing,
     mix: RequestMix,
     arrivals: Arrivals,
-    /// Pods for which something is being written.
-    in_flight: BTreeSet<PodReference>,
-    /// Claims whose devices are being taken back.
-    clearing: BTreeSet<Key>,
     /// Claims to look at, for devices that nobody will use.
     unclaimed: BTreeSet<Key>,
     /// Pods on which something is to be noted.
@@ -186,8 +181,6 @@ struct Waiting {
     /// After failures: not before then.
     not_before: Time,
     failures: u32,
-    /// Its gate is being removed, without a proposal or with all of its gang.
-    is_released: bool,
     /// It fits on no node with managed cards, as of the last look.
     is_stuck: bool,
     /// Without a gate: asks for managed cards, so that it is this controller's.
@@ -209,7 +202,7 @@ impl Decider {
             asker: Asker::new(share_id),
             fleet: Fleet::default(),
             rankings: Rankings::default(),
-            steers: Steers::default(),
+            ledger: Ledger::default(),
             refusals: Refusals::default(),
             gangs: Gangs::default(),
             standing: Queue::default(),
@@ -225,13 +218,10 @@ impl Decider {
             term: None,
             lists: Lists::default(),
             handover: HANDOVER,
-            promises: Promises::default(),
             heal_after: HEAL_AFTER,
             healing: Healing::default(),
             mix: RequestMix::default(),
             arrivals: Arrivals::default(),
-            in_flight: BTreeSet::new(),
-            clearing: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
             to_note: BTreeSet::new(),
             to_check: BTreeSet::new(),
@@ -306,8 +296,8 @@ impl Decider {
                 Ok(())
             }
             Observation::Carried { pod, is_done, versions } => {
-                self.in_flight.remove(&pod);
-                self.promises.carried(&pod, &versions);
+                self.ledger.pods.answer(&pod);
+                self.ledger.claims.acknowledge(&pod, &versions);
                 if self.waiting.contains_key(&pod.key) {
                     self.queue.insert(pod.key.clone());
                 }
@@ -361,7 +351,7 @@ impl Decider {
         let gangs = self.gangs.next_due();
         pauses
             .chain(ends)
-            .chain(self.steers.next_due())
+            .chain(self.ledger.pods.next_due())
             .chain(self.next_of_term())
             .chain(heals)
             .chain(gangs)
@@ -389,7 +379,7 @@ impl Decider {
     /// Number of pods on their way to the node that was proposed for them.
     #[must_use]
     pub fn on_their_way(&self) -> usize {
-        self.steers.len()
+        self.ledger.pods.proposed()
     }
 
     /// What it knows of the cluster.

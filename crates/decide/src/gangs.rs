@@ -6,11 +6,6 @@ use tessera_cluster::Key;
 use tessera_cluster::gang::GangId;
 use tessera_placement::Time;
 
-use crate::intent::PodReference;
-
-/// Pause between two evictions of the same pod: one that is blocked is tried again.
-const EVICT_AGAIN: Time = Time::from_secs(30);
-
 /// Gangs of which any pod is known.
 #[derive(Debug, Default)]
 pub(crate) struct Gangs {
@@ -22,8 +17,6 @@ pub(crate) struct Gangs {
     due: BTreeMap<GangId, Time>,
     /// The most pods of a gang that its nodes ever took when they were empty.
     room: BTreeMap<GangId, usize>,
-    /// Pods that are being evicted for their gang, since when.
-    evicting: BTreeMap<PodReference, Time>,
 }
 
 impl Gangs {
@@ -95,20 +88,9 @@ impl Gangs {
         *most
     }
 
-    /// Whether to evict the pod now; if so, it counts as being evicted.
-    pub fn evict(&mut self, pod: PodReference, now: Time) -> bool {
-        self.evicting.retain(|_, since| *since + EVICT_AGAIN > now);
-        if self.evicting.contains_key(&pod) {
-            return false;
-        }
-        self.evicting.insert(pod, now);
-        true
-    }
-
     /// Another replica leads from now on, or this one anew: what was remembered may be wrong.
     pub fn forget_times(&mut self) {
         self.partial.clear();
         self.due.clear();
-        self.evicting.clear();
     }
 }

@@ -7,7 +7,7 @@ use tessera_api::{DeviceName, PciBusId, device_status};
 use tessera_cluster::Key;
 use tessera_placement::Time;
 
-use crate::intent::PodReference;
+use crate::ledger::OwnerCount;
 
 /// How long a card is left alone after it was last seen to fail.
 pub(crate) const AVOIDED: Time = Time::from_secs(3600);
@@ -28,9 +28,6 @@ pub(crate) struct Healing {
     due: BTreeMap<Key, Time>,
     /// Evictions by owner, with when the last one was. Those before this process stand on the owner's pods.
     evictions: BTreeMap<String, (u32, Time)>,
-    /// Pods that are being evicted, since when, with how often pods of which owner will have been evicted by then: the pod may
-    /// be gone when the answer comes.
-    evicting: BTreeMap<PodReference, (Time, String, u32)>,
 }
 
 /// What a claim says of devices that cannot be prepared.
@@ -102,23 +99,10 @@ impl Healing {
         self.evictions.get(owner).map_or(0, |(count, _)| *count)
     }
 
-    /// Whether the pod was evicted so short a while ago that it may not be gone yet.
-    pub fn is_evicting(&self, pod: &PodReference, now: Time) -> bool {
-        self.evicting.get(pod).is_some_and(|(since, ..)| *since + PAUSE > now)
-    }
-
-    /// The pod is being evicted, as the one with this number of its owner's.
-    pub fn set_evicting(&mut self, pod: PodReference, owner: String, number: u32, now: Time) {
-        self.evicting.retain(|_, (since, ..)| *since + PAUSE > now);
-        self.evicting.insert(pod, (now, owner, number));
-    }
-
     /// Counts an eviction that was done.
-    pub fn evicted(&mut self, pod: &PodReference, now: Time) {
+    pub fn count(&mut self, done: OwnerCount, now: Time) {
         self.evictions.retain(|_, (_, last)| *last + REMEMBERED > now);
-        if let Some((_, owner, number)) = self.evicting.get(pod) {
-            let known = self.evictions.entry(owner.clone()).or_insert((0, now));
-            *known = (known.0.max(*number), now);
-        }
+        let known = self.evictions.entry(done.owner).or_insert((0, now));
+        *known = (known.0.max(done.evictions), now);
     }
 }

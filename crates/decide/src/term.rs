@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tessera_cluster::Key;
 use tessera_placement::Time;
 
 /// One term.
@@ -16,15 +15,13 @@ pub(crate) struct Term {
     /// Differs from that of every other term.
     pub epoch: String,
     pub since: Time,
-    /// Claims on which the epoch is being written.
-    pub fencing: BTreeSet<Key>,
     /// Claims that have it, by uid.
     pub fenced: BTreeSet<String>,
     /// Every claim without devices that an earlier leader may have known, and that may be ours, has it, or refuses it.
     pub is_fenced: bool,
     /// Claims that the API server refuses to change, by uid.
     pub refused: BTreeMap<String, Refused>,
-    /// Number of writes by which promises were settled: each makes the annotation another text, for a write that changes
+    /// Number of writes by which uncertain allocations were settled: each makes the annotation another text, for a write that changes
     /// nothing leaves the version as it is.
     pub settled: u64,
     /// Whether claims of this form ask for managed cards.
@@ -61,7 +58,6 @@ impl Term {
         Term {
             epoch,
             since,
-            fencing: BTreeSet::new(),
             fenced: BTreeSet::new(),
             is_fenced: false,
             refused: BTreeMap::new(),

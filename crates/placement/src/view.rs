@@ -26,6 +26,6 @@ pub struct View<'v> {
 impl<'v> View<'v> {
     /// The node's object; slices of a node that is gone stay for a while.
     pub fn object(&self, index: NodeIndex) -> Option<&'v Node> {
-        self.cluster.objects().nodes.get(&(String::new(), self.fleet.node(index).name.clone()))
+        self.cluster.objects().node(&self.fleet.node(index).name)
     }
 }

@@ -23,7 +23,7 @@ impl Decider {
                 continue;
             }
             let claims = vec![reference_of(claim)];
-            if self.clearing.insert(name) {
+            if self.ledger.claims.clear(&name) {
                 let why = "no pod that uses the claim is left".to_owned();
                 intents.push(Intent::Clear { pod: None, claims, why });
             }

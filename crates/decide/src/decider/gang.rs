@@ -23,7 +23,7 @@ use super::pod::reference;
 use super::preempt::Preemption;
 use super::selector_costs::PAUSE;
 use crate::intent::Intent;
-use crate::steers::{ManagedSteer, Steer};
+use crate::ledger::{ManagedProposal, Proposal};
 use crate::wait_reason::WaitReason;
 use members::Found;
 pub(super) use members::{Gang, Member, State};
@@ -95,7 +95,7 @@ impl Decider {
         let mut intents = Vec::new();
         // Those without a gate are on their way as any other pod, or come back from it.
         for member in gang.in_state(&State::Lifted).filter(|member| member.demand.is_some()) {
-            if self.steers.get(&member.key).is_none() {
+            if self.ledger.pods.proposal(&member.key).is_none() {
                 intents.extend(self.look_at(now, &member.key));
             }
         }
@@ -192,9 +192,7 @@ impl Decider {
             };
             self.count_as_sent(now, &member.key, member, node);
             // Until it is seen without.
-            if let Some(waiting) = self.waiting.get_mut(&member.key) {
-                waiting.is_released = true;
-            }
+            self.ledger.pods.release(&reference(&member.pod));
             intents.push(Intent::Allocate {
                 pod: reference(&member.pod),
                 node: node.clone(),
@@ -209,16 +207,17 @@ impl Decider {
 
     /// A pod with devices that were written by another process is on its way as one of this one is.
     fn count_as_sent(&mut self, now: Time, key: &Key, member: &Member, node: &str) {
-        if self.steers.get(key).is_some() {
+        if self.ledger.pods.proposal(key).is_some() {
             return;
         }
         // Cannot fail: there are no claims in it.
         let _ = self.cluster.assume(key, &member.pod, node, Vec::new());
         self.fleet.mark(node);
         let due = now + super::managed_pods::UNTIL_BOUND;
-        let managed = ManagedSteer { verdict_before: None, due, claims: Vec::new() };
+        let managed = ManagedProposal { verdict_before: None, due, claims: Vec::new() };
         let (node, shared) = (node.to_owned(), Vec::new());
-        self.steers.insert(key.clone(), Steer { node, shared, is_allocated: true, managed: Some(managed) });
+        let proposal = Proposal { node, shared, is_allocated: true, managed: Some(managed) };
+        self.ledger.pods.propose(&reference(&member.pod), proposal);
     }
 
     /// Takes the devices of all back that have some, where none of the gang runs or is on its way.
@@ -231,7 +230,7 @@ impl Decider {
 
     /// Takes the devices of a member back.
     fn take_back_of(&mut self, member: &Member, why: &str) -> Option<Intent> {
-        self.forget_steer(&member.key);
+        self.end_proposal(&member.key);
         let demand = member.demand.as_ref()?;
         self.take_back(&member.key, &member.pod, demand, why)
     }

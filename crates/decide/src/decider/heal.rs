@@ -12,6 +12,7 @@ use super::claim::reference_of;
 use super::pod::reference;
 use crate::healing::{self, AVOIDED, MOST_EVICTIONS};
 use crate::intent::{Intent, PodReference};
+use crate::ledger::OwnerCount;
 use crate::refusals;
 
 impl Decider {
@@ -37,7 +38,7 @@ impl Decider {
                 self.fleet.avoid(node, &unready.cards, now + AVOIDED);
             }
             if self.is_unused(&claim) {
-                if self.refusal_of(&claim).is_none() && self.clearing.insert(key) {
+                if self.refusal_of(&claim).is_none() && self.ledger.claims.clear(&key) {
                     let why = format!("cannot be prepared: {}", unready.why);
                     intents.push(Intent::Clear { pod: None, claims: vec![reference_of(&claim)], why });
                 }
@@ -45,7 +46,8 @@ impl Decider {
             }
             let minutes = now.saturating_sub(unready.since).as_secs() / 60;
             for (pod, owner, before) in self.to_evict(now, &key, &claim) {
-                self.healing.set_evicting(pod.clone(), owner, before + 1, now);
+                let count = OwnerCount { owner, evictions: before + 1 };
+                self.ledger.evictions.send(pod.clone(), Some(count), now);
                 let why = format!(
                     "its devices cannot be prepared since {minutes} min, so that another pod may get others: {}",
                     unready.why
@@ -67,7 +69,7 @@ impl Decider {
             .filter(|pod| pod.phase() == Some("Pending") && !pod.has_ended() && has_controller(pod))
             .map(|pod| (reference(pod), refusals::owner(pod), self.evictions_of(pod)));
         stuck
-            .filter(|(pod, _, before)| *before < MOST_EVICTIONS && !self.healing.is_evicting(pod, now))
+            .filter(|(pod, _, before)| *before < MOST_EVICTIONS && !self.ledger.evictions.is_sent(pod, now))
             .collect()
     }
 
@@ -78,10 +80,10 @@ impl Decider {
 
     /// An eviction was done, or refused.
     pub(super) fn evicted(&mut self, now: Time, pod: &PodReference, is_done: bool) {
-        if is_done {
-            self.healing.evicted(pod, now);
-        } else {
-            self.see_refused_eviction(now, pod);
+        if !is_done {
+            self.ledger.evictions.refuse(pod, now);
+        } else if let Some(count) = self.ledger.evictions.done(pod) {
+            self.healing.count(count, now);
         }
     }
 

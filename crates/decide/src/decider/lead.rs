@@ -9,7 +9,6 @@ use tessera_placement::Time;
 use super::Decider;
 use super::claim::reference_of;
 use crate::intent::{ClaimReference, Intent};
-use crate::promises::Written;
 use crate::term::Term;
 
 /// Pause after a write to claims that failed.
@@ -20,7 +19,8 @@ impl Decider {
     /// is allocated.
     pub fn lead(&mut self, now: Time, epoch: &str) {
         self.term = Some(Term::new(epoch.to_owned(), now));
-        self.clearing.clear();
+        self.ledger.claims.forget_clears_and_fences();
+        self.ledger.evictions.forget_sent();
         self.told_overlaps.clear();
         self.gangs.forget_times();
         self.to_check = self.fleet.nodes().map(|node| node.name.clone()).collect();
@@ -31,6 +31,7 @@ impl Decider {
     /// From now on this replica does not lead.
     pub fn follow(&mut self) {
         self.term = None;
+        self.ledger.claims.forget_fences();
         self.unclaimed.clear();
         self.to_note.clear();
         self.to_check.clear();
@@ -73,10 +74,11 @@ impl Decider {
             return Vec::new();
         };
         let mut intents = Vec::new();
-        for key in self.promises.unsure() {
-            let Some(claim) = self.cluster.objects().claims.get(key) else { continue };
+        let open: Vec<Key> = self.ledger.claims.to_settle().map(|(claim, _)| claim.clone()).collect();
+        for key in open {
+            let Some(claim) = self.cluster.objects().claims.get(&key) else { continue };
             let is_refused = term.refused.contains_key(claim.metadata.uid.as_deref().unwrap_or_default());
-            if !claim.has_devices() && !is_refused && term.fencing.insert(key.clone()) {
+            if !claim.has_devices() && !is_refused && self.ledger.claims.fence(&key) {
                 term.settled += 1;
                 let epoch = format!("{}#{}", term.epoch, term.settled);
                 intents.push(Intent::Fence { claims: vec![reference_of(claim)], epoch });
@@ -105,7 +107,7 @@ impl Decider {
             return Vec::new();
         }
         let epoch = term.epoch.clone();
-        let fresh = open.into_iter().filter(|claim| term.fencing.insert(claim.key.clone()));
+        let fresh = open.into_iter().filter(|claim| self.ledger.claims.fence(&claim.key));
         // Each by itself: none waits for the answer to another.
         fresh.map(|claim| Intent::Fence { claims: vec![claim], epoch: epoch.clone() }).collect()
     }
@@ -158,8 +160,14 @@ impl Decider {
     pub(super) fn claims_written(&mut self, now: Time, claims: &[Key], is_done: bool) {
         for claim in claims {
             let uid = self.cluster.objects().claims.get(claim).and_then(|claim| claim.metadata.uid.clone());
+            let was_fencing = self.ledger.claims.end_fence(claim);
+            if was_fencing {
+                // It may have got devices meanwhile, which nobody could take back.
+                self.unclaimed.insert(claim.clone());
+                self.mark_claim(claim);
+            }
             if let Some(term) = &mut self.term
-                && term.fencing.remove(claim)
+                && was_fencing
                 && is_done
             {
                 let was_refused = uid.as_ref().and_then(|uid| term.refused.remove(uid)).is_some();
@@ -167,12 +175,12 @@ impl Decider {
                 if was_refused {
                     self.see_claim(now, claim);
                 }
-                if self.promises.claims.get(claim).is_some_and(|promise| promise.written == Written::Unsure) {
-                    self.forget_promise(claim);
+                if self.ledger.claims.is_uncertain(claim) {
+                    self.end_allocation(claim);
                     self.see_claim(now, claim);
                 }
             }
-            if self.clearing.remove(claim) {
+            if self.ledger.claims.end_clear(claim) {
                 self.unclaimed.insert(claim.clone());
                 self.see_claim(now, claim);
             }
@@ -189,13 +197,10 @@ impl Decider {
         let is_first = !self.lists.are_as_of(term.since);
         let list = handover.filter(|_| !is_first).or(is_first.then_some(Time::ZERO));
         let list = list.filter(|_| !self.lists.is_asked);
-        let fence = (!is_first && !term.is_fenced && term.fencing.is_empty()).then_some(Time::ZERO);
-        let is_refused = |claim: &Key| {
-            self.promises.claims.get(claim).is_some_and(|promise| term.refused.contains_key(&promise.uid))
-        };
-        let is_unsure =
-            self.promises.unsure().any(|claim| !term.fencing.contains(claim) && !is_refused(claim));
-        let settle = (!is_first && is_unsure).then_some(Time::ZERO);
+        let fence = (!is_first && !term.is_fenced && !self.ledger.claims.is_fencing()).then_some(Time::ZERO);
+        let mut open = self.ledger.claims.to_settle();
+        let is_uncertain = open.any(|(_, allocation)| !term.refused.contains_key(&allocation.uid));
+        let settle = (!is_first && is_uncertain).then_some(Time::ZERO);
         let again = term.refused.values().map(|refused| refused.until).min();
         let write = fence.into_iter().chain(settle).min().map(|next| next.max(self.lists.not_before));
         list.into_iter().chain(write).chain(again).min()

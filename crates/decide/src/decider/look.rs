@@ -4,11 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::subject::PodObstacle;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::demand::Demand;
+use tessera_placement::fleet::NodeIndex;
 use tessera_placement::score::Way;
-use tessera_placement::spread;
+use tessera_placement::{Time, spread};
 
 use super::Decider;
-use super::pod::{is_gated, node_name, phase, reference};
+use super::pod::reference;
 use super::ranked::Ranked;
 use super::selector_costs::PAUSE;
 use crate::intent::{Intent, Topic};
@@ -105,7 +106,7 @@ impl Decider {
             return self.waits(now, key, &pod, WaitReason::Unfit(why));
         }
         let shared: Vec<Key> = demand.shared().collect();
-        if let Some(node) = self.steers.node_of_claims(&shared).map(str::to_owned) {
+        if let Some(node) = self.ledger.pods.node_of_claims(&shared).map(str::to_owned) {
             // The claim gets its devices with the pod that came first; this one must go there, too.
             let text = format!("waits until another pod's claim has devices on {node}");
             return self.waits(now, key, &pod, WaitReason::Passing(text));
@@ -197,9 +198,11 @@ impl Decider {
 
     /// Whether any device of a steered node, free or not, is what the pod asks for.
     fn is_ours(&mut self, demand: &Demand) -> bool {
-        let steered = self.fleet.nodes().filter(|node| node.is_steered());
-        let names: Vec<String> = steered.map(|node| node.name.clone()).collect();
-        names.iter().any(|name| self.is_ours_on(demand, name))
+        (0..self.fleet.len() as NodeIndex).any(|index| {
+            let node = self.fleet.node(index);
+            let name = node.is_steered().then(|| node.name.clone());
+            name.is_some_and(|name| self.is_ours_on(demand, &name))
+        })
     }
 
     pub(super) fn is_ours_on(&mut self, demand: &Demand, node: &str) -> bool {
@@ -222,8 +225,8 @@ impl Decider {
     pub(super) fn release(&mut self, key: &Key, pod: &Pod, why: String) -> Intent {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.why = Some(WaitReason::Passing(why.clone()));
-            waiting.is_released = true;
         }
+        self.ledger.pods.release(&reference(pod));
         Intent::Release { pod: reference(pod), why }
     }
 

@@ -13,9 +13,8 @@ use super::Decider;
 use super::claim::reference_of;
 use super::pod::reference;
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
-use crate::promises::{Promise, Written};
+use crate::ledger::{Allocation, ManagedProposal, Progress, Proposal};
 use crate::refusals;
-use crate::steers::{ManagedSteer, Steer};
 use crate::wait_reason::WaitReason;
 
 /// How long kube-scheduler may say of a pod with devices that it finds no node, for it may not have seen them yet.
@@ -65,68 +64,68 @@ impl Decider {
             allocation: allocation.clone(),
         });
         let claims: Vec<ClaimAllocation> = claims.collect();
-        let may_promise = self.promises.may_promise(claims.iter().map(|claim| &claim.claim.key));
-        debug_assert_eq!(may_promise, Ok(()), "{key}");
-        if let Err(error) = may_promise {
+        let may_allocate = self.ledger.claims.may_allocate(claims.iter().map(|claim| &claim.claim.key));
+        debug_assert_eq!(may_allocate, Ok(()), "{key}");
+        if let Err(error) = may_allocate {
             return self.waits(now, key, pod, WaitReason::Unfit(error.to_string()));
         }
         self.send(key, pod, demand, node, fit);
-        self.promise(pod, node, &claims, &epoch);
+        self.note_allocations(pod, node, &claims, &epoch);
         let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
-        let managed = ManagedSteer { verdict_before: pod.verdict(), due: now + UNTIL_BOUND, claims: keys };
-        if let Some(steer) = self.steers.get_mut(key) {
-            steer.managed = Some(managed);
+        let managed = ManagedProposal { verdict_before: pod.verdict(), due: now + UNTIL_BOUND, claims: keys };
+        if let Some(proposal) = self.ledger.pods.proposal_mut(key) {
+            proposal.managed = Some(managed);
         }
         let (pod, node) = (reference(pod), node.to_owned());
         Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, why })
     }
 
     /// Counts the devices as taken, whatever becomes of the pod.
-    fn promise(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation], epoch: &str) {
+    fn note_allocations(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation], epoch: &str) {
         for ClaimAllocation { claim, allocation } in claims {
             let Some(known) = self.cluster.objects().claims.get(&claim.key) else { continue };
             let status = ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() };
             let allocated = ResourceClaim { status: Some(status), ..known.as_ref().clone() };
             // Cannot fail: the allocator wrote the quantities.
             let _ = self.cluster.assume_claim(allocated);
-            let promise = Promise {
+            let written = Allocation {
                 uid: claim.uid.clone(),
                 pod: reference(pod),
-                written: Written::NotYet,
                 node: node.to_owned(),
                 version: claim.resource_version.parse().ok(),
                 epoch: epoch.to_owned(),
+                progress: Progress::Sent,
             };
-            self.promises.claims.insert(claim.key.clone(), promise);
+            self.ledger.claims.allocate(claim.key.clone(), written);
         }
     }
 
-    /// What became of the write is known.
-    pub(super) fn forget_promise(&mut self, claim: &Key) {
-        if let Some(promise) = self.promises.claims.remove(claim) {
+    /// The allocation arrived, or cannot any more.
+    pub(super) fn end_allocation(&mut self, claim: &Key) {
+        if let Some(allocation) = self.ledger.claims.end_allocation(claim) {
             self.cluster.forget_claim(claim);
-            self.fleet.mark(&promise.node);
+            self.fleet.mark(&allocation.node);
         }
     }
 
-    /// A claim was seen, or seen to be gone: what was promised to it may have arrived.
-    pub(super) fn see_promise(&mut self, key: &Key) {
-        let Some(promise) = self.promises.claims.get(key) else { return };
+    /// Ends the claim's allocation if the claim, as it was seen or seen to be gone, shows what became of it.
+    pub(super) fn settle_allocation(&mut self, key: &Key) {
+        let Some(allocation) = self.ledger.claims.allocation(key) else { return };
         let claim = self.cluster.objects().claims.get(key);
         let is_known = claim.is_none_or(|claim| {
             let version = claim.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-            let is_later = match &promise.written {
-                Written::Done(written) => version > written.parse::<u128>().ok(),
-                Written::NotYet | Written::Unsure => false,
+            let is_later = match &allocation.progress {
+                Progress::Acknowledged(written) => version > written.parse::<u128>().ok(),
+                Progress::Sent | Progress::Uncertain { .. } => false,
             };
             let epoch = claim.metadata.annotations.as_ref().and_then(|all| all.get(EPOCH_ANNOTATION));
-            claim.metadata.uid.as_deref() != Some(&promise.uid)
+            claim.metadata.uid.as_deref() != Some(&allocation.uid)
                 || claim.has_devices()
                 || is_later
-                || promise.is_fenced_off(version, epoch)
+                || allocation.is_fenced_off(version, epoch)
         });
         if is_known {
-            self.forget_promise(key);
+            self.end_allocation(key);
         }
     }
 
@@ -141,12 +140,12 @@ impl Decider {
         if self.refusals.contains(&refusals::owner(pod), &node, now) {
             return self.take_back(key, pod, demand, &format!("kube-scheduler finds no room on {node}"));
         }
-        let managed = ManagedSteer { verdict_before: None, due: now + UNTIL_BOUND, claims: Vec::new() };
+        let managed = ManagedProposal { verdict_before: None, due: now + UNTIL_BOUND, claims: Vec::new() };
         // Cannot fail: there are no claims in it.
         let _ = self.cluster.assume(key, pod, &node, Vec::new());
         self.fleet.mark(&node);
-        let steer = Steer { node, shared: Vec::new(), is_allocated: true, managed: Some(managed) };
-        self.steers.insert(key.clone(), steer);
+        let proposal = Proposal { node, shared: Vec::new(), is_allocated: true, managed: Some(managed) };
+        self.ledger.pods.propose(&reference(pod), proposal);
         None
     }
 
@@ -158,9 +157,7 @@ impl Decider {
         let claims: Vec<ClaimReference> = ours.map(reference_of).collect();
         let claims: Vec<ClaimReference> = claims
             .into_iter()
-            .filter(|claim| {
-                !self.is_used_on_the_way(&claim.key, key) && self.clearing.insert(claim.key.clone())
-            })
+            .filter(|claim| !self.is_used_on_the_way(&claim.key, key) && self.ledger.claims.clear(&claim.key))
             .collect();
         if claims.is_empty() {
             return None;
@@ -171,21 +168,22 @@ impl Decider {
 
     /// Whether a pod other than `but` is on its way with the claim.
     fn is_used_on_the_way(&self, claim: &Key, but: &Key) -> bool {
-        let mut others = self.steers.keys().filter(|pod| *pod != but && pod.namespace == claim.namespace);
+        let mut others = self.ledger.pods.proposed_in(&claim.namespace).filter(|pod| *pod != but);
         others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| pod.names_claim(&claim.name)))
     }
 
     /// Whether devices of the pod's claims are being written or taken back.
     pub(super) fn is_being_written(&self, demand: &Demand) -> bool {
-        demand.subject.claims.iter().any(|wanted| {
-            let key = Key::from(&wanted.claim.metadata);
-            self.clearing.contains(&key) || self.promises.claims.contains_key(&key)
-        })
+        let mut claims = demand.subject.claims.iter().map(|wanted| Key::from(&wanted.claim.metadata));
+        claims.any(|claim| self.ledger.claims.changes_devices(&claim))
     }
 
     /// What kube-scheduler says of a pod with devices from us: where it finds no node, that is soon believed.
     pub(super) fn hear_verdict(&mut self, now: Time, key: &Key, pod: &Pod) {
-        let Some(managed) = self.steers.get_mut(key).and_then(|steer| steer.managed.as_mut()) else { return };
+        let Some(managed) = self.ledger.pods.proposal_mut(key).and_then(|proposal| proposal.managed.as_mut())
+        else {
+            return;
+        };
         if pod.is_refused() && pod.verdict() != managed.verdict_before {
             managed.due = managed.due.min(now + MAY_BE_LATE);
         }
@@ -193,11 +191,13 @@ impl Decider {
 
     /// Gives up nodes on which pods with devices were not bound in time.
     pub(super) fn give_up_overdue(&mut self, now: Time) {
-        for key in self.steers.overdue(now) {
+        for key in self.ledger.pods.overdue(now) {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
             if pod.is_refused() && pod.node_name().is_none() && !pod.is_gated() {
                 self.refused(now, &key, &pod);
-            } else if let Some(managed) = self.steers.get_mut(&key).and_then(|steer| steer.managed.as_mut()) {
+            } else if let Some(managed) =
+                self.ledger.pods.proposal_mut(&key).and_then(|proposal| proposal.managed.as_mut())
+            {
                 // kube-scheduler has not looked at it.
                 managed.due = now + UNTIL_BOUND;
             }
@@ -207,24 +207,24 @@ impl Decider {
     /// All that is written for the pod was written, and some of it is gone: kube-scheduler looked at the pod when only a part of
     /// its claims had devices, and took those back. That says nothing of the node, and nobody else gives them again.
     pub(super) fn see_partly_taken(&mut self, key: &Key, pod: &Pod) {
-        let managed = self.steers.get(key).and_then(|steer| steer.managed.as_ref());
-        let Some(managed) = managed.filter(|_| !self.in_flight.contains(&reference(pod))) else { return };
+        let managed = self.ledger.pods.proposal(key).and_then(|proposal| proposal.managed.as_ref());
+        let Some(managed) = managed.filter(|_| !self.ledger.pods.is_writing(&reference(pod))) else { return };
         let mut open = managed.claims.iter().filter(|claim| {
             let claim = self.cluster.objects().claims.get(*claim);
             claim.is_some_and(|claim| !claim.has_devices())
         });
         let is_open = open.next().is_some();
-        if is_open && !managed.claims.iter().any(|claim| self.promises.claims.contains_key(claim)) {
-            self.forget_steer(key);
+        if is_open && managed.claims.iter().all(|claim| self.ledger.claims.allocation(claim).is_none()) {
+            self.end_proposal(key);
             self.queue.insert(key.clone());
         }
     }
 
     /// The node of a pod with devices from us does not suit kube-scheduler.
     pub(super) fn refused(&mut self, now: Time, key: &Key, pod: &Pod) {
-        let Some(node) = self.steers.get(key).map(|steer| steer.node.clone()) else { return };
+        let Some(node) = self.ledger.pods.proposal(key).map(|proposal| proposal.node.clone()) else { return };
         self.refusals.add(refusals::owner(pod), &node, now);
-        self.forget_steer(key);
+        self.end_proposal(key);
         self.to_note.insert(key.clone());
         self.queue.insert(key.clone());
     }

@@ -63,7 +63,7 @@ impl Decider {
                 if self.term.is_some() {
                     self.unclaimed.insert(key.clone());
                 }
-                self.see_promise(&key);
+                self.settle_allocation(&key);
                 self.see_failure(&key);
                 self.see_claim(now, &key);
                 self.see_claim_of_unplaced(&key);
@@ -122,7 +122,7 @@ impl Decider {
     /// Pods without gates matter from now on, for there are managed cards.
     fn see_open_pods(&mut self) {
         for (key, pod) in &self.cluster.objects().pods {
-            if is_open(pod) && self.steers.get(key).is_none() {
+            if is_open(pod) && self.ledger.pods.proposal(key).is_none() {
                 self.waiting.entry(key.clone()).or_default();
                 self.queue.insert(key.clone());
             }
@@ -150,13 +150,13 @@ impl Decider {
             Kind::ResourceClaim => {
                 self.mark_claim(key);
                 self.see_departures(key);
-                self.clearing.remove(key);
+                self.ledger.claims.end_clear(key);
                 self.see_claim_of_unplaced(key);
                 self.cluster.delete(kind, key);
-                self.see_promise(key);
+                self.settle_allocation(key);
                 self.see_failure(key);
-                let on_their_way = self.steers.keys().filter(|pod| pod.namespace == key.namespace).cloned();
-                on_their_way.collect::<Vec<_>>().iter().for_each(|pod| self.see_claim_of(now, pod));
+                let on_their_way: Vec<Key> = self.ledger.pods.proposed_in(&key.namespace).cloned().collect();
+                on_their_way.iter().for_each(|pod| self.see_claim_of(now, pod));
                 return;
             }
             Kind::Pod => {
@@ -165,10 +165,8 @@ impl Decider {
                 }
                 self.see_departure(key);
                 self.forget_nominated(key);
-                self.forget_steer(key);
-                if self.waiting.remove(key).is_some() {
-                    self.see_place_left();
-                }
+                self.end_proposal(key);
+                self.forget_waiting(key);
                 self.queue.remove(key);
                 self.adopted.remove(key);
                 self.gangs.set(key, None);
@@ -225,7 +223,7 @@ impl Decider {
     }
 
     /// Marks the nodes on which the claim has devices.
-    fn mark_claim(&mut self, key: &Key) {
+    pub(super) fn mark_claim(&mut self, key: &Key) {
         let Some(claim) = self.cluster.objects().claims.get(key) else { return };
         let mut nodes = BTreeSet::new();
         for result in claim.results() {
@@ -257,7 +255,7 @@ impl Decider {
         match owner {
             Some(pod) => self.see_claim_of(now, &claim.with_name(pod)),
             None => {
-                let on_their_way = self.steers.keys().filter(|pod| pod.namespace == claim.namespace);
+                let on_their_way = self.ledger.pods.proposed_in(&claim.namespace);
                 let pods: Vec<Key> = self
                     .waiting
                     .keys()
@@ -275,9 +273,9 @@ impl Decider {
         if self.waiting.contains_key(pod) {
             self.queue.insert(pod.clone());
         }
-        let Some(steer) = self.steers.get(pod) else { return };
+        let Some(proposal) = self.ledger.pods.proposal(pod) else { return };
         let (node, was_allocated, is_managed) =
-            (steer.node.clone(), steer.is_allocated, steer.managed.is_some());
+            (proposal.node.clone(), proposal.is_allocated, proposal.managed.is_some());
         let Some(object) = self.cluster.objects().pods.get(pod).cloned() else { return };
         let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), &object);
         let is_allocated = has_its_devices(&subject);
@@ -292,13 +290,13 @@ impl Decider {
             return;
         }
         if object.node_name().is_some() {
-            self.forget_steer(pod);
+            self.end_proposal(pod);
         } else {
             self.cluster.forget_claims(pod);
             self.fleet.mark(&node);
-            if let Some(steer) = self.steers.get_mut(pod) {
-                steer.is_allocated = true;
-                if let Some(managed) = &mut steer.managed {
+            if let Some(proposal) = self.ledger.pods.proposal_mut(pod) {
+                proposal.is_allocated = true;
+                if let Some(managed) = &mut proposal.managed {
                     managed.due = now + UNTIL_BOUND;
                 }
             }
@@ -329,10 +327,8 @@ impl Decider {
                 self.see_end(&before);
             }
             self.forget_nominated(key);
-            self.forget_steer(key);
-            if self.waiting.remove(key).is_some() {
-                self.see_place_left();
-            }
+            self.end_proposal(key);
+            self.forget_waiting(key);
         }
         self.adopted.remove(key);
         let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
@@ -351,19 +347,18 @@ impl Decider {
             return;
         }
         if self.fleet.has_managed() && is_open(pod) {
-            self.waiting.entry(key.clone()).or_default().is_released = false;
+            self.waiting.entry(key.clone()).or_default();
+            self.ledger.pods.end_release(key);
             self.queue.insert(key.clone());
         } else {
-            if self.waiting.remove(key).is_some() {
-                self.see_place_left();
-            }
+            self.forget_waiting(key);
             self.forget_nominated(key);
             self.queue.remove(key);
         }
         if pod.has_ended() {
             self.see_end(pod);
         }
-        let Some(steer) = self.steers.get(key) else {
+        let Some(proposal) = self.ledger.pods.proposal(key) else {
             if !pod.has_ended()
                 && pod.node_name().is_none()
                 && pod.nominated_node().is_some()
@@ -373,19 +368,19 @@ impl Decider {
             }
             return;
         };
-        let is_elsewhere = pod.node_name().is_some_and(|node| node != steer.node);
+        let is_elsewhere = pod.node_name().is_some_and(|node| node != proposal.node);
         // Of a managed pod, the devices say it, and if they do not, time.
-        let is_refused = pod.node_name().is_none() && pod.is_unschedulable() && steer.managed.is_none();
+        let is_refused = pod.node_name().is_none() && pod.is_unschedulable() && proposal.managed.is_none();
         if is_elsewhere || is_refused {
-            self.refusals.add(refusals::owner(pod), &steer.node, now);
+            self.refusals.add(refusals::owner(pod), &proposal.node, now);
         }
         if pod.has_ended() || is_elsewhere || is_refused {
-            self.forget_steer(key);
+            self.end_proposal(key);
         } else if pod.node_name().is_some() {
             // Its claims come by another watch, perhaps later; until then their devices are not free.
             let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
-            if steer.is_allocated || has_its_devices(&subject) {
-                self.forget_steer(key);
+            if proposal.is_allocated || has_its_devices(&subject) {
+                self.end_proposal(key);
             } else {
                 self.cluster.forget_room(key);
             }
@@ -394,11 +389,18 @@ impl Decider {
         }
     }
 
+    /// The pod waits for nothing of ours any more.
+    fn forget_waiting(&mut self, key: &Key) {
+        self.ledger.pods.end_release(key);
+        if self.waiting.remove(key).is_some() {
+            self.see_place_left();
+        }
+    }
+
     pub(super) fn carried(&mut self, now: Time, pod: &PodReference, is_done: bool) {
         // What was written may have been seen already, and seen to be taken back.
-        let promises = self.promises.claims.iter().filter(|(_, promise)| promise.pod == *pod);
-        let claims: Vec<Key> = promises.map(|(claim, _)| claim.clone()).collect();
-        claims.iter().for_each(|claim| self.see_promise(claim));
+        let claims = self.ledger.claims.of_pod(pod);
+        claims.iter().for_each(|claim| self.settle_allocation(claim));
         if is_done {
             self.see_claim_of(now, &pod.key);
         }
@@ -408,9 +410,9 @@ impl Decider {
         if is_done || !is_same || !self.waiting.contains_key(&pod.key) {
             return;
         }
-        self.forget_steer(&pod.key);
+        self.end_proposal(&pod.key);
+        self.ledger.pods.end_release(&pod.key);
         if let Some(waiting) = self.waiting.get_mut(&pod.key) {
-            waiting.is_released = false;
             waiting.failures += 1;
             let pause = Time::from_secs(1 << waiting.failures.min(5).saturating_sub(1));
             waiting.not_before = now + pause.min(LONGEST_PAUSE);

@@ -8,13 +8,15 @@ use tessera_placement::demand::Demand;
 use tessera_placement::fit::{self, Takes};
 
 use super::Decider;
-use crate::steers::Steer;
+use super::pod::reference;
+use crate::ledger::Proposal;
 
 impl Decider {
-    pub(super) fn forget_steer(&mut self, key: &Key) {
-        if let Some(steer) = self.steers.remove(key) {
+    /// The proposal is carried out, or is over: it counts no longer.
+    pub(super) fn end_proposal(&mut self, key: &Key) {
+        if let Some(proposal) = self.ledger.pods.end_proposal(key) {
             self.cluster.forget(key);
-            self.fleet.mark(&steer.node);
+            self.fleet.mark(&proposal.node);
         }
     }
 
@@ -47,7 +49,7 @@ impl Decider {
             nodes.append(&mut self.crowded);
         }
         let mut open = Vec::new();
-        for (key, node) in self.steers.to_any(&nodes) {
+        for (key, node) in self.ledger.pods.open_on(&nodes) {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
             let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
             // Else it keeps what was assumed, until somebody has evaluated its selectors.
@@ -86,12 +88,12 @@ impl Decider {
 
     /// Counts the pod as on its way to the node.
     pub(super) fn send(&mut self, key: &Key, pod: &Pod, demand: &Demand, node: &str, fit: Takes) {
-        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+        let Some(object) = self.cluster.objects().node(node) else {
             return;
         };
         let (wanted, _) = demand.on(object);
         let is_allocated = wanted.is_empty();
-        // Claims that this controller writes are promised one by one.
+        // Claims that this controller writes have rows of their own.
         let natives = wanted.into_iter().zip(fit.allocations).zip(fit.is_managed);
         let natives = natives.filter(|(_, is_managed)| !is_managed).map(|(both, _)| both);
         let (wanted, allocations): (Vec<&Wanted>, Vec<AllocationResult>) = natives.unzip();
@@ -99,7 +101,8 @@ impl Decider {
         let shared = demand.shared().collect();
         // Cannot fail: the allocator wrote the quantities.
         let _ = self.cluster.assume(key, pod, node, claims);
-        self.steers.insert(key.clone(), Steer { node: node.to_owned(), shared, is_allocated, managed: None });
+        let proposal = Proposal { node: node.to_owned(), shared, is_allocated, managed: None };
+        self.ledger.pods.propose(&reference(pod), proposal);
         self.fleet.mark(node);
     }
 }

@@ -64,13 +64,13 @@ impl Decider {
             });
             return told.collect();
         }
-        if !self.clearing.insert(name.clone()) {
+        if !self.ledger.claims.clear(&name) {
             return Vec::new();
         }
         let pods: Vec<PodReference> = self.pods_of(&name).map(reference).collect();
         for pod in &pods {
             // The node is not to blame, and not to be left out.
-            self.forget_steer(&pod.key);
+            self.end_proposal(&pod.key);
             if self.waiting.contains_key(&pod.key) {
                 self.queue.insert(pod.key.clone());
             }

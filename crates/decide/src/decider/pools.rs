@@ -51,7 +51,7 @@ impl Decider {
         let mut shapes: BTreeMap<&str, (u32, &Key)> = BTreeMap::new();
         let ours =
             self.waiting.iter().filter_map(|(key, waiting)| Some((key, waiting.shape_text.as_deref()?)));
-        let ours = ours.filter(|(key, _)| self.steers.get(key).is_none());
+        let ours = ours.filter(|(key, _)| self.ledger.pods.proposal(key).is_none());
         // One that was looked at because there are managed cards, too, and asks for others.
         let others = self
             .unplaced()

@@ -42,8 +42,6 @@ pub(super) struct Preempting {
     held_for: BTreeMap<Key, String>,
     /// Some did, and do so no more.
     has_freed: bool,
-    /// Pods whose eviction was refused, and when.
-    unevictable: BTreeMap<PodReference, Time>,
     /// The lowest priority of those that hold managed cards, as of then.
     lowest: Option<(Time, i32)>,
 }
@@ -205,7 +203,7 @@ impl Decider {
             return withdraw(nominated, "its devices went to a pod that it may not preempt");
         }
         let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
-        if staying.iter().any(|pod| self.is_unevictable(&reference(pod), now)) {
+        if staying.iter().any(|pod| self.ledger.evictions.is_refused(&reference(pod), now)) {
             return withdraw(nominated, "a pod in its way may not be evicted");
         }
         if victims.is_empty()
@@ -217,7 +215,7 @@ impl Decider {
         let mut intents = Vec::new();
         for pod in &staying {
             let pod = reference(pod);
-            if !self.in_flight.contains(&pod) && self.gangs.evict(pod.clone(), now) {
+            if !self.ledger.pods.is_writing(&pod) && self.ledger.evictions.send(pod.clone(), None, now) {
                 let why = format!("preempted by {} of higher priority", gang.id);
                 intents.push(Intent::Evict { pod, why });
             }

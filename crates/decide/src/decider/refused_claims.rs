@@ -9,7 +9,7 @@ use tessera_placement::demand::Demand;
 use super::Decider;
 use super::claim::reference_of;
 use crate::intent::{ClaimReference, Intent, PodReference};
-use crate::promises::Written;
+use crate::ledger::{Allocation, Progress};
 use crate::term::Refused;
 
 /// So long a claim is left alone in the version that was refused.
@@ -24,24 +24,25 @@ impl Decider {
         pod: Option<&PodReference>,
         why: String,
     ) {
-        let promise = self.promises.claims.get(&claim.key);
-        let is_promised = |promise: &crate::promises::Promise| {
-            promise.uid == claim.uid && Some(&promise.pod) == pod && promise.written == Written::NotYet
+        let is_it = |allocation: &Allocation| {
+            allocation.uid == claim.uid
+                && Some(&allocation.pod) == pod
+                && allocation.progress == Progress::Sent
         };
-        if promise.is_some_and(is_promised) {
+        if self.ledger.claims.allocation(&claim.key).is_some_and(is_it) {
             // What was refused cannot arrive later, and nothing else is on its way for it.
-            self.forget_promise(&claim.key);
+            self.end_allocation(&claim.key);
         }
-        if pod.is_none() && self.clearing.remove(&claim.key) {
-            self.unclaimed.insert(claim.key.clone());
+        if pod.is_none() {
+            self.ledger.claims.end_fence(&claim.key);
+            if self.ledger.claims.end_clear(&claim.key) {
+                self.unclaimed.insert(claim.key.clone());
+            }
         }
         let open = self.cluster.objects().claims.get(&claim.key).filter(|claim| !claim.has_devices());
         let epoch =
             open.and_then(|claim| claim.metadata.annotations.as_ref()?.get(EPOCH_ANNOTATION)).cloned();
         let Some(term) = &mut self.term else { return };
-        if pod.is_none() {
-            term.fencing.remove(&claim.key);
-        }
         let needs_fence = epoch.is_some() && !term.wrote(epoch.as_ref());
         let (version, until) = (claim.resource_version.clone(), now + TRY_AGAIN);
         term.refused.insert(claim.uid.clone(), Refused { why, version, until, needs_fence });
@@ -85,7 +86,7 @@ impl Decider {
             let Some((_, refused)) = again else { continue };
             let claim = reference_of(claim);
             term.refused.insert(claim.uid.clone(), Refused { until: now + TRY_AGAIN, ..refused.clone() });
-            if term.fencing.insert(claim.key.clone()) {
+            if self.ledger.claims.fence(&claim.key) {
                 intents.push(Intent::Fence { claims: vec![claim], epoch: term.epoch.clone() });
             }
         }

@@ -141,7 +141,7 @@ impl Scene {
         let node = if self.way == Way::Managed { best(self) } else { steered };
         let Some(node) = node else { return self.end(name) };
         // It does not take its own devices from itself.
-        self.decider.cluster.forget(&("n".to_owned(), name.to_owned()));
+        self.decider.cluster.forget(&Key::new("n", name));
         let fit = match self.way {
             Way::Managed => self.decider.fit_managed_cards(&demand, &node),
             Way::Steered | Way::Native => self.decider.fit_by_scheduler(&demand, &node),
@@ -404,9 +404,9 @@ fn a_node_that_changed_is_judged_once_for_each_shape_that_waits() {
         for number in 0..SHAPES {
             let name = format!("p{number}");
             let mut asked = claim(&name, 0);
-            asked["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(CARDS + 1 + number);
+            asked["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(CARDS + 1);
             scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
-            scene.apply(read::<Pod>(pod(&name, 1, None)));
+            scene.apply(read::<Pod>(pod(&name, 1 + number, None)));
         }
         scene.decider.decide(Time::ZERO);
         let before = scene.decider.rankings.judged();

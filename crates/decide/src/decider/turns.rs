@@ -103,7 +103,7 @@ impl Decider {
                 | Intent::Release { pod, .. }
                 | Intent::Allocate { pod, .. } = intent
                 {
-                    self.in_flight.insert(pod.clone());
+                    self.ledger.pods.write(pod);
                 }
             }
             intents.extend(looked);
@@ -127,8 +127,9 @@ impl Decider {
             self.queue.insert(key.clone());
             return Vec::new();
         }
-        let is_under_way = waiting.is_released || self.steers.get(key).is_some();
-        if is_under_way || self.in_flight.contains(&reference(&pod)) {
+        let pods = &self.ledger.pods;
+        let is_under_way = pods.is_released(key) || pods.proposal(key).is_some();
+        if is_under_way || pods.is_writing(&reference(&pod)) {
             return Vec::new();
         }
         waiting.is_stuck = false;

@@ -84,7 +84,7 @@ impl Decider {
     /// Pods that wait for kube-scheduler to allocate devices of ours, as of the last look: each with what it asks for, in short.
     pub(super) fn unplaced(&self) -> impl Iterator<Item = (&Key, &str)> {
         let ours = self.unplaced.pods.iter().filter_map(|(key, asks)| Some((key, asks.as_deref()?)));
-        ours.filter(|(key, _)| !self.is_waiting(key) && self.steers.get(key).is_none())
+        ours.filter(|(key, _)| !self.is_waiting(key) && self.ledger.pods.proposal(key).is_none())
     }
 }
 

@@ -1,5 +1,9 @@
 //! Gangs of which too few pods exist.
 
+use tessera_cluster::PodExt;
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+
 use super::super::Decider;
 use super::Gang;
 use super::members::Found;

@@ -167,14 +167,14 @@ impl Decider {
     }
 
     fn state_of(&mut self, now: Time, key: &Key, pod: &Pod) -> Result<(State, Option<Demand>), WaitReason> {
-        if phase(pod) == Some("Succeeded") {
+        if pod.phase() == Some("Succeeded") {
             return Ok((State::Done, None));
         }
         if pod.node_name().is_some() {
             return Ok((State::Bound, None));
         }
         let name = key.to_string();
-        if self.in_flight.contains(&reference(pod)) {
+        if self.ledger.pods.is_writing(&reference(pod)) {
             return Err(WaitReason::Passing(format!("pod {name} of the gang is being written")));
         }
         if let Some(pause) = self.waiting.get(key).map(|waiting| waiting.not_before).filter(|end| *end > now)
@@ -185,7 +185,7 @@ impl Decider {
             let why = format!("a write for pod {name} of the gang failed; it is tried again");
             return Err(WaitReason::Passing(why));
         }
-        if self.waiting.get(key).is_some_and(|waiting| waiting.is_released) {
+        if self.ledger.pods.is_released(key) {
             return Ok((State::Lifted, None));
         }
         let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());

@@ -86,8 +86,8 @@ impl Decider {
         for member in &gang.members {
             let is_out = matches!(member.state, State::Bound | State::Lifted);
             let pod = reference(&member.pod);
-            let may = is_out && has_controller(&member.pod) && !self.in_flight.contains(&pod);
-            if may && self.gangs.evict(pod.clone(), now) {
+            let may = is_out && has_controller(&member.pod) && !self.ledger.pods.is_writing(&pod);
+            if may && self.ledger.evictions.send(pod.clone(), None, now) {
                 intents.push(Intent::Evict { pod, why: why.clone() });
             }
         }

@@ -176,7 +176,7 @@ impl Decider {
     }
 
     fn count_as_there(&mut self, member: &Member, demand: &Demand, node: &str, fit: &Takes) -> bool {
-        let Some(object) = self.cluster.objects().nodes.get(&(String::new(), node.to_owned())) else {
+        let Some(object) = self.cluster.objects().node(node) else {
             return false;
         };
         let (wanted, _) = demand.on(object);

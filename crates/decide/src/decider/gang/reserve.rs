@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::{DeviceName, DeviceType};
-use tessera_cluster::Key;
+use tessera_cluster::{ClaimExt, Key};
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::{ShapeId, Time};

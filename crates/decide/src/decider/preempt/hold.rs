@@ -16,10 +16,7 @@ use super::super::Decider;
 use super::super::observe::has_its_devices;
 use super::super::pod::reference;
 use super::{at, is_in_force, nomination};
-use crate::intent::{Intent, PodReference};
-
-/// How long a pod counts as one that may not be evicted, after that was refused.
-const UNEVICTABLE: Time = Time::from_secs(60);
+use crate::intent::Intent;
 
 impl Decider {
     /// Looks at pods that may have what is nominated for them; for all others that counts as taken.
@@ -57,7 +54,7 @@ impl Decider {
         };
         // Who has devices needs no others, whatever stands on it.
         let has_devices = || has_its_devices(&tessera_cluster::subject::of_pod(self.cluster.objects(), pod));
-        if self.steers.get(key).is_some() || pod.node_name().is_some() || has_devices() {
+        if self.ledger.pods.proposal(key).is_some() || pod.node_name().is_some() || has_devices() {
             return;
         }
         let results = nomination.devices.iter().map(|device| DeviceRequestAllocationResult {
@@ -92,7 +89,7 @@ impl Decider {
     /// Counts it as taken no more, so that the pod itself may have it.
     pub(in super::super) fn forget_nominated(&mut self, key: &Key) {
         if let Some(node) = self.preempting.held_for.remove(key) {
-            if self.steers.get(key).is_none() {
+            if self.ledger.pods.proposal(key).is_none() {
                 self.cluster.forget(key);
             }
             self.fleet.mark(&node);
@@ -151,17 +148,6 @@ impl Decider {
         let found = self.cluster.objects().claims.get(claim);
         found.and_then(|found| found.owning_pod()) == Some(pod.name.as_str())
             && claim.namespace == pod.namespace
-    }
-
-    /// Whether an eviction of the pod was refused a short while ago.
-    pub(super) fn is_unevictable(&self, pod: &PodReference, now: Time) -> bool {
-        self.preempting.unevictable.get(pod).is_some_and(|since| *since + UNEVICTABLE > now)
-    }
-
-    /// An eviction was refused: a disruption budget does not allow it.
-    pub(in super::super) fn see_refused_eviction(&mut self, now: Time, pod: &PodReference) {
-        self.preempting.unevictable.retain(|_, since| *since + UNEVICTABLE > now);
-        self.preempting.unevictable.insert(pod.clone(), now);
     }
 
     /// All pods that hold devices of managed cards, each with its claims.

@@ -209,7 +209,7 @@ impl Decider {
                 unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
                 unit.nodes.extend(pod.node_name().map(str::to_owned));
                 unit.is_leaving &= pod.has_ended();
-                if !pod.has_ended() && self.is_unevictable(&reference(pod), now) {
+                if !pod.has_ended() && self.ledger.evictions.is_refused(&reference(pod), now) {
                     return false;
                 }
             }

@@ -1,0 +1,281 @@
+//! Writes to claims: devices for them, devices taken back, and the epoch of a term.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_cluster::Key;
+
+use crate::intent::PodReference;
+
+/// Progress of the write of an allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Without an answer.
+    Sent,
+    /// Done: the claim has this version.
+    Acknowledged(String),
+    /// Failed or unanswered, so that it may still arrive, until another write to the claim has changed its version.
+    Uncertain {
+        /// The other write is under way.
+        is_fencing: bool,
+    },
+}
+
+/// Devices that are written to a claim.
+#[derive(Debug, Clone)]
+pub(crate) struct Allocation {
+    /// The claim's uid.
+    pub uid: String,
+    /// The pod that is to use them.
+    pub pod: PodReference,
+    pub node: String,
+    /// The claim's version before the writes, where it is a number.
+    pub version: Option<u128>,
+    /// The term's epoch, written first.
+    pub epoch: String,
+    pub progress: Progress,
+}
+
+impl Allocation {
+    /// Whether a claim with this version and epoch shows that the devices cannot arrive any more: the writes are for a version
+    /// that is gone.
+    pub fn is_fenced_off(&self, version: Option<u128>, epoch: Option<&String>) -> bool {
+        let is_later = self.version.zip(version).is_some_and(|(written, seen)| seen > written);
+        is_later && epoch.is_some_and(|epoch| *epoch != self.epoch)
+    }
+
+    fn is_uncertain(&self) -> bool {
+        matches!(self.progress, Progress::Uncertain { .. })
+    }
+}
+
+/// The one write to a claim.
+#[derive(Debug)]
+enum Write {
+    Allocate(Allocation),
+    /// Its devices are taken back.
+    Clear,
+    /// The epoch of this term is written on it.
+    Fence,
+}
+
+/// The claim is being written already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("devices are being written to its ResourceClaim {0} already")]
+pub(crate) struct AlreadyWritten(String);
+
+/// Writes by claim.
+#[derive(Debug, Default)]
+pub(crate) struct ClaimWrites {
+    rows: BTreeMap<Key, Write>,
+}
+
+impl ClaimWrites {
+    /// Whether devices may be written to each of these claims.
+    ///
+    /// # Errors
+    /// One of them is being written, or is here twice: of two writes nobody could tell which devices it gets.
+    pub fn may_allocate<'c>(&self, claims: impl IntoIterator<Item = &'c Key>) -> Result<(), AlreadyWritten> {
+        let mut seen = BTreeSet::new();
+        for claim in claims {
+            if self.rows.contains_key(claim) || !seen.insert(claim) {
+                return Err(AlreadyWritten(claim.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Devices are written to the claim from now on; see [`Self::may_allocate`].
+    pub fn allocate(&mut self, claim: Key, allocation: Allocation) {
+        self.rows.insert(claim, Write::Allocate(allocation));
+    }
+
+    /// The claim's devices are taken back from now on; `false` where it is being written already.
+    pub fn clear(&mut self, claim: &Key) -> bool {
+        self.insert(claim, Write::Clear)
+    }
+
+    /// The epoch is written on the claim from now on; `false` where it is being written already, unless that write is uncertain: the epoch
+    /// makes it certain.
+    pub fn fence(&mut self, claim: &Key) -> bool {
+        match self.rows.get_mut(claim) {
+            Some(Write::Allocate(Allocation { progress: Progress::Uncertain { is_fencing }, .. })) => {
+                !std::mem::replace(is_fencing, true)
+            }
+            _ => self.insert(claim, Write::Fence),
+        }
+    }
+
+    fn insert(&mut self, claim: &Key, write: Write) -> bool {
+        let is_free = !self.rows.contains_key(claim);
+        if is_free {
+            self.rows.insert(claim.clone(), write);
+        }
+        is_free
+    }
+
+    /// Devices that are written to the claim.
+    pub fn allocation(&self, claim: &Key) -> Option<&Allocation> {
+        match self.rows.get(claim)? {
+            Write::Allocate(allocation) => Some(allocation),
+            Write::Clear | Write::Fence => None,
+        }
+    }
+
+    /// The claims to which devices are written for the pod.
+    pub fn of_pod(&self, pod: &PodReference) -> Vec<Key> {
+        let allocations = self.allocations().filter(|(_, allocation)| allocation.pod == *pod);
+        allocations.map(|(claim, _)| claim.clone()).collect()
+    }
+
+    fn allocations(&self) -> impl Iterator<Item = (&Key, &Allocation)> {
+        self.rows.keys().filter_map(|claim| Some((claim, self.allocation(claim)?)))
+    }
+
+    /// Whether devices are written to the claim, or taken back.
+    pub fn changes_devices(&self, claim: &Key) -> bool {
+        matches!(self.rows.get(claim), Some(Write::Allocate(_) | Write::Clear))
+    }
+
+    /// The allocation is seen, or cannot arrive any more: it counts no longer.
+    pub fn end_allocation(&mut self, claim: &Key) -> Option<Allocation> {
+        self.allocation(claim)?;
+        match self.rows.remove(claim)? {
+            Write::Allocate(allocation) => Some(allocation),
+            Write::Clear | Write::Fence => None,
+        }
+    }
+
+    /// The answer for the pod: `versions` of the claims whose allocation was written. Of the others nobody knows.
+    pub fn acknowledge(&mut self, pod: &PodReference, versions: &[(Key, String)]) {
+        for (claim, write) in &mut self.rows {
+            let Write::Allocate(allocation) = write else { continue };
+            if allocation.pod == *pod && allocation.progress == Progress::Sent {
+                let version = versions.iter().find(|(written, _)| written == claim);
+                allocation.progress = match version {
+                    Some((_, version)) => Progress::Acknowledged(version.clone()),
+                    None => Progress::Uncertain { is_fencing: false },
+                };
+            }
+        }
+    }
+
+    /// The answer to the write of an epoch; whether one was under way.
+    pub fn end_fence(&mut self, claim: &Key) -> bool {
+        match self.rows.get_mut(claim) {
+            Some(Write::Fence) => self.rows.remove(claim).is_some(),
+            Some(Write::Allocate(Allocation { progress: Progress::Uncertain { is_fencing }, .. })) => {
+                std::mem::replace(is_fencing, false)
+            }
+            _ => false,
+        }
+    }
+
+    /// The answer to taking devices back, or the claim is gone; whether they were being taken back.
+    pub fn end_clear(&mut self, claim: &Key) -> bool {
+        let is_it = matches!(self.rows.get(claim), Some(Write::Clear));
+        is_it && self.rows.remove(claim).is_some()
+    }
+
+    /// Forgets the writes of another kind than allocations, at the begin of a term: each is decided on anew.
+    pub fn forget_clears_and_fences(&mut self) {
+        self.forget_fences();
+        self.rows.retain(|_, write| !matches!(write, Write::Clear));
+    }
+
+    /// Forgets the epochs that are being written, at the end of a term.
+    pub fn forget_fences(&mut self) {
+        self.rows.retain(|_, write| match write {
+            Write::Fence => false,
+            Write::Allocate(Allocation { progress: Progress::Uncertain { is_fencing }, .. }) => {
+                *is_fencing = false;
+                true
+            }
+            Write::Allocate(_) | Write::Clear => true,
+        });
+    }
+
+    /// Whether any epoch is being written.
+    pub fn is_fencing(&self) -> bool {
+        self.rows.values().any(|write| match write {
+            Write::Fence => true,
+            Write::Allocate(allocation) => allocation.progress == Progress::Uncertain { is_fencing: true },
+            Write::Clear => false,
+        })
+    }
+
+    /// Uncertain allocations that nothing makes certain yet.
+    pub fn to_settle(&self) -> impl Iterator<Item = (&Key, &Allocation)> {
+        let is_open =
+            |allocation: &Allocation| allocation.progress == Progress::Uncertain { is_fencing: false };
+        self.allocations().filter(move |(_, allocation)| is_open(allocation))
+    }
+
+    /// Whether nobody knows what became of the claim's allocation.
+    pub fn is_uncertain(&self, claim: &Key) -> bool {
+        self.allocation(claim).is_some_and(Allocation::is_uncertain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(name: &str) -> Key {
+        Key::new("team", name)
+    }
+
+    fn allocation() -> Allocation {
+        Allocation {
+            uid: String::new(),
+            pod: PodReference { key: claim("pod"), uid: String::new() },
+            node: "a".to_owned(),
+            version: Some(1),
+            epoch: "e".to_owned(),
+            progress: Progress::Sent,
+        }
+    }
+
+    #[test]
+    fn a_claim_is_written_once() {
+        let mut writes = ClaimWrites::default();
+        let (one, other) = (claim("one"), claim("other"));
+        assert_eq!(writes.may_allocate([&one, &other]), Ok(()));
+        assert_eq!(
+            writes.may_allocate([&other, &one, &other]).unwrap_err().to_string(),
+            "devices are being written to its ResourceClaim team/other already"
+        );
+        writes.allocate(one.clone(), allocation());
+        assert_eq!(writes.may_allocate([&other]), Ok(()));
+        assert!(writes.may_allocate([&other, &one]).is_err());
+        assert!(!writes.clear(&one) && !writes.fence(&one));
+        assert!(writes.clear(&other) && !writes.clear(&other) && !writes.fence(&other));
+        assert!(writes.may_allocate([&other]).is_err());
+        assert!(writes.end_clear(&other) && !writes.end_clear(&other));
+    }
+
+    #[test]
+    fn an_answer_without_the_claim_leaves_it_uncertain() {
+        let mut writes = ClaimWrites::default();
+        let (one, other) = (claim("one"), claim("other"));
+        writes.allocate(one.clone(), allocation());
+        writes.allocate(other.clone(), allocation());
+        writes.acknowledge(&allocation().pod, &[(one.clone(), "7".to_owned())]);
+        assert_eq!(writes.allocation(&one).unwrap().progress, Progress::Acknowledged("7".to_owned()));
+        assert!(writes.is_uncertain(&other) && !writes.is_uncertain(&one));
+        assert_eq!(writes.to_settle().map(|(claim, _)| claim).collect::<Vec<_>>(), [&other]);
+    }
+
+    #[test]
+    fn an_uncertain_allocation_is_fenced_once_and_outlives_the_term() {
+        let mut writes = ClaimWrites::default();
+        let one = claim("one");
+        writes.allocate(one.clone(), allocation());
+        writes.acknowledge(&allocation().pod, &[]);
+        assert!(writes.fence(&one) && !writes.fence(&one) && writes.is_fencing());
+        assert_eq!(writes.to_settle().count(), 0);
+        writes.forget_fences();
+        assert!(!writes.is_fencing() && writes.is_uncertain(&one));
+        assert!(writes.fence(&one) && writes.end_fence(&one) && !writes.end_fence(&one));
+        assert!(writes.end_allocation(&one).is_some() && writes.end_allocation(&one).is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! Evictions on their way, and those that were refused.
+
+use std::collections::BTreeMap;
+
+use crate::intent::PodReference;
+use tessera_placement::Time;
+
+/// Pause between two evictions of the same pod: one without an effect is tried again.
+const AGAIN: Time = Time::from_secs(30);
+
+/// How long a pod counts as one that may not be evicted, after that was refused.
+const UNEVICTABLE: Time = Time::from_secs(60);
+
+/// Number of pods of an owner that were evicted because their devices could not be prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnerCount {
+    pub owner: String,
+    pub evictions: u32,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    sent: Option<Time>,
+    refused: Option<Time>,
+    /// Holds once it is done; kept here because the pod may be gone by then.
+    count: Option<OwnerCount>,
+}
+
+/// Evictions by pod.
+#[derive(Debug, Default)]
+pub(crate) struct Evictions {
+    rows: BTreeMap<PodReference, Row>,
+}
+
+impl Evictions {
+    /// The pod is evicted from now on; `false` where it was so short a while ago that it may not be gone yet.
+    pub fn send(&mut self, pod: PodReference, count: Option<OwnerCount>, now: Time) -> bool {
+        self.remove_ended(now);
+        if self.is_sent(&pod, now) {
+            return false;
+        }
+        let row = self.rows.entry(pod).or_default();
+        (row.sent, row.count) = (Some(now), count);
+        true
+    }
+
+    /// Whether the pod was evicted so short a while ago that it may not be gone yet.
+    pub fn is_sent(&self, pod: &PodReference, now: Time) -> bool {
+        self.rows.get(pod).and_then(|row| row.sent).is_some_and(|since| since + AGAIN > now)
+    }
+
+    /// The eviction was done: the count that holds from now on, if it was for one.
+    pub fn done(&mut self, pod: &PodReference) -> Option<OwnerCount> {
+        self.rows.get_mut(pod)?.count.take()
+    }
+
+    /// The eviction was refused, by a disruption budget for example.
+    pub fn refuse(&mut self, pod: &PodReference, now: Time) {
+        self.remove_ended(now);
+        self.rows.entry(pod.clone()).or_default().refused = Some(now);
+    }
+
+    /// Whether an eviction of the pod was refused a short while ago.
+    pub fn is_refused(&self, pod: &PodReference, now: Time) -> bool {
+        self.rows.get(pod).and_then(|row| row.refused).is_some_and(|since| since + UNEVICTABLE > now)
+    }
+
+    /// A term begins: what an earlier one sent may have had no effect.
+    pub fn forget_sent(&mut self) {
+        self.rows.values_mut().for_each(|row| row.sent = None);
+    }
+
+    fn remove_ended(&mut self, now: Time) {
+        self.rows.retain(|_, row| {
+            let is_sent = row.sent.is_some_and(|since| since + AGAIN > now);
+            is_sent || row.refused.is_some_and(|since| since + UNEVICTABLE > now)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_cluster::Key;
+
+    use super::*;
+
+    #[test]
+    fn an_eviction_is_sent_again_after_a_pause_and_counts_once() {
+        let pod = PodReference { key: Key::new("team", "pod"), uid: "1".to_owned() };
+        let mut evictions = Evictions::default();
+        let at = Time::from_secs;
+        let count = OwnerCount { owner: "o".to_owned(), evictions: 2 };
+        assert!(evictions.send(pod.clone(), Some(count.clone()), at(0)));
+        assert!(!evictions.send(pod.clone(), None, at(29)));
+        assert_eq!((evictions.done(&pod), evictions.done(&pod)), (Some(count), None));
+        assert!(evictions.send(pod.clone(), None, at(30)));
+        evictions.refuse(&pod, at(31));
+        assert!(evictions.is_refused(&pod, at(90)) && !evictions.is_refused(&pod, at(91)));
+    }
+}
