@@ -192,7 +192,9 @@ impl Publisher<'_> {
         };
         let Some(possible) = Possible::of(card, &grid, warnings) else { return };
         let whole_card = DeviceName::Card(card.pci).to_string();
-        let can_collide = possible.has_others(&grid, offer) || held.holds_others(card.pci, &whole_card);
+        let can_collide = possible.has_others(&grid, offer)
+            || held.holds_others(card.pci, &whole_card)
+            || held.holds_with_counters(&whole_card);
         // kube-scheduler would allocate parts of the card beside a whole card without counters. So the whole card stays alone, as
         // given out, among the devices no longer offered; the rest of the offer comes after its claim.
         if can_collide && held.holds_alone(&whole_card) {
@@ -210,20 +212,23 @@ impl Publisher<'_> {
             Some(how) => consumable_shares::shared(device, how),
             None => device,
         };
+        let drawn_on = set.as_ref().map(|(set, _)| set);
+        let as_given_out = |device| held.as_given_out(device, drawn_on);
         if possible.whole() && offer.whole_cards {
-            let drawn_on = set.as_ref().map(|(set, _)| set);
             let device = self.whole_cards.device(position, card, &description, &grid, drawn_on, warnings);
-            self.tiers.add_card(held.with_its_pool(for_claims(device)));
+            self.tiers.add_card(as_given_out(for_claims(device)));
         }
-        let Some((set, is_as_before)) = set else { return };
-        if is_as_before {
+        let Some((set, is_as_before)) = &set else { return };
+        if *is_as_before {
             warnings.push(Warning::OldCounters(card.pci));
         }
 
         let partitions = if possible == Possible::Existing {
-            partition::existing(card, &grid, &set, warnings)
+            let mut partitions = partition::existing(card, &grid, set, warnings);
+            partitions.retain(|partition| counters::covers(set, &partition.consumption));
+            partitions
         } else if possible.partitions() && !is_as_before {
-            let mut partitions = partition::on_demand(card, &grid, &set);
+            let mut partitions = partition::on_demand(card, &grid, set);
             partitions.retain(|partition| offer.offers_partition(&partition.profile.facts.name));
             partitions
         } else {
@@ -235,20 +240,20 @@ impl Publisher<'_> {
         let card_slices = grid.profiles.iter().map(|profile| profile.facts.compute_slices).max().unwrap_or(1);
         for partition in &partitions {
             let device = partition.device(card, &description, warnings);
-            self.tiers.add_partition(rank, device.map(|device| held.with_its_pool(for_claims(device))));
+            self.tiers.add_partition(rank, device.and_then(|device| as_given_out(for_claims(device))));
             let device = mps.and_then(|mps| shared.partition_mps(partition, card_slices, mps, warnings));
-            self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
+            self.tiers.add_shared(device.and_then(as_given_out));
         }
         self.tiers.close_partitions(rank);
         if possible.whole() {
             let mps = mps.filter(|mps| mps.cards);
-            let device = mps.and_then(|mps| shared.mps(mps, &set, warnings));
-            self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
+            let device = mps.and_then(|mps| shared.mps(mps, set, warnings));
+            self.tiers.add_shared(device.and_then(as_given_out));
             let slicing = offer.sharing.time_slicing.as_ref();
-            let device = slicing.and_then(|slicing| shared.time_slices(slicing, &set, warnings));
-            self.tiers.add_shared(device.map(|device| held.with_its_pool(device)));
+            let device = slicing.and_then(|slicing| shared.time_slices(slicing, set, warnings));
+            self.tiers.add_shared(device.and_then(as_given_out));
         }
-        self.tiers.counter_sets.push(set);
+        self.tiers.counter_sets.push(set.clone());
     }
 }
 

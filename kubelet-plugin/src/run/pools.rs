@@ -30,7 +30,7 @@ pub use driver_away::DriverAway;
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{Feature, PoolIdentity, PublishStatus};
 
-/// How often to see whether devices that are no longer offered are still held.
+/// How often to see whether devices that are published as claims got them, and not as they are offered now, are still held.
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// How long the first publication on a node waits for the kubelet to register this instance. Pods that wait for cards
@@ -127,7 +127,8 @@ impl PoolMaker {
                     keep_away(&mut offered);
                 }
                 let pool = PackedPool::new(&offered, &options);
-                recheck = !pool.no_longer_offered.is_empty();
+                let after_claims = PoolOptions { held: Held::default(), ..options };
+                recheck = pool.slices != PackedPool::new(&offered, &after_claims).slices;
                 tell(warnings(&pool.warnings, &resolution, taints_are_kept), &mut told);
                 let present = machine.cards.iter().filter(|card| card.health.answers()).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));

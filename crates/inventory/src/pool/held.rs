@@ -58,16 +58,26 @@ impl Held {
         self.devices.values()
     }
 
-    /// `device` with the GPU pool that it was published with, if it is held: it was given out as the pool's.
-    pub(super) fn with_its_pool(&self, mut device: Device) -> Device {
-        let Some(held) = self.devices.get(&device.name) else { return device };
+    /// How `offered`, of a card with this counter set, is published: as it was given out, with the taints of now, while a claim has it for itself. New claims may get
+    /// a device that several have, so of those only the GPU pool stays. `None` where one claim has it and several may now, or
+    /// the other way round: kube-scheduler would no longer count the claims that are there, so it is not offered before they end.
+    pub(super) fn as_given_out(&self, mut offered: Device, set: Option<&CounterSet>) -> Option<Device> {
+        let Some(held) = self.devices.get(&offered.name) else { return Some(offered) };
+        if is_for_many(held) != is_for_many(&offered) {
+            return None;
+        }
+        let is_covered = |consumption| set.is_some_and(|set| counters::covers(set, consumption));
+        let has_counters = held.consumes_counters.iter().flatten().all(is_covered);
+        if !is_for_many(held) && is_same_hardware(held, &offered) && has_counters {
+            return Some(Device { taints: offered.taints, ..held.clone() });
+        }
         let pool = held.attributes.as_ref().and_then(|attributes| attributes.get(attribute::GPU_POOL));
-        let attributes = device.attributes.get_or_insert_default();
+        let attributes = offered.attributes.get_or_insert_default();
         match pool {
             Some(pool) => drop(attributes.insert(attribute::GPU_POOL.to_owned(), pool.clone())),
             None => drop(attributes.remove(attribute::GPU_POOL)),
         }
-        device
+        Some(offered)
     }
 
     /// Whether any device of `card` but that of this name is held.
@@ -79,18 +89,18 @@ impl Held {
     /// Whether the device of this name is held and draws on no counters: it was given out when nothing else of its card
     /// was offered.
     pub(super) fn holds_alone(&self, name: &str) -> bool {
-        self.devices.get(name).is_some_and(|held| held.consumes_counters.as_ref().is_none_or(Vec::is_empty))
+        self.devices.get(name).is_some_and(|held| !draws_on_counters(held))
     }
 
-    /// The counter set to publish for a card whose new set is `fresh`: the published one where held devices draw on
-    /// counters that `fresh` does not have, as after an upgrade that divides cards differently.
+    /// Whether the device of this name is held and draws on counters.
+    pub(super) fn holds_with_counters(&self, name: &str) -> bool {
+        self.devices.get(name).is_some_and(draws_on_counters)
+    }
+
+    /// The counter set to publish for a card whose new set is `fresh`: the published one while held devices draw on it. A new
+    /// one could lack counters that they draw on, or have some that they should and do not.
     pub(super) fn counter_set(&self, fresh: CounterSet) -> CounterSet {
-        let consumptions = self.devices.values().flat_map(|device| device.consumes_counters.iter().flatten());
-        let covered = consumptions
-            .filter(|consumption| consumption.counter_set == fresh.name)
-            .all(|consumption| counters::covers(&fresh, consumption));
-        let published = self.counter_sets.get(&fresh.name).filter(|_| !covered).cloned();
-        published.unwrap_or(fresh)
+        self.counter_sets.get(&fresh.name).cloned().unwrap_or(fresh)
     }
 
     /// The held devices that are not `offered`, tainted for that and as their cards are. Their counter sets are added to
@@ -132,6 +142,22 @@ impl Held {
         }
         devices
     }
+}
+
+fn draws_on_counters(device: &Device) -> bool {
+    device.consumes_counters.as_ref().is_some_and(|consumptions| !consumptions.is_empty())
+}
+
+fn is_for_many(device: &Device) -> bool {
+    device.allow_multiple_allocations == Some(true)
+}
+
+/// Whether neither the card nor the partition was replaced by another in its place.
+fn is_same_hardware(held: &Device, offered: &Device) -> bool {
+    let uuid = |device: &Device, name: &str| device.attributes.as_ref()?.get(name)?.string.clone();
+    let is_same =
+        |name: &str| uuid(held, name).zip(uuid(offered, name)).is_none_or(|(held, offered)| held == offered);
+    is_same(attribute::UUID) && is_same(attribute::PARENT_UUID)
 }
 
 fn is_covered(consumption: &DeviceCounterConsumption, counter_sets: &[CounterSet]) -> bool {

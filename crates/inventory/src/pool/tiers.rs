@@ -36,9 +36,11 @@ impl Tiers {
     }
 
     /// Adds a whole card.
-    pub fn add_card(&mut self, device: Device) {
-        self.draws(&device);
-        self.cards.push(device);
+    pub fn add_card(&mut self, device: Option<Device>) {
+        if let Some(device) = device {
+            self.draws(&device);
+            self.cards.push(device);
+        }
     }
 
     /// Adds a shared device.
@@ -77,7 +79,7 @@ impl Tiers {
                     self.add_partition(rank, Some(device));
                 }
                 Some(DeviceType::Mps | DeviceType::TimeSlice) => self.add_shared(Some(device)),
-                Some(DeviceType::Gpu) | None => self.add_card(device),
+                Some(DeviceType::Gpu) | None => self.add_card(Some(device)),
             }
         }
         counter_sets.retain(|set| self.used.contains(&set.name));

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1::Device;
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use proptest::prelude::*;
 use tessera_api::offer::{
     ConsumableShares, ConsumableSharesMode, Mps, Partitioning, PartitioningMode, TimeSliceInterval,
     TimeSlicing,
 };
 use tessera_api::{DeviceName, Offer, PciBusId, Quantity};
-use tessera_inventory::pool::{Held, PoolOptions};
+use tessera_inventory::pool::{Contents, Held, PoolOptions};
 use tessera_inventory::{Machine, PackedPool, Pool};
 
 use crate::api_limits::violations;
@@ -67,6 +68,13 @@ impl Node {
         };
         let free = pool.devices().filter(|device| device.taints.is_none()).filter(can_be_had);
         free.map(|device| device.name.clone()).collect()
+    }
+
+    /// The published device of this name, without its taints.
+    fn device(&self, name: &str) -> Device {
+        let pool = self.published.unpack();
+        let device = pool.devices().find(|device| device.name == name).unwrap().clone();
+        Device { taints: None, ..device }
     }
 
     fn card(&self, name: &str) -> PciBusId {
@@ -146,11 +154,69 @@ fn a_card_keeps_its_counters_while_a_part_of_it_is_held() {
     assert_eq!(node.published.slices.len(), 1);
     assert_eq!(node.allocatable(), ["gpu-10-00"]);
 
-    // Of a card that is held whole there is no part that could be given out.
+    // So does one that is held whole, for that is how it was given out.
     node.published = node.next(&Offer::default());
+    let before = node.device("gpu-10-00");
     node.held.insert("gpu-10-00".to_owned());
     node.published = node.next(&only_whole_cards());
+    assert_eq!((node.device("gpu-10-00"), node.published.slices.len()), (before, 2));
+    assert_eq!(node.published.no_longer_offered, [""; 0]);
+    node.held.clear();
+    node.published = node.next(&only_whole_cards());
     assert_eq!((counters_of(&node.published.unpack(), "gpu-10-00"), node.published.slices.len()), (None, 1));
+}
+
+/// The last release published engines of partitions, and who knows what the next one adds.
+#[test]
+fn what_a_claim_has_stays_as_the_last_release_published_it() {
+    let mut node = Node::new(mig_models::named("H100-80GB").machine(1));
+    let mut published = node.next(&Offer::default()).unpack();
+    for slice in &mut published.slices {
+        let Contents::Devices(devices) = &mut slice.contents else { continue };
+        for device in devices {
+            let one = DeviceCapacity { value: QuantityText("1".to_owned()), ..DeviceCapacity::default() };
+            device.capacity.get_or_insert_default().insert("engines".to_owned(), one);
+            let one = DeviceAttribute { int: Some(1), ..DeviceAttribute::default() };
+            device.attributes.get_or_insert_default().insert("engineCount".to_owned(), one);
+        }
+    }
+    for held in ["gpu-10-00-mig-1g10gb-6", "gpu-10-00"] {
+        node.published = PackedPool::from(&published);
+        node.held = BTreeSet::from([held.to_owned()]);
+        let before = node.device(held);
+        node.published = node.next(&Offer::default());
+        assert_eq!(node.device(held), before);
+        let pool = node.published.unpack();
+        let is_old = |device: &&Device| device.capacity.as_ref().unwrap().contains_key("engines");
+        assert_eq!(pool.devices().filter(is_old).count(), 1, "the others are this release's");
+        node.held.clear();
+        assert_eq!(
+            node.next(&Offer::default()).slices,
+            Node::new(node.machine.clone()).next(&Offer::default()).slices
+        );
+    }
+}
+
+/// kube-scheduler counts claims on a device for one claim in another place than those on a device for many.
+#[test]
+fn a_device_that_is_held_does_not_change_from_one_claim_to_many() {
+    let mut many = only_whole_cards();
+    many.sharing.consumable_shares =
+        Some(ConsumableShares { mode: ConsumableSharesMode::Unlimited, shares: None });
+    let one = only_whole_cards();
+    for (before, after) in [(&one, &many), (&many, &one)] {
+        let mut node = Node::new(mig_models::named("H100-80GB").machine(1));
+        node.published = node.next(before);
+        let given_out = node.device("gpu-10-00");
+        node.held.insert("gpu-10-00".to_owned());
+        node.published = node.next(after);
+        assert_eq!(node.allocatable(), [""; 0]);
+        assert_eq!(node.device("gpu-10-00"), given_out);
+        assert_eq!(node.published.no_longer_offered, ["gpu-10-00"]);
+        node.held.clear();
+        node.published = node.next(after);
+        assert_eq!(node.allocatable(), ["gpu-10-00"]);
+    }
 }
 
 /// The plugin learns of a claim when the kubelet prepares it: until then kube-scheduler alone knows who has the card.
@@ -213,6 +279,7 @@ proptest! {
         steps in prop::collection::vec((offers(), prop::collection::vec(any::<prop::sample::Index>(), 0..4), any::<u16>()), 1..6),
     ) {
         let mut node = Node::new(machine);
+        let mut given_out: BTreeMap<String, Device> = BTreeMap::new();
         for (offer, wishes, ends) in steps {
             let published = node.next(&offer);
             let pool = published.unpack();
@@ -222,6 +289,13 @@ proptest! {
             }
             node.published = published;
             prop_assert_eq!(&node.next(&offer).slices, &node.published.slices, "publishing settles");
+            for (name, given_out) in given_out.iter().filter(|(name, _)| node.held.contains(*name)) {
+                let (device, is_for_many) = (node.device(name), given_out.allow_multiple_allocations);
+                prop_assert_eq!(device.allow_multiple_allocations, is_for_many);
+                if is_for_many.is_none() {
+                    prop_assert_eq!(&device, given_out);
+                }
+            }
 
             let anew = Node::new(node.machine.clone()).next(&offer);
             for card in &node.machine.cards {
@@ -229,14 +303,16 @@ proptest! {
                 let waits = node.published.no_longer_offered.iter().any(|name| node.card(name) == card.pci);
                 prop_assert!(wanted == there || waits, "{:?} is not {:?}, and waits for nobody", there, wanted);
                 let whole = DeviceName::Card(card.pci).to_string();
-                let draws = counters_of_card(&node.published, card.pci);
+                let draws = counters_of_card(&node.published, card.pci) && !node.held.contains(&whole);
                 prop_assert!(!(there.len() == 1 && wanted == BTreeSet::from([&*whole]) && draws), "counters for nothing");
             }
 
             for wish in wishes {
                 let allocatable = node.allocatable();
                 if !allocatable.is_empty() {
-                    node.held.insert(wish.get(&allocatable).clone());
+                    let name = wish.get(&allocatable);
+                    node.held.insert(name.clone());
+                    given_out.insert(name.clone(), node.device(name));
                 }
             }
             let held: Vec<&String> = node.held.iter().collect();

@@ -70,7 +70,8 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
         with_time_slices(held(slices, |name| names.contains(&name)))
     };
     let before = Pool::new(&hgx_h100(), &with_time_slices(Held::default()));
-    let options = holding(&published(&before), &["gpu-12-00", "gpu-13-00"]);
+    let both = ["gpu-12-00", "gpu-13-00"];
+    let options = holding(&published(&before), &both);
     let after = Pool::new(&without_card(2), &options);
     assert_eq!(violations(&after), [""; 0]);
     assert_eq!(after.devices().count(), 15);
@@ -87,7 +88,7 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
     assert_eq!(counter_set(&after, set), counter_set(&before, set));
     assert_eq!(device(&after, "gpu-13-00").taints, None, "held and offered");
 
-    let again = Pool::new(&without_card(2), &holding(&published(&after), &["gpu-12-00"]));
+    let again = Pool::new(&without_card(2), &holding(&published(&after), &both));
     assert_eq!(again.slices, after.slices, "publishing settles");
     let back = Pool::new(&hgx_h100(), &holding(&published(&after), &["gpu-12-00"]));
     assert_eq!(back.slices, before.slices, "the card came back");
