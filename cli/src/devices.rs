@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourceSlice};
+use k8s_openapi::api::resource::v1::{
+    Device, DeviceAttribute, DeviceCapacity, DeviceRequestAllocationResult, ResourceSlice,
+};
 use serde::Serialize;
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::quantity::QuantityError;
@@ -20,6 +22,13 @@ pub struct DeviceId {
     pub pool: String,
     /// Name in the pool.
     pub device: String,
+}
+
+impl DeviceId {
+    /// Whether it is the device of this allocation.
+    pub fn is_of(&self, allocated: &DeviceRequestAllocationResult) -> bool {
+        self.driver == allocated.driver && self.pool == allocated.pool && self.device == allocated.device
+    }
 }
 
 impl From<DeviceRef<'_>> for DeviceId {

@@ -1,6 +1,7 @@
 //! Why devices are or were not allocated: the obstacle of each device for every node and request, and what would help.
 //! Whether something fits is always the allocator's own answer.
 
+mod alternatives;
 mod conjuncts;
 mod constraint;
 mod fleet;
@@ -46,7 +47,7 @@ pub struct Explanation {
     /// A claim that could not be made for it. The rest of the answer is then what it would get if there were one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmade: Option<Unmade>,
-    /// Names in it that no device has, with suggestions.
+    /// What to write in another way: names that no device has, with suggestions, and requests for more than is needed.
     pub hints: Vec<String>,
     /// Allocated claims, with the reasons for their devices.
     pub given: Vec<Given>,
@@ -102,6 +103,9 @@ pub struct NodeDiagnosis {
     pub requests: Vec<RequestDiagnosis>,
     /// Obstacles of several requests together.
     pub together: Vec<String>,
+    /// Where it fits, the alternatives that come before those that it would get there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_alternatives: Vec<RequestDiagnosis>,
 }
 
 impl NodeDiagnosis {
@@ -153,13 +157,12 @@ pub fn explain(
     let mut fleet = Fleet::new(cluster, &[], asker.kubernetes());
     explanation.hints = fleet.hints(&claims);
     for (node, outcome) in nodes.iter().zip(outcomes) {
-        let mut diagnosis = NodeDiagnosis { outcome, requests: Vec::new(), together: Vec::new() };
-        if matches!(diagnosis.outcome.reason, Some(Reason::Devices(_) | Reason::Error(_))) {
-            let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
-            (diagnosis.requests, diagnosis.together) = diagnose(cluster, &mut fleet, node, &claims, asker);
-            diagnosis.together.extend(diagnosis.outcome.shortage.iter().map(|why| format!("besides, {why}")));
-        }
-        explanation.nodes.push(diagnosis);
+        explanation.nodes.push(of_node(cluster, &mut fleet, subject, node, outcome, asker)?);
+    }
+    // Who asks by the name of an extended resource cannot ask for alternatives.
+    if waiting.iter().all(|wanted| wanted.extended_resources.is_empty()) {
+        let hint = whole_card_first(cluster, &mut fleet, subject, &explanation.nodes, asker)?;
+        explanation.hints.extend(hint);
     }
     explanation.hints.extend(unmanageable(&waiting, &explanation.nodes));
     explanation.steering = steering::of(cluster, subject, &explanation.nodes, news);
@@ -199,6 +202,47 @@ fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> 
             resources.join(", ")
         )
     })
+}
+
+/// What keeps the claims from `node`, or the alternatives that they would not get there.
+fn of_node(
+    cluster: &Cluster,
+    fleet: &mut Fleet<'_>,
+    subject: &Subject,
+    node: &Node,
+    outcome: NodeOutcome,
+    asker: &mut Asker,
+) -> Result<NodeDiagnosis, ObjectError> {
+    let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
+    let passed_alternatives = alternatives::of_node(cluster, fleet, node, &claims, &outcome.claims, asker);
+    let mut diagnosis =
+        NodeDiagnosis { outcome, requests: Vec::new(), together: Vec::new(), passed_alternatives };
+    if matches!(diagnosis.outcome.reason, Some(Reason::Devices(_) | Reason::Error(_))) {
+        (diagnosis.requests, diagnosis.together) = diagnose(cluster, fleet, node, &claims, asker);
+        diagnosis.together.extend(diagnosis.outcome.shortage.iter().map(|why| format!("besides, {why}")));
+    }
+    Ok(diagnosis)
+}
+
+/// The hint that whole cards come first, by the first node where a claim would get one.
+fn whole_card_first(
+    cluster: &Cluster,
+    fleet: &mut Fleet<'_>,
+    subject: &Subject,
+    diagnoses: &[NodeDiagnosis],
+    asker: &mut Asker,
+) -> Result<Option<String>, ObjectError> {
+    let nodes = cluster.nodes();
+    let has_card = |(_, diagnosis): &(_, &NodeDiagnosis)| {
+        let mut claims = diagnosis.outcome.claims.iter();
+        claims.any(|claim| alternatives::has_whole_card(fleet, claim.results()))
+    };
+    let Some((node, diagnosis)) = nodes.iter().zip(diagnoses).find(has_card) else { return Ok(None) };
+    let claims = outcome::converted(&outcome::to_allocate(subject, node))?;
+    let (by_claim, _) = request::diagnose(cluster, fleet, node, &claims, cluster.held(), asker);
+    let mut by_claim = diagnosis.outcome.claims.iter().zip(&by_claim);
+    Ok(by_claim
+        .find_map(|(claim, requests)| alternatives::whole_card_first(fleet, claim.results(), requests)))
 }
 
 fn diagnose(

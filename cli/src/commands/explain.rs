@@ -1,5 +1,7 @@
 //! `kubectl gpu explain`: why a pod or claim waits, or why it got its devices.
 
+mod alternatives;
+mod given;
 mod steering;
 
 use std::collections::HashMap;
@@ -12,10 +14,9 @@ use tessera_cluster::{Cluster, PodExt};
 use crate::api_server::{self, Controller, News};
 use crate::arguments::ExplainArguments;
 use crate::commands::allocate::some_of;
-use crate::devices::of_fault;
 use crate::explain::{
-    self, DeviceVerdict, ExceededQuota, ExceededResource, Explanation, Given, LowerPriority, Managed,
-    NodeDiagnosis, ReasonCount, RequestDiagnosis, Steering, Unmade,
+    self, DeviceVerdict, ExceededQuota, ExceededResource, Explanation, LowerPriority, Managed, NodeDiagnosis,
+    ReasonCount, RequestDiagnosis, Steering, Unmade,
 };
 use crate::managed;
 use crate::output::{self, CommandError, Paint, Verdict, printable};
@@ -221,6 +222,7 @@ impl Screen {
                 .map(|result| format!("{} for {}", result.device, result.request))
                 .collect();
             let _ = writeln!(text, "  {}: {}", node.outcome.node, self.paint.good(&devices.join(", ")));
+            self.would_not_get(text, &node.passed_alternatives);
         }
         self.more(text, fitting.len(), "nodes");
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
@@ -343,56 +345,6 @@ impl Screen {
         let names: Vec<&str> = by.iter().map(String::as_str).collect();
         let names = some_of(&names, self.shown());
         if reason == "in use" { format!("in use by {names}") } else { format!("{reason}; in use by {names}") }
-    }
-
-    fn given(&self, text: &mut String, given: &Given) {
-        let node = given.node.as_deref().map(|node| format!(" on {node}")).unwrap_or_default();
-        let users = match given.reserved_for.as_slice() {
-            [] => "nobody uses it".to_owned(),
-            users => {
-                let users: Vec<&str> = users.iter().map(String::as_str).collect();
-                format!("for {}", some_of(&users, self.shown()))
-            }
-        };
-        let _ = writeln!(text, "\n{}{node}, {users}", self.paint.bold(&given.claim));
-        for device in given.devices.iter().take(self.shown()) {
-            let of = if device.description.is_empty() { "" } else { " - " };
-            let _ = writeln!(
-                text,
-                "  {} got {}{of}{}",
-                printable(&device.request),
-                self.paint.good(&printable(&device.device)),
-                printable(&device.description)
-            );
-            if let Some(fault) = &device.fault {
-                let _ =
-                    writeln!(text, "    {}", self.paint.bad(&printable(&format!("it {}", of_fault(fault)))));
-            }
-            let why = match (device.published, device.before.len()) {
-                (false, _) => "it is not published there any more".to_owned(),
-                (true, 0) => "no other device comes before it in kube-scheduler's order".to_owned(),
-                (true, 1) => {
-                    "another device comes before it in kube-scheduler's order; today it is".to_owned()
-                }
-                (true, before) => {
-                    format!("{before} other devices come before it in kube-scheduler's order; today they are")
-                }
-            };
-            let _ = writeln!(text, "    {why}");
-            self.reasons(text, &device.passed_over, "    ");
-            if device.free_before > 0 {
-                let _ = writeln!(
-                    text,
-                    "    {:>4}  free today: in use then, or not what a constraint or another request leaves",
-                    device.free_before
-                );
-            }
-            if self.verbose {
-                self.verdicts(text, &device.before);
-            }
-        }
-        self.more(text, given.devices.len(), "devices");
-        let _ = writeln!(text, "  {}", printable(&given.today));
     }
 
     fn more(&self, text: &mut String, count: usize, what: &str) {

@@ -12,8 +12,8 @@ use tessera_cluster::outcome::{converted, results};
 use tessera_cluster::subject::{Subject, Wanted};
 use tessera_cluster::{Asker, ClaimExt, Cluster, ObjectError, reference};
 
-use super::Fleet;
 use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
+use super::{Fleet, alternatives};
 use crate::devices;
 
 /// An allocated claim.
@@ -28,6 +28,12 @@ pub struct Given {
     pub node: Option<String>,
     /// Its devices.
     pub devices: Vec<GivenDevice>,
+    /// The alternatives that come before those that its devices are for, with the obstacles of today.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_alternatives: Vec<RequestDiagnosis>,
+    /// How to ask for less, where that would do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// What kube-scheduler would allocate today if the claim had nothing, in words.
     pub today: String,
 }
@@ -92,6 +98,8 @@ fn one(
         Some(node) => today(cluster, node, &claims, allocation, &held, asker),
         None => "it is not bound to one node".to_owned(),
     };
+    // Who asks by the name of an extended resource cannot ask for alternatives.
+    let may_ask = wanted.extended_resources.is_empty();
     Ok(Given {
         claim: reference(claim),
         reserved_for: claim
@@ -101,6 +109,8 @@ fn one(
             .collect(),
         node: node.and_then(|node| node.metadata.name),
         devices,
+        passed_alternatives: alternatives::passed(own, &requests),
+        hint: may_ask.then(|| alternatives::whole_card_first(&fleet, own, &requests)).flatten(),
         today,
     })
 }
@@ -121,13 +131,13 @@ fn device(
     own: &[DeviceRequestAllocationResult],
     result: &DeviceRequestAllocationResult,
 ) -> GivenDevice {
-    let is_it = |verdict: &DeviceVerdict| is_of(verdict, result);
+    let is_it = |verdict: &DeviceVerdict| verdict.id.is_of(result);
     let request = requests.iter().find(|request| request.request == result.request);
     let verdicts = request.map(|request| request.verdicts.as_slice()).unwrap_or_default();
     let place = verdicts.iter().position(is_it);
     let description =
         place.and_then(|place| fleet.evaluated(verdicts[place].place?)).map(describe).unwrap_or_default();
-    let is_own = |verdict: &&DeviceVerdict| own.iter().any(|result| is_of(verdict, result));
+    let is_own = |verdict: &&DeviceVerdict| own.iter().any(|result| verdict.id.is_of(result));
     let before: Vec<DeviceVerdict> =
         verdicts[..place.unwrap_or(0)].iter().filter(|verdict| !is_own(verdict)).cloned().collect();
     GivenDevice {
@@ -150,11 +160,6 @@ fn fault(cluster: &Cluster, result: &DeviceRequestAllocationResult) -> Option<St
     let places = devices::devices(of_pool);
     let place = places.iter().find(|place| place.id.device == result.device)?;
     devices::fault(place.device, &result.driver)
-}
-
-fn is_of(verdict: &DeviceVerdict, result: &DeviceRequestAllocationResult) -> bool {
-    let id = &verdict.id;
-    id.driver == result.driver && id.pool == result.pool && id.device == result.device
 }
 
 /// A description of a device for people.

@@ -191,6 +191,30 @@ fn get() {
     golden("get-nothing", &["get", "claims", "-f", file, "-n", "nobody"], "");
 }
 
+/// Which alternative it is, and why not an earlier one.
+#[test]
+fn explain_alternatives() {
+    let files = ["-f", "../partitions.yaml", "-f", "../alternatives.yaml"];
+    for name in ["first-fits", "last-fits", "none-fits", "has-half"] {
+        let claim = format!("claim/{name}");
+        golden(&format!("alternatives-{name}"), &[&["explain", &claim], &files[..]].concat(), "");
+    }
+    let json = [&["explain", "claim/last-fits", "-o", "json"], &files[..]].concat();
+    let output = run(&json, "");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.matches("\"passedAlternatives\"").count(), 1, "{said}");
+}
+
+/// A request that names no type of device gets a whole card where there is one.
+#[test]
+fn explain_says_how_to_ask_for_less_than_a_card() {
+    let files = ["-f", "../partitions.yaml", "-f", "../alternatives.yaml"];
+    for name in ["wants-any", "wants-most", "has-any"] {
+        let claim = format!("claim/{name}");
+        golden(&format!("alternatives-{name}"), &[&["explain", &claim], &files[..]].concat(), "");
+    }
+}
+
 #[test]
 fn partitions() {
     let file = "../partitions.yaml";
