@@ -1,12 +1,15 @@
 //! Gangs: all or nothing, and what becomes of those that are in between.
 
+mod equal_priority;
 mod incomplete;
 mod jobs;
 mod leaving;
 mod never;
+mod parts_of_cards;
 pub mod preemption;
 mod priorities;
 pub mod queue;
+mod states;
 mod where_they_go;
 
 use serde_json::{Value, json};

@@ -1,10 +1,14 @@
 //! Managed pools: who gets which devices, when, and what is taken back.
 
+mod handover;
 mod hostile;
+mod promised;
 mod refusals;
 mod refused_claims;
 mod schedulers;
 mod several_claims;
+mod terms;
+mod verdicts;
 
 use serde_json::json;
 use tessera_cluster::{AllocationExt, Kind, Object};
