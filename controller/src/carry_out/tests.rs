@@ -9,6 +9,8 @@ use tessera_cluster::Key;
 
 use super::*;
 
+mod guards;
+
 /// An API server that answers changes of claims by their name: with the number that it begins with, else well.
 fn client() -> Client {
     let service = tower::service_fn(|request: Request<Body>| async move {

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod relist;
+
 fn name(name: &str) -> Name {
     Name {
         namespace: "n".to_owned(),
