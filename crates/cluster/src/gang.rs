@@ -1,5 +1,6 @@
 //! Gangs: pods that start together or not at all, and how a pod says that it belongs to one.
 
+mod complete;
 mod done;
 mod error;
 pub mod labels;
@@ -85,7 +86,9 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangEr
     let (owner, attempt) = workload::owner_of(pod);
     let gang =
         GangId { namespace: Key::from(&pod.metadata).namespace, name: name.to_owned(), owner, attempt };
-    membership(pod, gang, size).map(Some)
+    let member = membership(pod, gang, size)?;
+    complete::may_be_complete(objects, pod, member.min)?;
+    Ok(Some(member))
 }
 
 /// Whether the pod says that it belongs to a gang, rightly or not.

@@ -135,6 +135,13 @@ pub struct LeaderWorkerSetSpec {
     pub startup_policy: Option<String>,
 }
 
+impl LeaderWorkerSetSpec {
+    /// Whether the workers of a group come only when their leader is ready.
+    pub fn is_leader_ready(&self) -> bool {
+        self.startup_policy.as_deref() == Some("LeaderReady")
+    }
+}
+
 /// A PodGroup (`scheduling.k8s.io`).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -196,6 +196,10 @@ fn each_replica_of_a_leader_worker_set_is_a_gang() {
     assert_eq!(leader.gang, worker.gang);
     assert!(leader.rank < worker.rank);
     assert_ne!(leader.gang, member(1, 0).gang);
+    // A rolling update has another group of that number.
+    let mut updated = of_a_leader_worker_set(0, 0);
+    updated["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/template-revision-hash"] = json!("5d8c7b9f64");
+    assert_ne!(leader.gang, of(&objects, updated).unwrap().unwrap().gang);
     let refused = leader_worker_set(json!({ "startupPolicy": "LeaderReady" }));
     assert_eq!(of(&refused, of_a_leader_worker_set(0, 0)), Err(GangError::LeaderReady));
 }
@@ -228,4 +232,30 @@ fn a_pod_group_of_the_basic_policy_does_not_hide_the_gang_of_its_job() {
     let mut pod = of_a_job(json!({}));
     pod["spec"] = json!({ "containers": [], "schedulingGroup": { "podGroupName": "g" } });
     assert_eq!(of(&objects, pod).unwrap().unwrap().gang.name, "train");
+}
+
+/// A group that is named on the pods of a Job, a JobSet or a LeaderWorkerSet which never makes so many at once.
+#[test]
+fn a_group_that_can_never_be_complete_is_refused_at_once() {
+    let labels = |min: &str| json!({ "gpu.tessera.dev/group": "g", "gpu.tessera.dev/group-size": "8", "gpu.tessera.dev/group-min": min });
+    let named = |mut pod: Value, min: &str| {
+        pod["metadata"]["labels"].as_object_mut().unwrap().extend(labels(min).as_object().unwrap().clone());
+        pod
+    };
+    let two_of_eight = job(json!({}), json!({ "completions": 8, "parallelism": 2 }));
+    let error = of(&two_of_eight, named(of_a_job(json!({})), "8")).unwrap_err();
+    assert_eq!(error, GangError::TooFewAtOnce { kind: "Job", min: 8, pods: 2 });
+    assert!(error.to_string().contains("its Job makes only 2 at once"), "{error}");
+    assert!(of(&two_of_eight, named(of_a_job(json!({})), "2")).unwrap().is_some());
+    // The Job may not have been seen yet.
+    assert!(of(&Objects::default(), named(of_a_job(json!({})), "8")).unwrap().is_some());
+    let set = job_set(
+        json!({ "replicatedJobs": [{ "name": "workers", "replicas": 2, "template": { "spec": { "parallelism": 3 } } }] }),
+    );
+    let error = of(&set, named(of_a_job_set("workers", 0, 0), "8")).unwrap_err();
+    assert_eq!(error, GangError::TooFewAtOnce { kind: "JobSet", min: 8, pods: 6 });
+    assert!(of(&set, named(of_a_job_set("workers", 0, 0), "6")).unwrap().is_some());
+    let leader_first = leader_worker_set(json!({ "startupPolicy": "LeaderReady" }));
+    assert_eq!(of(&leader_first, named(of_a_leader_worker_set(0, 0), "8")), Err(GangError::LeaderReady));
+    assert!(of(&leader_first, named(of_a_leader_worker_set(0, 0), "1")).unwrap().is_some());
 }

@@ -1,6 +1,6 @@
 use tessera_api::gang::{
-    GROUP_LABEL, GROUP_SIZE_LABEL, MAX_SIZE, OPT_IN_LABEL, WHEN_PARTIAL_EVICT, WHEN_PARTIAL_KEEP,
-    WHEN_PARTIAL_LABEL,
+    GROUP_LABEL, GROUP_MIN_LABEL, GROUP_SIZE_LABEL, MAX_SIZE, OPT_IN_LABEL, WHEN_PARTIAL_EVICT,
+    WHEN_PARTIAL_KEEP, WHEN_PARTIAL_LABEL,
 };
 
 /// Why what pods say of their gang cannot be.
@@ -31,6 +31,18 @@ pub enum GangError {
     #[error("what made it says that its gang has {pods} pods: a gang has 1 to {MAX_SIZE}")]
     Size {
         /// Pods.
+        pods: u64,
+    },
+    /// What makes the pods never makes enough of them for a group that their labels name.
+    #[error(
+        "its group starts with {min} pods, and its {kind} makes only {pods} at once: raise them, or lower {GROUP_MIN_LABEL}"
+    )]
+    TooFewAtOnce {
+        /// The kind of what makes them.
+        kind: &'static str,
+        /// `group-min`.
+        min: u32,
+        /// Pods that it makes at once.
         pods: u64,
     },
     /// What made the pod is not known, at least not yet.

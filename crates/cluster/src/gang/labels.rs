@@ -19,3 +19,5 @@ pub const LWS_REPLICA: &str = "leaderworkerset.sigs.k8s.io/group-index";
 pub const LWS_WORKER: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 /// An annotation: how many there are of one replica.
 pub const LWS_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+/// A hash of the template that the pod was made from: it differs between the groups before and after a rolling update.
+pub const LWS_REVISION: &str = "leaderworkerset.sigs.k8s.io/template-revision-hash";

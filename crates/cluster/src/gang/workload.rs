@@ -1,13 +1,13 @@
 //! What controllers write on the pods that they make, and what their own objects say of these.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use tessera_api::gang::{MAX_SIZE, OPT_IN_LABEL, OPT_IN_VALUE};
 
 use super::error::GangError;
 use super::labels::{
     JOBSET_ATTEMPT, JOBSET_JOB, JOBSET_NAME, JOBSET_REPLICATED_JOB, JOBSET_UID, LWS_NAME, LWS_REPLICA,
-    LWS_SIZE, LWS_WORKER,
+    LWS_REVISION, LWS_SIZE, LWS_WORKER,
 };
 use super::{GangId, Membership, Rank, label, membership};
 use crate::key::Key;
@@ -67,7 +67,7 @@ fn opts_in(pod: &Pod, made_by: Option<&ObjectMeta>) -> bool {
     label(pod, OPT_IN_LABEL) == Some(OPT_IN_VALUE) || of_owner == Some(OPT_IN_VALUE)
 }
 
-fn in_namespace(pod: &Pod, name: &str) -> Key {
+pub(super) fn in_namespace(pod: &Pod, name: &str) -> Key {
     Key::from(&pod.metadata).with_name(name)
 }
 
@@ -80,12 +80,19 @@ fn size_of(pods: u64) -> Result<u32, GangError> {
     size.ok_or(GangError::Size { pods })
 }
 
-fn of_job(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
+/// The Job that made the pod, where one did; and the same as the cluster has it.
+pub(super) fn job_of<'p, 'o>(
+    objects: &'o Objects,
+    pod: &'p Pod,
+) -> Option<(&'p OwnerReference, Option<&'o Job>)> {
     let owners = pod.metadata.owner_references.iter().flatten();
-    let owner = owners.into_iter().find(|owner| owner.controller == Some(true) && owner.kind == "Job");
-    let Some(owner) = owner else { return Ok(None) };
-    let job: Option<&Job> = objects.jobs.get(&in_namespace(pod, &owner.name));
-    let job = job.filter(|job| job.metadata.uid.as_ref() == Some(&owner.uid));
+    let owner = owners.into_iter().find(|owner| owner.controller == Some(true) && owner.kind == "Job")?;
+    let job = objects.jobs.get(&in_namespace(pod, &owner.name));
+    Some((owner, job.filter(|job| job.metadata.uid.as_ref() == Some(&owner.uid))))
+}
+
+fn of_job(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
+    let Some((owner, job)) = job_of(objects, pod) else { return Ok(None) };
     if !opts_in(pod, job.map(|job| &job.metadata)) {
         return Ok(None);
     }
@@ -126,13 +133,15 @@ fn of_leader_worker_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Opti
     let Some(set) = set else {
         return Err(GangError::NotYet { kind: "LeaderWorkerSet", name: name.to_owned() });
     };
-    if set.spec.startup_policy.as_deref() == Some("LeaderReady") {
+    if set.spec.is_leader_ready() {
         return Err(GangError::LeaderReady);
     }
     let annotations = pod.metadata.annotations.as_ref();
     let size = annotations.and_then(|all| all.get(LWS_SIZE)).and_then(|size| size.parse().ok());
     let owner = set.metadata.uid.clone().unwrap_or_default();
-    let gang = named(pod, format!("{name}-{replica}"), owner, String::new());
+    // A rolling update makes a group anew while pods of the one before it still run: their cards and places are not those of its partners.
+    let revision = label(pod, LWS_REVISION).unwrap_or_default().to_owned();
+    let gang = named(pod, format!("{name}-{replica}"), owner, revision);
     membership(pod, gang, size_of(size.unwrap_or(0))?).map(Some)
 }
 

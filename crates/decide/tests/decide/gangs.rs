@@ -9,6 +9,7 @@ mod parts_of_cards;
 pub mod preemption;
 mod priorities;
 pub mod queue;
+mod rolling_update;
 mod states;
 mod where_they_go;
 
