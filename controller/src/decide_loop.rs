@@ -15,8 +15,9 @@ use uuid::Uuid;
 
 use crate::carry_out::Writer;
 use crate::clock::Clock;
+use crate::listed::Listed;
 use crate::metrics::Metrics;
-use crate::watches::{KINDS, Seen};
+use crate::watches::Seen;
 
 /// The summaries of pools by name.
 pub type Summaries = Arc<std::collections::BTreeMap<String, PoolSummary>>;
@@ -29,6 +30,9 @@ const SUMMARY: Duration = Duration::from_secs(5);
 
 /// How long nodes are taken into a view of the fleet before the loop looks again whether there is something to decide.
 const VIEW_STEP: Duration = Duration::from_millis(2);
+
+/// See [`DecideLoop::patience`].
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The task around the decision loop.
 pub struct DecideLoop {
@@ -46,8 +50,10 @@ pub struct DecideLoop {
     pub leadership: watch::Receiver<Leadership>,
     /// Receives the summaries of pools; `None` until everything was seen.
     pub summaries: watch::Sender<Option<Summaries>>,
-    /// Receives the kinds that were not all seen yet.
+    /// Receives the kinds that were not all seen yet, and without which nothing is decided.
     pub missing: watch::Sender<BTreeSet<Kind>>,
+    /// How long kinds that not all pods need are waited for.
+    pub patience: Duration,
     /// Counts.
     pub metrics: Metrics,
     /// The loop's time.
@@ -76,7 +82,7 @@ impl DecideLoop {
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));
         let mut term = None;
-        let mut missing: BTreeSet<Kind> = KINDS.into();
+        let mut listed = Listed::new(self.patience);
         let mut batch = VecDeque::new();
         let mut next_summary = Instant::now();
         // A view of the fleet that is being made, and who asked for it.
@@ -85,7 +91,8 @@ impl DecideLoop {
             let now = clock.now();
             // A follower decides nothing, so nothing is due.
             let leads = self.leadership.borrow().may_write(Instant::now());
-            let wake = decider.wake().filter(|_| leads && missing.is_empty());
+            let is_waiting = !self.missing.borrow().is_empty();
+            let wake = decider.wake().filter(|_| leads && !is_waiting);
             let wake = wake.map_or(SUMMARY, |wake| wake.saturating_sub(now));
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -113,11 +120,7 @@ impl DecideLoop {
             for _ in 0..BATCH {
                 let Some(seen) = batch.pop_front().or_else(|| self.seen.try_recv().ok()) else { break };
                 match seen {
-                    Seen::Complete(kind) => {
-                        if missing.remove(&kind) {
-                            self.missing.send_replace(missing.clone());
-                        }
-                    }
+                    Seen::Complete(kind) => listed.complete(kind),
                     Seen::Change(change) => {
                         if let Err(error) = decider.observe(now, change) {
                             self.metrics.unusable.inc();
@@ -126,9 +129,10 @@ impl DecideLoop {
                     }
                 }
             }
-            if !missing.is_empty() {
+            if !self.tell_missing(&mut listed) {
                 continue;
             }
+            decider.set_unlisted(listed.missing());
             let leadership = self.leadership.borrow_and_update().clone();
             let leads = leadership.may_write(Instant::now());
             let new_term = leadership.transitions().filter(|_| leads);
@@ -166,6 +170,25 @@ impl DecideLoop {
         }
     }
 
+    /// Tells others for which kinds decisions wait. Returns whether for none.
+    fn tell_missing(&self, listed: &mut Listed) -> bool {
+        let waited_for = listed.waited_for(Instant::now());
+        let is_enough = waited_for.is_empty();
+        let changed = self.missing.send_if_modified(|told| {
+            let is_new = *told != waited_for;
+            *told = waited_for;
+            is_new
+        });
+        if changed && is_enough && !listed.missing().is_empty() {
+            let kinds = listed.missing();
+            tracing::warn!(
+                ?kinds,
+                "cannot be listed: pods that may be of a gang of theirs wait, others do not"
+            );
+        }
+        is_enough
+    }
+
     /// Goes on with a view of the fleet, and answers where it is complete.
     fn view_some(
         &self,
@@ -189,3 +212,6 @@ impl DecideLoop {
         left
     }
 }
+
+#[cfg(test)]
+mod tests;

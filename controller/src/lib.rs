@@ -17,6 +17,7 @@ pub mod decide_loop;
 pub mod extended_names;
 pub mod fleet_page;
 pub mod http;
+mod listed;
 pub mod metrics;
 pub mod options;
 pub mod pool_status;

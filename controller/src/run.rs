@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::{MayWrite, Writer};
 use crate::clock::Clock;
-use crate::decide_loop::DecideLoop;
+use crate::decide_loop::{DecideLoop, PATIENCE};
 use crate::extended_names::ExtendedNames;
 use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
@@ -103,6 +103,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         leadership,
         summaries: summaries_sender,
         missing: missing_sender,
+        patience: PATIENCE,
         metrics,
         clock,
         driver_name: options.driver_name.clone(),

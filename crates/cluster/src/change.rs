@@ -1,5 +1,6 @@
 //! Adds, updates and deletes objects of a cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -107,6 +108,7 @@ impl Cluster {
             pod_groups,
             budgets,
             unreadable,
+            unlisted,
         } = objects;
         let mut cluster = Cluster { keeps_slices: true, ..Cluster::default() };
         for rule in taint_rules.into_values() {
@@ -139,7 +141,7 @@ impl Cluster {
         let all = &mut cluster.objects;
         (all.jobs, all.job_sets) = (jobs, job_sets);
         (all.leader_worker_sets, all.pod_groups, all.budgets) = (leader_worker_sets, pod_groups, budgets);
-        all.unreadable = unreadable;
+        (all.unreadable, all.unlisted) = (unreadable, unlisted);
         cluster.inventory.shrink_to_fit();
         Ok(cluster)
     }
@@ -215,6 +217,11 @@ impl Cluster {
     /// Notes that the object, which [`Self::apply`] was not given or refused, exists and cannot be read: pods that use it say so.
     pub fn mark_unreadable(&mut self, kind: Kind, key: Key, why: String) {
         self.objects.unreadable.insert((kind, key), why);
+    }
+
+    /// Notes that objects of these kinds may exist that nobody sees; those of all others are here.
+    pub fn set_unlisted(&mut self, kinds: BTreeSet<Kind>) {
+        self.objects.unlisted = kinds;
     }
 
     /// Deletes an object.

@@ -1,6 +1,6 @@
 //! The Kubernetes objects of a cluster, from any source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -45,6 +45,8 @@ pub struct Objects {
     /// Objects that exist and cannot be read, each with why. They are in none of the others, but for a claim of which what it
     /// holds could be read.
     pub unreadable: BTreeMap<(Kind, Key), String>,
+    /// Kinds that cannot be listed: objects of them may exist that are in none of the others.
+    pub unlisted: BTreeSet<Kind>,
 }
 
 /// `namespace/name` of a claim, or the name alone.
@@ -76,6 +78,7 @@ impl Objects {
             pod_groups,
             budgets,
             unreadable,
+            unlisted,
         } = other.clone();
         self.nodes.extend(nodes);
         self.pods.extend(pods);
@@ -92,5 +95,6 @@ impl Objects {
         self.pod_groups.extend(pod_groups);
         self.budgets.extend(budgets);
         self.unreadable.extend(unreadable);
+        self.unlisted.extend(unlisted);
     }
 }

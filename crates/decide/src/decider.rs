@@ -24,6 +24,7 @@ mod selector_costs;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod unlisted;
 mod unplaced;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -53,6 +53,16 @@ pub enum GangError {
         /// Its name.
         name: String,
     },
+    /// Objects of the kind cannot be listed.
+    #[error(
+        "whether it is of a gang says the {kind} {name}, and the controller cannot list objects of that kind: see its log"
+    )]
+    NotListed {
+        /// The kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The pods of the Job do not run at once.
     #[error(
         "its Job has the label {OPT_IN_LABEL} and is no gang: that needs completionMode Indexed, and as many completions \

@@ -10,6 +10,7 @@ use super::labels::{
     LWS_REVISION, LWS_SIZE, LWS_WORKER,
 };
 use super::{GangId, Membership, Rank, label, membership};
+use crate::change::Kind;
 use crate::key::Key;
 use crate::objects::Objects;
 use crate::workloads::{Job, JobSet};
@@ -91,8 +92,17 @@ pub(super) fn job_of<'p, 'o>(
     Some((owner, job.filter(|job| job.metadata.uid.as_ref() == Some(&owner.uid))))
 }
 
+/// Whether what made a pod is there, or is known to be absent: it may say that its pods are a gang.
+fn known<T>(objects: &Objects, kind: Kind, made_by: Option<&T>, name: &str) -> Result<(), GangError> {
+    if made_by.is_none() && objects.unlisted.contains(&kind) {
+        return Err(GangError::NotListed { kind: kind.name(), name: name.to_owned() });
+    }
+    Ok(())
+}
+
 fn of_job(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
     let Some((owner, job)) = job_of(objects, pod) else { return Ok(None) };
+    known(objects, Kind::Job, job, &owner.name)?;
     if !opts_in(pod, job.map(|job| &job.metadata)) {
         return Ok(None);
     }
@@ -111,6 +121,7 @@ fn of_job(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError>
 
 fn of_job_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membership>, GangError> {
     let set: Option<&JobSet> = objects.job_sets.get(&in_namespace(pod, name));
+    known(objects, Kind::JobSet, set, name)?;
     if !opts_in(pod, set.map(|set| &set.metadata)) {
         return Ok(None);
     }
@@ -127,6 +138,7 @@ fn of_job_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Members
 fn of_leader_worker_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membership>, GangError> {
     let set = objects.leader_worker_sets.get(&in_namespace(pod, name));
     let Some(replica) = label(pod, LWS_REPLICA) else { return Ok(None) };
+    known(objects, Kind::LeaderWorkerSet, set, name)?;
     if !opts_in(pod, set.map(|set| &set.metadata)) {
         return Ok(None);
     }
@@ -146,7 +158,9 @@ fn of_leader_worker_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Opti
 }
 
 fn of_pod_group(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membership>, GangError> {
-    let Some(group) = objects.pod_groups.get(&in_namespace(pod, name)) else {
+    let group = objects.pod_groups.get(&in_namespace(pod, name));
+    known(objects, Kind::PodGroup, group, name)?;
+    let Some(group) = group else {
         return Err(GangError::NotYet { kind: "PodGroup", name: name.to_owned() });
     };
     let Some(policy) = &group.spec.scheduling_policy.gang else { return Ok(None) };

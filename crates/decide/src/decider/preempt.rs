@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
 use tessera_cluster::gang::GangId;
-use tessera_cluster::{AllocationExt, Key, PodExt};
+use tessera_cluster::{AllocationExt, Key, Kind, PodExt};
 use tessera_placement::Time;
 
 use super::Decider;
@@ -117,6 +117,10 @@ impl Decider {
         let least = gang.priority();
         if least <= self.lowest_priority(now) {
             return None;
+        }
+        if self.cluster.objects().unlisted.contains(&Kind::DisruptionBudget) {
+            let why = "nobody is evicted for it, for PodDisruptionBudgets cannot be listed".to_owned();
+            return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
         }
         let again = self.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
         if now < again {

@@ -11,6 +11,7 @@ mod priorities;
 pub mod queue;
 mod rolling_update;
 mod states;
+mod unlisted;
 mod where_they_go;
 
 use serde_json::{Value, json};

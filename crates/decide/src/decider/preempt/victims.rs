@@ -184,7 +184,8 @@ impl Decider {
         for (holder, claims) in self.holding_pods() {
             let pod = self.cluster.objects().pods.get(&holder);
             let takes_long = pod.is_some_and(|pod| pod.has_ended() && !ends_soon(pod, now));
-            if own.contains(&holder) || takes_long {
+            let may_be_of_a_gang = pod.is_some_and(|pod| self.may_be_of_a_gang(pod));
+            if own.contains(&holder) || takes_long || may_be_of_a_gang {
                 continue;
             }
             let pods = self.with_its_gang(&holder);
