@@ -1,6 +1,6 @@
 //! Adds, updates and deletes objects of a cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -146,31 +146,31 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Adds or updates an object.
+    /// Adds or updates an object. Returns whether anything changed of it that is kept here; of pods, claims, and what says which devices
+    /// there are, always.
     ///
     /// # Errors
     /// It contains something that the API server would not accept; the cluster is then as before.
-    pub fn apply(&mut self, object: impl Into<Object>) -> Result<(), ObjectError> {
+    pub fn apply(&mut self, object: impl Into<Object>) -> Result<bool, ObjectError> {
         let object = object.into();
         let key = Key::from(object.metadata());
         self.objects.unreadable.remove(&(object.kind(), key.clone()));
+        let objects = &mut self.objects;
         match object {
-            Object::Node(node) => {
-                self.objects.nodes.insert(key, project::node(node));
-            }
+            Object::Node(node) => return Ok(put(&mut objects.nodes, key, project::node(node))),
             Object::Pod(pod) => {
                 let pod = project::pod(pod);
                 self.usages.replace(self.objects.pods.get(&key).map(AsRef::as_ref), Some(&pod));
                 self.objects.pods.insert(key, Box::new(pod));
             }
             Object::ResourceClaimTemplate(template) => {
-                self.objects.templates.insert(key, project::template(template));
+                return Ok(put(&mut objects.templates, key, project::template(template)));
             }
             Object::PersistentVolumeClaim(claim) => {
-                self.objects.volume_claims.insert(key, project::volume_claim(claim));
+                return Ok(put(&mut objects.volume_claims, key, project::volume_claim(claim)));
             }
             Object::PersistentVolume(volume) => {
-                self.objects.volumes.insert(key, project::volume(volume));
+                return Ok(put(&mut objects.volumes, key, project::volume(volume)));
             }
             Object::DeviceClass(class) => {
                 self.classes.insert(Class::from(&class));
@@ -192,26 +192,26 @@ impl Cluster {
             }
             Object::Job(Job { metadata, spec, status }) => {
                 let metadata = project::metadata(metadata);
-                self.objects.jobs.insert(key, Job { metadata, spec, status });
+                return Ok(put(&mut objects.jobs, key, Job { metadata, spec, status }));
             }
             Object::JobSet(JobSet { metadata, spec }) => {
                 let metadata = project::metadata(metadata);
-                self.objects.job_sets.insert(key, JobSet { metadata, spec });
+                return Ok(put(&mut objects.job_sets, key, JobSet { metadata, spec }));
             }
             Object::LeaderWorkerSet(LeaderWorkerSet { metadata, spec }) => {
                 let metadata = project::metadata(metadata);
-                self.objects.leader_worker_sets.insert(key, LeaderWorkerSet { metadata, spec });
+                return Ok(put(&mut objects.leader_worker_sets, key, LeaderWorkerSet { metadata, spec }));
             }
             Object::PodGroup(PodGroup { metadata, spec }) => {
                 let metadata = project::metadata(metadata);
-                self.objects.pod_groups.insert(key, PodGroup { metadata, spec });
+                return Ok(put(&mut objects.pod_groups, key, PodGroup { metadata, spec }));
             }
             Object::DisruptionBudget(budget) => {
                 let metadata = project::metadata(budget.metadata);
-                self.objects.budgets.insert(key, DisruptionBudget { metadata, ..budget });
+                return Ok(put(&mut objects.budgets, key, DisruptionBudget { metadata, ..budget }));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Notes that the object, which [`Self::apply`] was not given or refused, exists and cannot be read: pods that use it say so.
@@ -276,4 +276,13 @@ impl Cluster {
         self.objects.claims.insert(key, Box::new(claim));
         Ok(())
     }
+}
+
+/// Keeps the object. Returns whether it is another than was kept before.
+fn put<T: PartialEq>(objects: &mut BTreeMap<Key, T>, key: Key, object: T) -> bool {
+    let is_new = objects.get(&key) != Some(&object);
+    if is_new {
+        objects.insert(key, object);
+    }
+    is_new
 }

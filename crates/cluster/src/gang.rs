@@ -19,6 +19,7 @@ use crate::objects::Objects;
 
 pub use done::done_and_gone;
 pub use error::GangError;
+pub use workload::{job_set_of, named_by};
 
 /// What tells a gang from all others, also from those of the same name before and after it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -224,13 +224,7 @@ impl Cluster {
     /// A volume of the pod that is bound, but not for this node.
     fn volume_elsewhere(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-        pod.spec.as_ref()?.volumes.iter().flatten().find_map(|volume| {
-            let claim = match &volume.persistent_volume_claim {
-                Some(claim) => claim.claim_name.clone(),
-                None if volume.ephemeral.is_some() => format!("{pod_name}-{}", volume.name),
-                None => return None,
-            };
+        volume_claims(pod).find_map(|claim| {
             let claim = self.objects.volume_claims.get(&Key::new(&namespace, claim))?;
             let name = claim.spec.as_ref()?.volume_name.clone()?;
             let found = self.objects.volumes.get(&Key::cluster(&name))?;
@@ -241,6 +235,16 @@ impl Cluster {
             }
         })
     }
+}
+
+/// The names of the PersistentVolumeClaims that the pod uses.
+pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = String> {
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(move |volume| match &volume.persistent_volume_claim {
+        Some(claim) => Some(claim.claim_name.clone()),
+        None => volume.ephemeral.as_ref().map(|_| format!("{pod_name}-{}", volume.name)),
+    })
 }
 
 /// Whether names of this domain are Kubernetes' own: native resources, and those that stand for a class by its name.

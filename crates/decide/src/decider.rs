@@ -26,6 +26,7 @@ mod tests;
 mod turns;
 mod unlisted;
 mod unplaced;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,6 +51,7 @@ use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::term::{Lists, Term};
 use crate::wait_reason::WaitReason;
+use crate::workload_pods::WorkloadPods;
 
 /// Something that was seen.
 #[derive(Debug, Clone)]
@@ -129,6 +131,7 @@ pub struct Decider {
     ledger: Ledger,
     refusals: Refusals,
     gangs: Gangs,
+    workload_pods: WorkloadPods,
     /// Who goes first of those that wait for managed cards.
     standing: Queue,
     preempting: Preempting,
@@ -206,6 +209,7 @@ impl Decider {
             ledger: Ledger::default(),
             refusals: Refusals::default(),
             gangs: Gangs::default(),
+            workload_pods: WorkloadPods::default(),
             standing: Queue::default(),
             preempting: Preempting::default(),
             round: Round::default(),

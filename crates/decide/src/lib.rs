@@ -23,6 +23,7 @@ mod summary;
 mod term;
 mod view;
 mod wait_reason;
+mod workload_pods;
 
 pub use decider::{Decider, Observation, ObservationError};
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};

@@ -134,7 +134,8 @@ fn pod_shape(pod: &Pod) -> Vec<String> {
     };
     let mut parts = vec![serde_json::to_string(&spec).unwrap_or_default()];
     if spec.volumes.is_some() {
-        parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.name));
+        // Of a pod made anew the volumes may be others.
+        parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.uid));
     }
     parts
 }

@@ -15,7 +15,7 @@ use crate::node_cards::{NodeCards, Parts};
 use crate::time::Time;
 use crate::value::{CardSets, KnownMachines, Packing, PlainNode};
 
-/// A node's number in the fleet; it stays the same while the process lives.
+/// A node's number in the fleet; it stays the same until nothing of the node is left.
 pub type NodeIndex = u32;
 
 /// The nodes with cards of ours.
@@ -23,6 +23,8 @@ pub type NodeIndex = u32;
 pub struct Fleet {
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, NodeIndex>,
+    /// Numbers of nodes that are gone, for others: where nodes come and go, names are endless.
+    vacant: Vec<NodeIndex>,
     /// Nodes in the order in which they changed.
     changes: Vec<NodeIndex>,
     /// Number of changes that are no longer in `changes`.
@@ -65,7 +67,7 @@ struct Tainted {
 }
 
 /// A node with cards of ours.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FleetNode {
     /// As the Node object's.
     pub name: String,
@@ -248,6 +250,7 @@ impl Fleet {
             if node.avoided.len() < before {
                 let name = node.name.clone();
                 self.mark(&name);
+                self.vacate(index);
             }
         }
     }
@@ -311,6 +314,7 @@ impl Fleet {
         self.forget_report(slice, node);
         if let Some(index) = self.by_name.get(node).copied() {
             self.forget_taints(slice, index);
+            self.vacate(index);
         }
     }
 
@@ -327,22 +331,35 @@ impl Fleet {
         if let Some(index) = self.by_name.get(node) {
             return *index;
         }
-        let index = self.nodes.len() as NodeIndex;
-        self.nodes.push(FleetNode {
-            name: node.to_owned(),
-            generation: 0,
-            report: None,
-            topology: OnceCell::new(),
-            sets: None,
-            tainted: BTreeMap::new(),
-            avoided: BTreeMap::new(),
-            cards: None,
-            parts: None,
-            plain: None,
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.nodes.push(FleetNode::default());
+            self.nodes.len() as NodeIndex - 1
         });
+        node.clone_into(&mut self.nodes[index as usize].name);
         self.packing.forget_shapes();
         self.by_name.insert(node.to_owned(), index);
+        // The number may be known as that of another node.
+        self.mark(node);
         index
+    }
+
+    /// Forgets a node of which neither a report nor a taint is left. Its number of changes stays: what was found of the number before does
+    /// not hold for the next node.
+    fn vacate(&mut self, index: NodeIndex) {
+        let node = &self.nodes[index as usize];
+        if node.report.is_some() || !node.tainted.is_empty() || !node.avoided.is_empty() {
+            return;
+        }
+        let name = node.name.clone();
+        if self.by_name.get(&name) != Some(&index) {
+            return;
+        }
+        self.mark(&name);
+        self.by_name.remove(&name);
+        self.handovers.retain(|(_, other)| *other != index);
+        let generation = self.nodes[index as usize].generation;
+        self.nodes[index as usize] = FleetNode { generation, ..FleetNode::default() };
+        self.vacant.push(index);
     }
 
     /// A node changed. One without cards of ours does not matter.

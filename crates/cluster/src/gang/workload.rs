@@ -61,6 +61,27 @@ pub(super) fn gang_of(objects: &Objects, pod: &Pod) -> Result<Option<Membership>
     of_job(objects, pod)
 }
 
+/// The objects that may say that the pod is of a gang, and how many that has.
+pub fn named_by(pod: &Pod) -> Vec<(Kind, Key)> {
+    let group = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_deref());
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let jobs = owners.filter(|owner| owner.controller == Some(true) && owner.kind == "Job");
+    let all = [
+        (Kind::PodGroup, group),
+        (Kind::JobSet, label(pod, JOBSET_NAME)),
+        (Kind::LeaderWorkerSet, label(pod, LWS_NAME)),
+    ];
+    let named = all.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+    let named = named.chain(jobs.map(|job| (Kind::Job, job.name.as_str())));
+    named.map(|(kind, name)| (kind, in_namespace(pod, name))).collect()
+}
+
+/// The JobSet that made a Job with these metadata, if one did: what the Job says of its pods concerns all of the JobSet.
+pub fn job_set_of(job: &ObjectMeta) -> Option<Key> {
+    let name = job.labels.as_ref()?.get(JOBSET_NAME)?;
+    Some((key(job).0, name.clone()))
+}
+
 /// Whether the pod, or what made it, asks for a gang.
 fn opts_in(pod: &Pod, made_by: Option<&ObjectMeta>) -> bool {
     let labels = made_by.and_then(|metadata| metadata.labels.as_ref());

@@ -47,14 +47,18 @@ impl Decider {
             Object::Pod(pod) => self.see_pod(now, &key, pod),
             _ => {}
         }
-        let before = self.node_before(kind, &key);
-        if let Err(error) = self.cluster.apply(object) {
-            self.cluster.delete(kind, &key);
-            self.cluster.mark_unreadable(kind, key, error.to_string());
-            self.fleet.mark_all();
-            return Err(error.into());
-        }
+        let job_set = if kind == Kind::Job { gang::job_set_of(object.metadata()) } else { None };
+        let is_changed = match self.cluster.apply(object) {
+            Ok(is_changed) => is_changed,
+            Err(error) => {
+                self.cluster.delete(kind, &key);
+                self.cluster.mark_unreadable(kind, key, error.to_string());
+                self.fleet.mark_all();
+                return Err(error.into());
+            }
+        };
         match kind {
+            _ if !is_changed => {}
             Kind::ResourceClaim => {
                 if is_reallocated {
                     self.mark_claim(&key);
@@ -74,16 +78,17 @@ impl Decider {
                     self.see_open_pods();
                 }
             }
-            Kind::Node if before.as_ref() != self.cluster.objects().nodes.get(&key) => {
-                self.fleet.mark(&key.name)
-            }
-            Kind::Node | Kind::Pod => {}
+            Kind::Node => self.fleet.mark(&key.name),
+            Kind::Pod => {}
             Kind::ResourceClaimTemplate => {
                 self.queue.extend(self.waiting.keys().cloned());
                 self.see_template_of_unplaced(&key.namespace);
             }
             Kind::Job | Kind::JobSet | Kind::LeaderWorkerSet | Kind::PodGroup => {
-                self.see_workload(&key.namespace)
+                self.see_workload(kind, &key);
+                if let Some(job_set) = job_set {
+                    self.see_workload(Kind::JobSet, &job_set);
+                }
             }
             // Whoever looks for somebody to evict does so again and again.
             Kind::DisruptionBudget => {}
@@ -92,7 +97,11 @@ impl Decider {
                 self.fleet.mark_all();
                 self.see_class_of_unplaced();
             }
-            Kind::PersistentVolume | Kind::PersistentVolumeClaim => self.fleet.mark_all(),
+            Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
+                if self.is_volume_of_waiting(kind, &key) {
+                    self.fleet.mark_all();
+                }
+            }
         }
         report.map_err(|error| ObservationError::Report { slice: key.name, error: error.to_string() })
     }
@@ -127,10 +136,6 @@ impl Decider {
                 self.queue.insert(key.clone());
             }
         }
-    }
-
-    fn node_before(&self, kind: Kind, key: &Key) -> Option<k8s_openapi::api::core::v1::Node> {
-        (kind == Kind::Node).then(|| self.cluster.objects().nodes.get(key).cloned()).flatten()
     }
 
     pub(super) fn delete(&mut self, now: Time, kind: Kind, key: &Key) {
@@ -172,6 +177,7 @@ impl Decider {
                 self.gangs.set(key, None);
                 self.forget_unplaced(key);
                 if let Some(pod) = self.cluster.objects().pods.get(key).cloned() {
+                    self.workload_pods.replace(key, Some(&pod), None);
                     self.see_end(&pod);
                 }
             }
@@ -193,16 +199,14 @@ impl Decider {
         self.cluster.delete(kind, key);
     }
 
-    /// What makes pods of this namespace changed: they may be of other gangs, or of none.
-    fn see_workload(&mut self, namespace: &str) {
-        let first = Key::new(namespace, "");
-        let pods = self.cluster.objects().pods.range(first..);
-        let of_namespace = pods.take_while(|(pod, _)| pod.namespace == namespace);
-        for (key, pod) in of_namespace {
-            let gang = gang::of_pod(self.cluster.objects(), pod).ok().flatten();
-            self.gangs.set(key, gang.map(|member| member.gang));
-            if self.waiting.contains_key(key) {
-                self.queue.insert(key.clone());
+    /// What makes pods changed: they may be of other gangs, or of none.
+    fn see_workload(&mut self, kind: Kind, key: &Key) {
+        for pod in self.workload_pods.of(kind, key) {
+            let Some(found) = self.cluster.objects().pods.get(pod) else { continue };
+            let gang = gang::of_pod(self.cluster.objects(), found).ok().flatten();
+            self.gangs.set(pod, gang.map(|member| member.gang));
+            if self.waiting.contains_key(pod) {
+                self.queue.insert(pod.clone());
             }
         }
     }
@@ -305,6 +309,7 @@ impl Decider {
 
     fn see_pod(&mut self, now: Time, key: &Key, pod: &Pod) {
         let before = self.cluster.objects().pods.get(key).map(AsRef::as_ref);
+        self.workload_pods.replace(key, before, Some(pod));
         let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
         // A pod that was resized takes another part of its node.
         let takes_the_same = |before: &Pod| {

@@ -1,0 +1,25 @@
+//! Volumes: where they can be used decides where their pods run.
+
+use tessera_cluster::usage::volume_claims;
+use tessera_cluster::{Key, Kind};
+
+use super::Decider;
+
+impl Decider {
+    /// Whether a pod that waits uses this PersistentVolumeClaim, or the PersistentVolume of one.
+    pub(super) fn is_volume_of_waiting(&self, kind: Kind, key: &Key) -> bool {
+        let objects = self.cluster.objects();
+        self.waiting.keys().filter_map(|waiting| Some((waiting, objects.pods.get(waiting)?))).any(
+            |(waiting, pod)| {
+                volume_claims(pod).any(|name| {
+                    let claim = (waiting.0.clone(), name);
+                    if kind == Kind::PersistentVolumeClaim {
+                        return claim == *key;
+                    }
+                    let claim = objects.volume_claims.get(&claim);
+                    claim.and_then(|claim| claim.spec.as_ref()?.volume_name.as_ref()) == Some(&key.1)
+                })
+            },
+        )
+    }
+}
