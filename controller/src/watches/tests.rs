@@ -49,7 +49,7 @@ fn one_that_cannot_be_read_is_absent_with_what_it_holds_and_gone_when_a_list_lac
     else {
         panic!("{seen:?}")
     };
-    assert_eq!(gone.1, "deep");
+    assert_eq!(gone.name, "deep");
     assert!(known.unreadable.is_empty());
 }
 

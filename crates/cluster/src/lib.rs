@@ -6,6 +6,7 @@
 //! Pure: no I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
+pub mod anti_affinity;
 mod assume;
 mod change;
 mod claim;

@@ -47,6 +47,9 @@ pub enum Refusal {
     /// A port of the node that the pod needs is taken.
     #[error("its port {0} is taken")]
     Port(i32),
+    /// The pod's required anti-affinity matches a pod there.
+    #[error("a pod runs there beside which its podAntiAffinity does not let it run")]
+    AntiAffinity,
     /// A volume of the pod is for other nodes.
     #[error("the pod's volume {0} is for other nodes")]
     Volume(String),

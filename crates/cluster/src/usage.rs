@@ -1,5 +1,5 @@
 //! What pods take of nodes besides devices: resources, places and ports, as kube-scheduler counts them
-//! (`NodeResourcesFit`, `NodePorts` and `VolumeBinding`).
+//! (`NodeResourcesFit`, `NodePorts`, `VolumeBinding`, and `InterPodAffinity` as far as pods keep each other away).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_allocator::node::NodeSelector;
 use tessera_api::Quantity;
 
+use crate::anti_affinity::Selected;
 use crate::cluster::Cluster;
 use crate::key::Key;
 use crate::node_fit::Refusal;
@@ -29,6 +30,8 @@ struct Usage {
     daemons: u32,
     requested_by_daemons: Amounts,
     ports: BTreeMap<HostPort, u32>,
+    /// Pods beside which not everybody may run.
+    apart: Vec<Selected>,
 }
 
 /// What pods take of each node.
@@ -92,6 +95,14 @@ impl Usage {
         for port in host_ports(pod) {
             let count = self.ports.entry(port).or_default();
             *count = if is_added { *count + 1 } else { count.saturating_sub(1) };
+        }
+        if let Some(selected) = Selected::of(pod) {
+            let known = self.apart.iter().position(|other| *other == selected);
+            match known.filter(|_| !is_added) {
+                Some(place) => drop(self.apart.swap_remove(place)),
+                None if is_added => self.apart.push(selected),
+                None => {}
+            }
         }
         self.requested.retain(|_, amount| *amount != 0);
         self.requested_by_daemons.retain(|_, amount| *amount != 0);
@@ -185,6 +196,9 @@ impl Cluster {
                 return Some(Refusal::Port(port));
             }
         }
+        if usage.apart.iter().any(|other| other.keeps_away(pod)) {
+            return Some(Refusal::AntiAffinity);
+        }
         self.volume_elsewhere(pod, node)
     }
 
@@ -218,7 +232,8 @@ impl Cluster {
             Some((allocatable(&resource)? - of_daemons(&resource)).max(0) / amount)
         });
         let least = times.min().map_or(usize::MAX, |times| usize::try_from(times).unwrap_or(usize::MAX));
-        if host_ports(pod).next().is_some() { least.min(1) } else { least }
+        let is_alone = || Selected::of(pod).is_some_and(|own| own.keeps_away(pod));
+        if host_ports(pod).next().is_some() || is_alone() { least.min(1) } else { least }
     }
 
     /// A volume of the pod that is bound, but not for this node.

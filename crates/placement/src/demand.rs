@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_allocator::claim::{Ask, Claim};
 use tessera_cluster::subject::{self, MadeFrom, PodObstacle, Subject, Wanted};
 use tessera_cluster::usage::Room;
-use tessera_cluster::{Key, ObjectError, Objects, outcome};
+use tessera_cluster::{Key, ObjectError, Objects, anti_affinity, outcome};
 
 use crate::shape::ShapeId;
 
@@ -136,6 +136,9 @@ fn pod_shape(pod: &Pod) -> Vec<String> {
     if spec.volumes.is_some() {
         // Of a pod made anew the volumes may be others.
         parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.uid));
+    }
+    if anti_affinity::has_any(pod) {
+        parts.push(format!("{:?}", pod.metadata.namespace));
     }
     parts
 }

@@ -41,7 +41,7 @@ async fn patches(intent: Intent, allowed: usize) -> Vec<(String, Value)> {
 fn allocate() -> Intent {
     let claim = ClaimAllocation { claim: claim("c"), allocation: AllocationResult::default() };
     Intent::Allocate {
-        pod: PodReference { key: ("team".to_owned(), "p".to_owned()), uid: "uid-p".to_owned() },
+        pod: PodReference { key: Key::new("team", "p"), uid: "uid-p".to_owned() },
         node: "a".to_owned(),
         claims: vec![claim],
         epoch: "one".to_owned(),

@@ -47,7 +47,7 @@ async fn told(seen: &mut mpsc::Receiver<Seen>) -> Vec<String> {
             Seen::Change(Observation::Applied(object)) => {
                 all.push(format!("+{}", object.metadata().name.clone().unwrap()));
             }
-            Seen::Change(Observation::Deleted(_, key)) => all.push(format!("-{}", key.1)),
+            Seen::Change(Observation::Deleted(_, key)) => all.push(format!("-{}", key.name)),
             Seen::Change(Observation::ClaimsListed { .. }) => return all,
             Seen::Complete(Kind::ResourceClaim) => all.push("all".to_owned()),
             other => panic!("{other:?}"),

@@ -79,7 +79,7 @@ pub fn named_by(pod: &Pod) -> Vec<(Kind, Key)> {
 /// The JobSet that made a Job with these metadata, if one did: what the Job says of its pods concerns all of the JobSet.
 pub fn job_set_of(job: &ObjectMeta) -> Option<Key> {
     let name = job.labels.as_ref()?.get(JOBSET_NAME)?;
-    Some((key(job).0, name.clone()))
+    Some(Key::from(job).with_name(name))
 }
 
 /// Whether the pod, or what made it, asks for a gang.

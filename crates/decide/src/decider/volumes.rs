@@ -12,12 +12,12 @@ impl Decider {
         self.waiting.keys().filter_map(|waiting| Some((waiting, objects.pods.get(waiting)?))).any(
             |(waiting, pod)| {
                 volume_claims(pod).any(|name| {
-                    let claim = (waiting.0.clone(), name);
+                    let claim = waiting.with_name(name);
                     if kind == Kind::PersistentVolumeClaim {
                         return claim == *key;
                     }
                     let claim = objects.volume_claims.get(&claim);
-                    claim.and_then(|claim| claim.spec.as_ref()?.volume_name.as_ref()) == Some(&key.1)
+                    claim.and_then(|claim| claim.spec.as_ref()?.volume_name.as_ref()) == Some(&key.name)
                 })
             },
         )

@@ -1,5 +1,6 @@
 //! Gangs: all or nothing, and what becomes of those that are in between.
 
+mod apart;
 mod equal_priority;
 mod incomplete;
 mod jobs;

@@ -45,7 +45,7 @@ fn of_many_jobs_that_are_as_before_nothing_is_looked_at() {
     assert_eq!(scene.decider.queue.len(), 0);
     scene.apply(job(3, None, Some("0"), 3));
     assert_eq!(scene.decider.queue.len(), PODS);
-    assert!(scene.decider.queue.iter().all(|pod| pod.1.starts_with("job-3-")));
+    assert!(scene.decider.queue.iter().all(|pod| pod.name.starts_with("job-3-")));
 }
 
 /// How many are done in one of its Jobs says how many the gang still has.
@@ -116,7 +116,7 @@ fn names_of_nodes_that_came_and_went_leave_no_slots() {
             }
             for object in objects.iter().rev() {
                 let observation =
-                    Observation::Deleted(object.kind(), tessera_cluster::key(object.metadata()));
+                    Observation::Deleted(object.kind(), Key::from(object.metadata()));
                 scene.decider.observe(Time::ZERO, observation).unwrap();
             }
         }
@@ -140,7 +140,7 @@ fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
     // The one has 32 processors, the other 16.
     assert_eq!(scene.ranking(&demand, None).0.len(), 1);
     for object in node(1, Way::Native).iter().rev() {
-        let observation = Observation::Deleted(object.kind(), tessera_cluster::key(object.metadata()));
+        let observation = Observation::Deleted(object.kind(), Key::from(object.metadata()));
         scene.decider.observe(Time::ZERO, observation).unwrap();
     }
     node(3, Way::Native).into_iter().for_each(|object| scene.apply(object));

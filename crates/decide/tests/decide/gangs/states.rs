@@ -29,7 +29,7 @@ fn lifted(nodes: &[(&str, usize)]) -> (Fed, Vec<String>) {
     fed.written(&lifts);
     let node = |name: &str| {
         intents.iter().find_map(|intent| match intent {
-            Intent::Allocate { pod, node, .. } if pod.key.1 == name => Some(node.clone()),
+            Intent::Allocate { pod, node, .. } if pod.key.name == name => Some(node.clone()),
             _ => None,
         })
     };
@@ -77,7 +77,7 @@ fn devices_on_a_node_that_is_gone_or_refused_the_pod_are_given_anew() {
         if is_gone {
             fed.delete(Kind::Node, node);
         } else {
-            let number = usize::from(pod.key.1 == "train-1");
+            let number = usize::from(pod.key.name == "train-1");
             let mut refused = member("train", number, 2);
             let text = format!(r#"{{"{node}":"9999-01-01T00:00:00Z"}}"#);
             refused["metadata"]["annotations"] = json!({ "gpu.tessera.dev/refused-nodes": text });
@@ -92,7 +92,11 @@ fn devices_on_a_node_that_is_gone_or_refused_the_pod_are_given_anew() {
             })
             .collect();
         // Who has the same owner was refused alike.
-        assert_eq!(cleared.first().map(|claim| claim.key.1.clone()), Some(format!("{}-gpus", pod.key.1)), "{intents:?}");
+        assert_eq!(
+            cleared.first().map(|claim| claim.key.name.clone()),
+            Some(format!("{}-gpus", pod.key.name)),
+            "{intents:?}"
+        );
     }
 }
 
@@ -129,11 +133,13 @@ fn a_gang_waits_while_one_of_its_pods_cannot_go_on() {
     type Change = fn(&mut Fed, &mut Value);
     let cases: [(&str, Change); 3] = [
         ("waits for its scheduling gate other", |_, pod| {
-            pod["spec"]["schedulingGates"] = json!([{ "name": "other" }, { "name": tessera_api::steering::GATE }]);
+            pod["spec"]["schedulingGates"] =
+                json!([{ "name": "other" }, { "name": tessera_api::steering::GATE }]);
         }),
         ("which others may use, too", |fed, pod| {
             let mut named = claim("x", "gpu", 1);
-            named["metadata"] = json!({ "name": "named", "namespace": "team", "uid": "named", "resourceVersion": "4" });
+            named["metadata"] =
+                json!({ "name": "named", "namespace": "team", "uid": "named", "resourceVersion": "4" });
             fed.apply_claim(named);
             pod["spec"]["resourceClaims"] = json!([{ "name": "gpus", "resourceClaimName": "named" }]);
         }),
@@ -151,7 +157,10 @@ fn a_gang_waits_while_one_of_its_pods_cannot_go_on() {
         change(&mut fed, &mut other);
         fed.apply_pod(other);
         let intents = fed.decide();
-        assert!(!intents.iter().any(|intent| matches!(intent, Intent::Allocate { .. })), "{words}: {intents:?}");
+        assert!(
+            !intents.iter().any(|intent| matches!(intent, Intent::Allocate { .. })),
+            "{words}: {intents:?}"
+        );
         let why: Vec<&str> = fed.decider.waiting().map(|(_, why)| why).collect();
         assert!(why.iter().all(|why| why.contains(words)), "{words}: {why:?}");
     }
@@ -168,14 +177,15 @@ fn a_gang_waits_for_the_pause_of_a_pod_whose_write_failed() {
     let Some(Intent::Allocate { pod, .. }) = lifts.first() else { panic!("{lifts:?}") };
     for intent in &lifts {
         let Intent::Allocate { pod: other, .. } = intent else { continue };
-        let carried = Observation::Carried { pod: other.clone(), is_done: other != pod, versions: Vec::new() };
+        let carried =
+            Observation::Carried { pod: other.clone(), is_done: other != pod, versions: Vec::new() };
         fed.decider.observe(fed.now, carried).unwrap();
     }
     assert_eq!(steps(&fed.decide()), (vec![], vec![]));
     let again = fed.now + Time::from_secs(1);
     assert_eq!(fed.decider.wake(), Some(again));
     fed.now = again;
-    assert_eq!(steps(&fed.decide()).1, [pod.key.1.clone()]);
+    assert_eq!(steps(&fed.decide()).1, [pod.key.name.clone()]);
 }
 
 /// Nobody would make it anew.

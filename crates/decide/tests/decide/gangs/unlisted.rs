@@ -61,7 +61,7 @@ fn pods_of_the_kind_wait_with_words_and_others_go_on() {
         allocated.sort_unstable();
         assert_eq!(allocated, ["alone", "replica", "train-0", "train-1"], "{kind:?}");
         let told = intents.iter().find_map(|intent| match intent {
-            Intent::Tell { pod, message, .. } if pod.key.1 == "waits" => Some(message.as_str()),
+            Intent::Tell { pod, message, .. } if pod.key.name == "waits" => Some(message.as_str()),
             _ => None,
         });
         let words = "cannot list objects of that kind";
