@@ -1,5 +1,7 @@
 //! What is kept of nodes between questions is what would be found anew.
 
+mod events;
+
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -11,7 +13,7 @@ use tessera_placement::ranking::Rankings;
 use tessera_placement::score::{Score, Way};
 use tessera_placement::view::View;
 
-use super::{Decider, Observation};
+use super::{Decider, Observation, WorkloadPods};
 use crate::Intent;
 
 const DRIVER: &str = "gpu.tessera.dev";

@@ -12,6 +12,7 @@ mod healing;
 mod known_machines;
 mod known_nodes;
 mod leader;
+mod looks;
 mod machines;
 mod managed;
 mod objects;

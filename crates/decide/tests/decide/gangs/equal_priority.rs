@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use tessera_cluster::Kind;
+use tessera_decide::{Intent, Observation, Time};
 
 use crate::gangs::member;
 use crate::gangs::preemption::{evicted, nominated, running, urgent, victims, with_priority};
@@ -49,5 +50,30 @@ fn nor_when_it_got_what_was_nominated() {
         fed.apply_claim(allocated(claim("other", "gpu", 1), "a", &[card(0)]));
         fed.bound(other, "a");
         assert_eq!(evicted(&fed.decide()), expected, "priority {priority}");
+    }
+}
+
+/// A disruption budget may allow it by then.
+#[test]
+fn who_could_not_be_evicted_is_asked_again_after_a_minute() {
+    let mut fed = leader(&[("a", 1)]);
+    running(&mut fed, "low", 1, with_priority(0));
+    urgent(&mut fed, 1);
+    let intents = fed.decide();
+    nominated(&mut fed, &intents);
+    let pod = fed.decide().into_iter().find_map(|intent| match intent {
+        Intent::Evict { pod, .. } => Some(pod),
+        _ => None,
+    });
+    let refused = Observation::Evicted { pod: pod.unwrap(), is_done: false };
+    fed.decider.observe(fed.now, refused).unwrap();
+    fed.now += Time::from_secs(11);
+    let intents = fed.decide();
+    assert_eq!((evicted(&intents).len(), nominated(&mut fed, &intents)), (0, 0), "{intents:?}");
+    for (seconds, expected) in [(40, 0), (20, 1)] {
+        fed.now += Time::from_secs(seconds);
+        fed.apply(labelled("a", json!({ "changed": seconds.to_string() })));
+        let intents = fed.decide();
+        assert_eq!(nominated(&mut fed, &intents), expected, "{intents:?}");
     }
 }

@@ -216,3 +216,60 @@ fn a_pod_without_a_controller_is_not_evicted_for_want_of_partners() {
         assert_eq!(is_evicted, has_controller, "{intents:?}");
     }
 }
+
+/// Two of three that ran are made anew, and one of them finds no room after all.
+#[test]
+fn where_one_of_a_gang_runs_another_keeps_its_devices() {
+    let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
+    fed.gang("train", 3, 1);
+    for _ in 0..2 {
+        let intents = fed.decide();
+        fed.written(&intents);
+        for intent in &intents {
+            let Intent::Allocate { pod, node, lifts_gate: true, .. } = intent else { continue };
+            let number = pod.key.name.strip_prefix("train-").unwrap().parse().unwrap();
+            fed.bound(member("train", number, 3), node);
+        }
+    }
+    for name in ["train-1", "train-2"] {
+        fed.delete(Kind::Pod, name);
+        fed.delete(Kind::ResourceClaim, &format!("{name}-gpus"));
+    }
+    (1..3).for_each(|number| ask(&mut fed, member("train", number, 3)));
+    let intents = fed.decide();
+    assert_eq!(steps(&intents).0, ["train-1", "train-2"]);
+    fed.written(&intents);
+    let last = intents.iter().find_map(|intent| match intent {
+        Intent::Allocate { pod, node, .. } if pod.key.name == "train-2" => Some(node.clone()),
+        _ => None,
+    });
+    fed.delete(Kind::Node, &last.unwrap());
+    let cleared = |intents: &[Intent]| -> Vec<String> {
+        let claims = intents.iter().filter_map(|intent| match intent {
+            Intent::Clear { claims, .. } => Some(claims[0].key.name.clone()),
+            _ => None,
+        });
+        claims.collect()
+    };
+    assert_eq!(cleared(&fed.decide()), ["train-2-gpus"]);
+    fed.versioned("train-2", "gpu", 1, 9);
+    let written = Observation::ClaimsWritten { claims: vec![key("train-2-gpus")], is_done: true };
+    fed.decider.observe(fed.now, written).unwrap();
+    assert_eq!(cleared(&fed.decide()), [""; 0]);
+}
+
+/// So long others of it may still be made.
+#[test]
+fn a_gang_that_may_be_smaller_waits_ten_seconds_for_more_pods() {
+    let mut fed = leader(&[("a", 4)]);
+    for number in 0..2 {
+        let mut pod = member("train", number, 4);
+        pod["metadata"]["labels"]["gpu.tessera.dev/group-min"] = json!("2");
+        pod["metadata"]["creationTimestamp"] = crate::gangs::queue::at(1_000);
+        ask(&mut fed, pod);
+    }
+    assert_eq!(steps(&fed.decide()).0, [""; 0]);
+    assert_eq!(fed.decider.wake(), Some(Time::from_secs(1_010)));
+    fed.now = Time::from_secs(1_010);
+    assert_eq!(steps(&fed.decide()).0, ["train-0", "train-1"]);
+}

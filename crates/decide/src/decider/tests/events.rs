@@ -1,0 +1,149 @@
+//! Nobody looks at anything for an event that changes nothing, or is about others.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use tessera_cluster::workloads::Job;
+
+use super::*;
+
+const JOBS: usize = 30;
+const PODS: usize = 10;
+
+/// The Job of that number: `of` a JobSet, and done as far as `completed` says.
+fn job(number: usize, of: Option<&str>, completed: Option<&str>, version: u32) -> Job {
+    let labels = of.map(|set| json!({ "jobset.sigs.k8s.io/jobset-name": set }));
+    read(json!({
+        "metadata": { "name": format!("job-{number}"), "namespace": "n", "uid": format!("job-{number}"), "labels": labels,
+            "resourceVersion": version.to_string() },
+        "spec": { "parallelism": PODS, "completions": PODS },
+        "status": { "active": version, "completedIndexes": completed },
+    }))
+}
+
+/// A waiting pod of that Job.
+fn pod_of(job: usize, number: usize, set: Option<&str>) -> Pod {
+    let mut pod = pod(&format!("job-{job}-{number}"), 1, None);
+    pod["metadata"]["labels"] = set.map_or(json!({}), |set| json!({ "jobset.sigs.k8s.io/jobset-name": set }));
+    pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": format!("job-{job}"),
+        "uid": format!("job-{job}"), "controller": true }]);
+    read(pod)
+}
+
+fn with_jobs(set: Option<&str>) -> Scene {
+    let mut scene = Scene::with_nodes(1, Way::Native);
+    for number in 0..JOBS {
+        scene.apply(job(number, set, None, 1));
+        (0..PODS).for_each(|pod| scene.apply(pod_of(number, pod, set)));
+    }
+    scene.decider.decide(Time::ZERO);
+    scene
+}
+
+#[test]
+fn of_many_jobs_that_are_as_before_nothing_is_looked_at() {
+    let mut scene = with_jobs(None);
+    (0..JOBS).for_each(|number| scene.apply(job(number, None, None, 2)));
+    assert_eq!(scene.decider.queue.len(), 0);
+    scene.apply(job(3, None, Some("0"), 3));
+    assert_eq!(scene.decider.queue.len(), PODS);
+    assert!(scene.decider.queue.iter().all(|pod| pod.1.starts_with("job-3-")));
+}
+
+/// How many are done in one of its Jobs says how many the gang still has.
+#[test]
+fn what_a_job_of_a_job_set_says_is_about_all_of_its_pods() {
+    let mut scene = with_jobs(Some("set"));
+    scene.apply(job(3, Some("set"), Some("0"), 2));
+    assert_eq!(scene.decider.queue.len(), JOBS * PODS);
+}
+
+#[test]
+fn pods_that_are_gone_are_of_no_job() {
+    let mut scene = with_jobs(Some("set"));
+    for number in 0..JOBS {
+        (0..PODS).for_each(|pod| scene.end(&format!("job-{number}-{pod}")));
+    }
+    assert_eq!(format!("{:?}", scene.decider.workload_pods), format!("{:?}", WorkloadPods::default()));
+}
+
+fn claimed(name: &str, volume: Option<&str>, phase: &str) -> PersistentVolumeClaim {
+    read(json!({ "metadata": { "name": name, "namespace": "n" }, "spec": { "volumeName": volume },
+        "status": { "phase": phase } }))
+}
+
+fn volume(name: &str, zone: &str) -> PersistentVolume {
+    let terms = json!([{ "matchExpressions": [{ "key": "zone", "operator": "In", "values": [zone] }] }]);
+    read(json!({ "metadata": { "name": name },
+        "spec": { "nodeAffinity": { "required": { "nodeSelectorTerms": terms } } } }))
+}
+
+#[test]
+fn volumes_of_others_rank_no_node_anew() {
+    let mut scene = Scene::with_nodes(2, Way::Native);
+    let mut waiting = pod("waits", 1, None);
+    waiting["spec"]["volumes"] = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "own" } },
+        { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } }]);
+    scene.apply(read::<Pod>(waiting));
+    scene.decider.decide(Time::ZERO);
+    let mut changes = |object: Object| {
+        let before = scene.decider.fleet.now();
+        scene.apply(object);
+        scene.decider.fleet.now() > before
+    };
+    for number in 0..10 {
+        assert!(!changes(claimed(&format!("other-{number}"), None, "Pending").into()));
+        assert!(!changes(volume(&format!("other-{number}"), "z").into()));
+        assert!(!changes(claimed(&format!("other-{number}"), Some("other-0"), "Bound").into()));
+    }
+    assert!(changes(claimed("own", None, "Pending").into()));
+    assert!(!changes(claimed("own", None, "Lost").into()), "nothing is read of its status");
+    assert!(changes(claimed("own", Some("v"), "Bound").into()));
+    assert!(changes(volume("v", "z").into()));
+    assert!(!changes(volume("v", "z").into()));
+    assert!(changes(volume("v", "y").into()));
+    assert!(changes(claimed("waits-scratch", Some("w"), "Bound").into()));
+}
+
+/// As in a cluster whose nodes are made for each job, for months.
+#[test]
+fn names_of_nodes_that_came_and_went_leave_no_slots() {
+    for way in [Way::Native, Way::Managed] {
+        let mut scene = Scene::with_nodes(2, way);
+        let before = scene.decider.fleet.len();
+        for number in 10..60 {
+            let objects = node(number, way);
+            for object in &objects {
+                scene.apply(object.clone());
+            }
+            for object in objects.iter().rev() {
+                let observation =
+                    Observation::Deleted(object.kind(), Key::from(object.metadata()));
+                scene.decider.observe(Time::ZERO, observation).unwrap();
+            }
+        }
+        assert_eq!(scene.decider.fleet.len(), before + 1, "{way:?}");
+        assert_eq!(
+            scene.decider.fleet.nodes().filter(|node| !node.name.is_empty()).count(),
+            before,
+            "{way:?}"
+        );
+    }
+}
+
+/// What was found of a node does not hold for one that has its number.
+#[test]
+fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
+    let mut scene = Scene::with_nodes(0, Way::Native);
+    node(1, Way::Native).into_iter().for_each(|object| scene.apply(object));
+    scene.ask("large", 2, 30);
+    scene.decider.decide(Time::ZERO);
+    let demand = scene.demand("large");
+    // The one has 32 processors, the other 16.
+    assert_eq!(scene.ranking(&demand, None).0.len(), 1);
+    for object in node(1, Way::Native).iter().rev() {
+        let observation = Observation::Deleted(object.kind(), Key::from(object.metadata()));
+        scene.decider.observe(Time::ZERO, observation).unwrap();
+    }
+    node(3, Way::Native).into_iter().for_each(|object| scene.apply(object));
+    assert_eq!(scene.decider.fleet.len(), 1);
+    assert_eq!(scene.ranking(&demand, None).0.len(), 0);
+}
