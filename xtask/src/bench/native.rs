@@ -24,6 +24,8 @@ Examples:
     cargo xtask bench native
   Two versions of Kubernetes, whole cards alone:
     cargo xtask bench native --kubernetes 1.37,1.36 --nodes 100 --published cards
+  What fleets take of the control plane's memory, without pods:
+    cargo xtask bench native --nodes 100,1000,5000 --pods 0 --at-once 0
   Where kube-scheduler spends its time:
     cargo xtask bench native --published partitions --cpu-profiles /tmp && go tool pprof -top /tmp/*.pprof";
 
@@ -34,9 +36,9 @@ pub struct NativeArguments {
     /// Minor versions of Kubernetes. The first time the programs of each are built, which takes minutes.
     #[arg(long, value_delimiter = ',', default_values = ["1.37"])]
     kubernetes: Vec<KubernetesVersion>,
-    /// Number of nodes (API objects).
-    #[arg(long, default_value_t = 200)]
-    nodes: usize,
+    /// Numbers of nodes (API objects); a fleet for each.
+    #[arg(long, value_delimiter = ',', default_values = ["200"])]
+    nodes: Vec<usize>,
     /// Machines, by the names of `kubectl gpu simulate --nodes`; a fleet for each.
     #[arg(long, value_delimiter = ',', default_values = ["hgx-h100-80gb"])]
     hardware: Vec<String>,
@@ -46,7 +48,8 @@ pub struct NativeArguments {
     /// Percent of the cards held by others, ascending.
     #[arg(long, value_delimiter = ',', default_values = ["0", "90"])]
     full: Vec<usize>,
-    /// Pods of each kind, one after the other.
+    /// Pods of each kind, one after the other. With 0 here and of `--at-once` only sizes and memory are measured, of fleets of which
+    /// no card is held.
     #[arg(long, default_value_t = 20)]
     pods: usize,
     /// Pods of each kind at once; fewer where not so many cards are free.
@@ -69,8 +72,40 @@ enum Output {
 /// Everything measured.
 #[derive(Serialize)]
 struct Report {
-    nodes: usize,
     clusters: Vec<OnCluster>,
+}
+
+/// A fleet of equal nodes.
+#[derive(Clone, Copy)]
+pub struct Kind<'a> {
+    kubernetes: KubernetesVersion,
+    hardware: &'a str,
+    nodes: usize,
+    published: Published,
+}
+
+impl NativeArguments {
+    /// All fleets, those with the same nodes one after the other, the plain one first.
+    fn kinds(&self) -> Vec<Kind<'_>> {
+        let mut kinds = Vec::new();
+        for kubernetes in self.kubernetes.iter().copied() {
+            for hardware in &self.hardware {
+                for nodes in self.nodes.iter().copied() {
+                    let others =
+                        self.published.iter().copied().filter(|published| *published != Published::Plain);
+                    for published in std::iter::once(Published::Plain).chain(others) {
+                        kinds.push(Kind { kubernetes, hardware, nodes, published });
+                    }
+                }
+            }
+        }
+        kinds
+    }
+
+    /// Whether pods are measured, or sizes and memory alone.
+    fn has_pods(&self) -> bool {
+        self.pods > 0 || self.at_once > 0
+    }
 }
 
 /// Measures and prints.
@@ -83,22 +118,16 @@ pub async fn run(arguments: &NativeArguments) -> Result<ExitCode> {
         "--full: ascending, up to 100"
     );
     let mut clusters = Vec::new();
-    for kubernetes in arguments.kubernetes.iter().copied() {
-        for hardware in &arguments.hardware {
-            let mut plain = Vec::new();
-            let others =
-                arguments.published.iter().copied().filter(|published| *published != Published::Plain);
-            for published in std::iter::once(Published::Plain).chain(others) {
-                let mut measured = measure::measure(arguments, kubernetes, hardware, published).await?;
-                if published == Published::Plain {
-                    plain.clone_from(&measured.pods);
-                }
-                measured.pods.iter_mut().for_each(|pods| pods.compare(&plain));
-                clusters.push(measured);
-            }
+    let mut plain = Vec::new();
+    for kind in arguments.kinds() {
+        let mut measured = measure::measure(arguments, kind).await?;
+        if kind.published == Published::Plain {
+            plain.clone_from(&measured.pods);
         }
+        measured.pods.iter_mut().for_each(|pods| pods.compare(&plain));
+        clusters.push(measured);
     }
-    let report = Report { nodes: arguments.nodes, clusters };
+    let report = Report { clusters };
     match arguments.output {
         Output::Json => println!("{}", serde_json::to_string(&report)?),
         Output::Table => print(&report),
@@ -107,13 +136,19 @@ pub async fn run(arguments: &NativeArguments) -> Result<ExitCode> {
 }
 
 fn print(report: &Report) {
-    println!(
-        "{} nodes; ratios are to whole cards alone, as published by a driver without counters",
-        report.nodes
-    );
-    let (mut times, mut sizes) = (Table::new(), Table::new());
+    if report.clusters.iter().any(|cluster| !cluster.pods.is_empty()) {
+        println!(
+            "Ratios are to whole cards alone, as published by a driver without counters\n{}\n",
+            times(report)
+        );
+    }
+    println!("{}", sizes(report));
+}
+
+/// How long pods take.
+fn times(report: &Report) -> Table {
+    let mut times = Table::new();
     times.load_style(presets::ASCII_MARKDOWN);
-    sizes.load_style(presets::ASCII_MARKDOWN);
     times.set_header([
         "fleet",
         "full",
@@ -125,17 +160,9 @@ fn print(report: &Report) {
         "bound a second",
         "ratio",
     ]);
-    sizes.set_header([
-        "fleet",
-        "slices a node",
-        "devices",
-        "KB as JSON",
-        "kube-scheduler, MiB",
-        "etcd",
-        "kube-apiserver",
-    ]);
     for cluster in &report.clusters {
-        let fleet = format!("{}, {}, {}", cluster.kubernetes, cluster.hardware, cluster.published.name());
+        let OnCluster { kubernetes, hardware, nodes, published, .. } = cluster;
+        let fleet = format!("{kubernetes}, {nodes} {hardware}, {}", published.name());
         for pods in &cluster.pods {
             let Quantiles { p50_ms, p99_ms, .. } = pods.one_by_one;
             let at_once = match pods.at_once - pods.bound {
@@ -154,17 +181,41 @@ fn print(report: &Report) {
                 ratio(pods.per_second_ratio),
             ]);
         }
+    }
+    times
+}
+
+/// The table of docs/installing.md.
+fn sizes(report: &Report) -> Table {
+    let mut sizes = Table::new();
+    sizes.load_style(presets::ASCII_MARKDOWN);
+    sizes.set_header([
+        "Kubernetes",
+        "machine",
+        "nodes",
+        "a node publishes",
+        "slices",
+        "devices",
+        "as JSON",
+        "kube-scheduler",
+        "etcd",
+        "kube-apiserver",
+    ]);
+    for cluster in &report.clusters {
         sizes.add_row([
-            fleet,
+            cluster.kubernetes.clone(),
+            cluster.hardware.clone(),
+            cluster.nodes.to_string(),
+            cluster.published.words().to_owned(),
             cluster.slices.to_string(),
             cluster.devices.to_string(),
-            format!("{:.0}", cluster.bytes as f64 / 1e3),
-            format!("{:.0}", cluster.scheduler_mib),
-            format!("{:.0}", cluster.etcd_mib),
-            format!("{:.0}", cluster.api_server_mib),
+            format!("{:.0} KB", cluster.bytes as f64 / 1e3),
+            format!("{:.0} MiB", cluster.scheduler_mib),
+            format!("{:.0} MiB", cluster.etcd_mib),
+            format!("{:.0} MiB", cluster.api_server_mib),
         ]);
     }
-    println!("{times}\n\n{sizes}");
+    sizes
 }
 
 fn ratio(ratio: Option<f64>) -> String {

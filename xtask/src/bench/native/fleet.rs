@@ -1,5 +1,7 @@
 //! Nodes with published devices, and with cards held by others.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use futures::{Stream, StreamExt as _};
@@ -19,7 +21,10 @@ use tessera_harness::Cluster;
 use tessera_simulate::fleet::{Fleet as Simulated, NodeGroup, Pools};
 
 /// Requests at once.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 32;
+
+/// How often an API server that is busy is asked again, a second later.
+const TRIES: u32 = 30;
 
 /// A card's UUID, the same on every node: nothing depends on one.
 const UUID: &str = "GPU-5c8e9a4e-0f3a-4f4e-9d0c-6f1f6f0a7b11";
@@ -47,6 +52,16 @@ impl Published {
     /// Its name in arguments.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Plain => "whole cards, by a driver without counters",
+            Self::Cards => "whole cards",
+            Self::Partitions => "whole cards and partitions",
+            Self::Shares => "whole cards, partitions and shares",
+        }
     }
 
     fn offer(self) -> Value {
@@ -234,19 +249,40 @@ fn plain(slices: &[ResourceSlice]) -> Result<(Vec<DeviceClass>, Vec<ResourceSlic
     Ok((vec![serde_json::from_value(class)?], vec![slice]))
 }
 
+/// Creates an object, again where the API server has too much to do.
 async fn create(client: &Client, path: &str, object: String) -> Result<()> {
-    let request = kube::core::Request::new(path).create(&PostParams::default(), object.into_bytes())?;
-    client.request_text(request).await?;
-    Ok(())
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let bytes = object.clone().into_bytes();
+        let request = kube::core::Request::new(path).create(&PostParams::default(), bytes)?;
+        match client.request_text(request).await {
+            Ok(_) => return Ok(()),
+            // The answer to an earlier try was lost.
+            Err(kube::Error::Api(status)) if status.code == 409 && tries > 1 => return Ok(()),
+            Err(error) if tries == TRIES || !is_busy(&error) => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+    }
+}
+
+fn is_busy(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        // No answer.
+        _ => true,
+    }
 }
 
 /// Waits for all writes, and says how far they are every tenth of them.
 async fn done(what: &str, count: usize, writes: impl Stream<Item = Result<()>>) -> Result<()> {
     let mut writes = std::pin::pin!(writes.enumerate());
+    let begun = Instant::now();
     while let Some((number, written)) = writes.next().await {
         written?;
         if (number + 1) * 10 / count != number * 10 / count {
-            eprintln!("{what}: {} of {count} objects", number + 1);
+            let seconds = begun.elapsed().as_secs();
+            eprintln!("{what}: {} of {count} objects after {seconds} s", number + 1);
         }
     }
     Ok(())

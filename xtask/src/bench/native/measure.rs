@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use tessera_harness::{Cluster, ClusterOptions, Component, KubernetesVersion};
+use tessera_harness::{Cluster, ClusterOptions, Component};
 
-use super::NativeArguments;
 use super::fleet::{Fleet, Published};
 use super::pods::{Asked, PATIENCE, Pods};
+use super::{Kind, NativeArguments};
 use crate::bench::quantiles::Quantiles;
 
 /// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would be all
@@ -30,6 +30,8 @@ pub struct OnCluster {
     pub kubernetes: String,
     /// The machine of each node.
     pub hardware: String,
+    /// Number of nodes.
+    pub nodes: usize,
     /// The published devices of each node.
     pub published: Published,
     /// Slices of a node.
@@ -81,13 +83,9 @@ impl OfPods {
 }
 
 /// Starts a cluster, publishes and measures.
-pub async fn measure(
-    arguments: &NativeArguments,
-    kubernetes: KubernetesVersion,
-    hardware: &str,
-    published: Published,
-) -> Result<OnCluster> {
-    let fleet = Fleet::new(hardware, arguments.nodes, published)?;
+pub async fn measure(arguments: &NativeArguments, kind: Kind<'_>) -> Result<OnCluster> {
+    let Kind { kubernetes, hardware, nodes, published } = kind;
+    let fleet = Fleet::new(hardware, nodes, published)?;
     let mut options = ClusterOptions { kubernetes, ..ClusterOptions::scheduler_tier(0) };
     options.extra.scheduler = QPS.map(str::to_owned).to_vec();
     options.extra.controller_manager = QPS.map(str::to_owned).to_vec();
@@ -99,7 +97,7 @@ pub async fn measure(
     }
     let cluster = Cluster::start(options).await?;
     let version = cluster.client().await?.apiserver_version().await?.git_version;
-    let title = format!("{version}, {} {hardware}, {}", arguments.nodes, published.name());
+    let title = format!("{version}, {nodes} {hardware}, {}", published.name());
     eprintln!(
         "{title}: {} devices in {} slices, {} bytes a node",
         fleet.devices.len(),
@@ -110,7 +108,12 @@ pub async fn measure(
     let (pods, offered) = Pods::new(&cluster, &fleet).await?;
     let mut of_pods = Vec::new();
     let mut held = 0;
-    for full in arguments.full.iter().copied() {
+    if !arguments.has_pods() {
+        eprintln!("{title}: waiting until kube-scheduler has seen everything");
+        pods.start(Asked::Card, WARM).await?;
+        pods.remove().await?;
+    }
+    for full in arguments.full.iter().copied().filter(|_| arguments.has_pods()) {
         fleet.fill(&cluster, held, full).await?;
         held = full;
         pods.start(Asked::Card, WARM.min(fleet.free(full))).await?;
@@ -137,6 +140,7 @@ pub async fn measure(
     let measured = OnCluster {
         kubernetes: version,
         hardware: hardware.to_owned(),
+        nodes,
         published,
         slices: fleet.slices,
         devices: fleet.devices.len(),
