@@ -24,16 +24,25 @@ const PAUSE: Time = Time::from_secs(30);
 /// What is known of failures.
 #[derive(Debug, Default)]
 pub(crate) struct Healing {
-    /// When to look at claims that cannot be prepared.
-    due: BTreeMap<Key, Time>,
+    /// Claims that cannot be prepared.
+    failing: BTreeMap<Key, Failing>,
     /// Evictions by owner, with when the last one was. Those before this process stand on the owner's pods.
     evictions: BTreeMap<String, (u32, Time)>,
+}
+
+/// A claim that cannot be prepared.
+#[derive(Debug)]
+struct Failing {
+    /// When this process saw it first.
+    since: Time,
+    /// When to look at it.
+    due: Time,
 }
 
 /// What a claim says of devices that cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unready {
-    /// The first failure.
+    /// The first failure, by the node's clock, which may be minutes off.
     pub since: Time,
     /// The cards of the devices with which something is wrong.
     pub cards: Vec<PciBusId>,
@@ -67,31 +76,29 @@ pub(crate) fn unready(claim: &ResourceClaim, driver: &str) -> Option<Unready> {
 }
 
 impl Healing {
-    /// Looks at the claim at that time, or, with `None`, no more.
-    pub fn set_due(&mut self, claim: &Key, due: Option<Time>) {
-        match due {
-            Some(due) => {
-                self.due.entry(claim.clone()).or_insert(due);
-            }
-            None => {
-                self.due.remove(claim);
-            }
-        }
+    /// The claim cannot be prepared, as seen `now`: it is looked at when it is `due`.
+    pub fn add_failing(&mut self, claim: &Key, now: Time, due: Time) {
+        self.failing.entry(claim.clone()).or_insert(Failing { since: now, due });
     }
 
-    /// Claims to look at now; those that still fail are looked at again after a pause.
-    pub fn take_due(&mut self, now: Time) -> Vec<Key> {
-        let due = self.due.iter_mut().filter(|(_, due)| **due <= now);
-        due.map(|(claim, due)| {
-            *due = now + PAUSE;
-            claim.clone()
+    /// The claim can be prepared, or is gone.
+    pub fn remove_failing(&mut self, claim: &Key) {
+        self.failing.remove(claim);
+    }
+
+    /// Claims to look at now, each with when this process saw it fail first; those that still fail are looked at again after a pause.
+    pub fn take_due(&mut self, now: Time) -> Vec<(Key, Time)> {
+        let due = self.failing.iter_mut().filter(|(_, failing)| failing.due <= now);
+        due.map(|(claim, failing)| {
+            failing.due = now + PAUSE;
+            (claim.clone(), failing.since)
         })
         .collect()
     }
 
     /// When the next claim is to be looked at.
     pub fn next_due(&self) -> Option<Time> {
-        self.due.values().min().copied()
+        self.failing.values().map(|failing| failing.due).min()
     }
 
     /// How often this process evicted pods of the owner.

@@ -17,11 +17,13 @@ use crate::refusals;
 
 impl Decider {
     /// A claim changed, or is gone: its devices may have failed.
-    pub(super) fn see_failure(&mut self, key: &Key) {
+    pub(super) fn see_failure(&mut self, now: Time, key: &Key) {
         let claim = self.cluster.objects().claims.get(key);
         let ours = claim.filter(|claim| self.is_allocated_by_us(claim));
-        let unready = ours.and_then(|claim| healing::unready(claim, &self.driver));
-        self.healing.set_due(key, unready.map(|unready| unready.since + self.heal_after));
+        match ours.and_then(|claim| healing::unready(claim, &self.driver)) {
+            Some(unready) => self.healing.add_failing(key, now, unready.since.min(now) + self.heal_after),
+            None => self.healing.remove_failing(key),
+        }
     }
 
     /// Acts on devices that could not be prepared for long enough.
@@ -31,11 +33,15 @@ impl Decider {
             return Vec::new();
         }
         let mut intents = Vec::new();
-        for key in self.healing.take_due(now) {
+        for (key, since) in self.healing.take_due(now) {
             let Some(claim) = self.cluster.objects().claims.get(&key).cloned() else { continue };
             let Some(unready) = healing::unready(&claim, &self.driver) else { continue };
             if let Some(node) = claim.allocated_node() {
                 self.fleet.avoid(node, &unready.cards, now + AVOIDED);
+            }
+            // A card that failed before a restart is left alone at once. Nobody is evicted by the clock of a node.
+            if since + self.heal_after > now {
+                continue;
             }
             if self.is_unused(&claim) {
                 if self.refusal_of(&claim).is_none() && self.ledger.claims.clear(&key) {
@@ -44,7 +50,7 @@ impl Decider {
                 }
                 continue;
             }
-            let minutes = now.saturating_sub(unready.since).as_secs() / 60;
+            let minutes = now.saturating_sub(since).as_secs() / 60;
             for (pod, owner, before) in self.to_evict(now, &key, &claim) {
                 let count = OwnerCount { owner, evictions: before + 1 };
                 self.ledger.evictions.send(pod.clone(), Some(count), now);

@@ -68,7 +68,7 @@ impl Decider {
                     self.unclaimed.insert(key.clone());
                 }
                 self.settle_allocation(&key);
-                self.see_failure(&key);
+                self.see_failure(now, &key);
                 self.see_claim(now, &key);
                 self.see_claim_of_unplaced(&key);
             }
@@ -159,7 +159,7 @@ impl Decider {
                 self.see_claim_of_unplaced(key);
                 self.cluster.delete(kind, key);
                 self.settle_allocation(key);
-                self.see_failure(key);
+                self.see_failure(now, key);
                 let on_their_way: Vec<Key> = self.ledger.pods.proposed_in(&key.namespace).cloned().collect();
                 on_their_way.iter().for_each(|pod| self.see_claim_of(now, pod));
                 return;

@@ -25,8 +25,14 @@ use super::pod::{ends_soon, reference};
 use super::round::Alike;
 use crate::intent::{Intent, PodReference};
 
-/// How long pods are given to end, and their devices to become free.
+/// How long pods are given beyond their grace to end, and their devices to become free.
 const KEPT: Time = Time::from_secs(600);
+
+/// The longest grace that is waited for. Pods may have any.
+const LONGEST_GRACE: Time = Time::from_secs(24 * 3600);
+
+/// Kubernetes' default of `terminationGracePeriodSeconds`.
+const USUAL_GRACE: i64 = 30;
 
 /// Pause between two plans for the same pods where the first found nobody to evict, or was not seen yet.
 const PLAN_AGAIN: Time = Time::from_secs(10);
@@ -143,7 +149,7 @@ impl Decider {
             }
         };
         self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
-        let until = i64::try_from((now + KEPT).as_secs()).ok();
+        let until = i64::try_from((now + self.longest_grace(now, &victims) + KEPT).as_secs()).ok();
         let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
         let mut intents = Vec::new();
         for placed in &placements {
@@ -160,6 +166,12 @@ impl Decider {
         }
         let why = format!("{} would be evicted for it", names(&victims));
         Some(Preemption { intents, why, is_under_way: true })
+    }
+
+    /// How long the last of these pods may take to end.
+    fn longest_grace(&self, now: Time, pods: &BTreeSet<Key>) -> Time {
+        let pods = pods.iter().filter_map(|key| self.cluster.objects().pods.get(key));
+        pods.map(|pod| grace(pod, now)).max().unwrap_or_default().min(LONGEST_GRACE)
     }
 
     /// As [`Self::find_victims`], once in a round for pods that ask for the same where nobody can be evicted.
@@ -282,7 +294,16 @@ impl Decider {
 /// by a replica's clock that is ahead.
 fn is_in_force(nomination: &Nomination, now: Time) -> bool {
     let until = at(nomination.until);
-    until > now && until <= now + 2 * KEPT
+    until > now && until <= now + LONGEST_GRACE + 2 * KEPT
+}
+
+/// How long the pod may take to end; its deletionTimestamp is the end of its grace.
+fn grace(pod: &Pod, now: Time) -> Time {
+    if let Some(end) = &pod.metadata.deletion_timestamp {
+        return at(end.0).saturating_sub(now);
+    }
+    let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    Time::from_secs(u64::try_from(grace.unwrap_or(USUAL_GRACE)).unwrap_or_default())
 }
 
 fn at(time: Timestamp) -> Time {

@@ -31,6 +31,11 @@ fn stuck(name: &str, owner: Option<&str>) -> Value {
     stuck
 }
 
+/// Lets the time pass after which claims that cannot be prepared are healed.
+fn wait(fed: &mut Fed) {
+    fed.now += Time::from_secs(300);
+}
+
 fn evicted(intents: &[Intent]) -> Vec<&str> {
     let mut names = Vec::new();
     for intent in intents {
@@ -73,11 +78,28 @@ fn after_five_minutes_the_pod_is_evicted_and_the_card_left_alone() {
     assert_eq!(chosen.first().map(|chosen| chosen.2.clone()), Some(vec!["gpu-01-00".to_owned()]));
 }
 
+/// The time of the failure is by the node's clock. What failed before a restart waits once more, and its card is left alone at once.
+#[test]
+fn a_node_whose_clock_is_minutes_off_starts_no_eviction() {
+    for second in [0, 100, 5_000] {
+        let mut fed = leader(&[("a", 2)]);
+        fed.apply_pod(stuck("p", Some("replicas")));
+        fed.apply_claim(failed("p", "gpu-01-00", "ResetNeeded", second, true));
+        for passed in (0..300).step_by(30) {
+            fed.now = Time::from_secs(1_000 + passed);
+            assert_eq!(evicted(&fed.decide()), [""; 0], "failed at {second}, {passed} s ago");
+        }
+        fed.now = Time::from_secs(1_300);
+        assert_eq!(evicted(&fed.decide()), ["p"], "failed at {second}");
+    }
+}
+
 #[test]
 fn a_card_that_another_claim_holds_is_not_left_alone_after_that() {
     let mut fed = leader(&[("a", 1)]);
     fed.apply_pod(stuck("p", Some("replicas")));
     fed.apply_claim(failed("p", "gpu-01-00", "Held", 0, true));
+    wait(&mut fed);
     assert_eq!(evicted(&fed.decide()), ["p"]);
     fed.delete(tessera_cluster::Kind::Pod, "p");
     fed.delete(tessera_cluster::Kind::ResourceClaim, "p-gpus");
@@ -98,6 +120,7 @@ fn a_pod_that_nobody_makes_anew_stays_and_so_does_one_that_runs() {
     // Another device would not help this one.
     fed.apply_pod(stuck("wrong", Some("replicas")));
     fed.apply_claim(failed("wrong", "gpu-03-00", "InvalidConfig", 0, true));
+    wait(&mut fed);
     assert_eq!(evicted(&fed.decide()), [""; 0]);
 }
 
@@ -108,6 +131,7 @@ fn pods_of_one_owner_are_evicted_three_times_which_outlives_the_controller() {
         let name = format!("p{number}");
         fed.apply_pod(stuck(&name, Some("replicas")));
         fed.apply_claim(failed(&name, &card(number), "ResetNeeded", 0, true));
+        wait(&mut fed);
         let intents = fed.decide();
         assert_eq!(evicted(&intents).len(), usize::from(number < 3), "{intents:?}");
         for intent in intents {
@@ -127,6 +151,7 @@ fn pods_of_one_owner_are_evicted_three_times_which_outlives_the_controller() {
     noted["metadata"]["annotations"] = json!({ "gpu.tessera.dev/evictions": "3" });
     after.apply_pod(noted);
     after.apply_claim(failed("p4", &card(0), "ResetNeeded", 0, true));
+    wait(&mut after);
     assert_eq!(evicted(&after.decide()), [""; 0]);
     // Another note on the pod leaves the count.
     let mut refused = ungated("p5");
@@ -157,6 +182,7 @@ fn a_refused_eviction_is_tried_again() {
     let mut fed = leader(&[("a", 1)]);
     fed.apply_pod(stuck("p", Some("replicas")));
     fed.apply_claim(failed("p", "gpu-01-00", "ResetNeeded", 0, true));
+    wait(&mut fed);
     assert_eq!(evicted(&fed.decide()), ["p"]);
     let pod = PodReference { key: key("p"), uid: "uid-p".to_owned() };
     fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: false }).unwrap();
@@ -170,6 +196,7 @@ fn a_named_claim_that_failed_is_taken_back_once_nobody_has_reserved_it() {
     let mut fed = leader(&[("a", 2)]);
     fed.apply_pod(ungated("p"));
     fed.apply_claim(failed("p", "gpu-01-00", "ResetNeeded", 0, false));
+    wait(&mut fed);
     let intents = fed.decide();
     assert!(matches!(intents.as_slice(), [Intent::Clear { .. }]), "{intents:?}");
 }

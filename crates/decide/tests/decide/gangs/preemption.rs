@@ -158,8 +158,8 @@ fn what_is_nominated_no_longer_is_for_others_at_once() {
     small["spec"]["preemptionPolicy"] = json!("Never");
     fed.apply_pod(small);
     assert_eq!(fed.allocates(), []);
-    // What was nominated ends, and what it waited for has not come.
-    fed.now += Time::from_secs(601);
+    // What was nominated ends (10 min and the victims' grace of 30 s), and what it waited for has not come.
+    fed.now += Time::from_secs(631);
     assert_eq!(fed.allocates().len(), 1);
 }
 
@@ -415,4 +415,45 @@ fn the_next_leader_goes_on_with_what_is_nominated() {
     fed.decide();
     fed.listed();
     assert_eq!(evicted(&fed.decide()), ["low"]);
+}
+
+/// Two nodes become free half an hour apart, as long as the victims may take to end.
+#[test]
+fn what_is_nominated_outlives_the_grace_of_its_victims() {
+    let grace = |seconds: i64| {
+        move |pod: &mut Value| {
+            pod["spec"]["terminationGracePeriodSeconds"] = json!(seconds);
+            pod["spec"]["priority"] = json!(0);
+        }
+    };
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    running(&mut fed, "short", 1, grace(5));
+    let node = running(&mut fed, "long", 1, grace(1_800));
+    for number in 0..2 {
+        let mut pod = member("train", number, 2);
+        pod["spec"]["priority"] = json!(10);
+        fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+        fed.apply_pod(pod);
+    }
+    assert_eq!(victims(&mut fed), ["long", "short"]);
+    fed.delete(Kind::Pod, "short");
+    fed.delete(Kind::ResourceClaim, "short-gpus");
+    let mut ending = pod("long");
+    grace(1_800)(&mut ending);
+    ending["spec"]["schedulingGates"] = json!([]);
+    ending["spec"]["nodeName"] = json!(node);
+    ending["metadata"]["deletionTimestamp"] = crate::gangs::queue::at(2_800);
+    fed.apply_pod(ending);
+    fed.versioned("other", "gpu", 1, 5);
+    fed.apply_pod(pod("other"));
+    while fed.now < Time::from_secs(2_790) {
+        fed.now += Time::from_secs(10);
+        let intents = fed.decide();
+        let acts = |intent: &&Intent| !matches!(intent, Intent::Tell { .. });
+        assert_eq!(intents.iter().find(acts), None, "at {:?}", fed.now);
+    }
+    fed.delete(Kind::Pod, "long");
+    fed.delete(Kind::ResourceClaim, "long-gpus");
+    let pods: Vec<String> = fed.allocates().into_iter().map(|(pod, ..)| pod).collect();
+    assert_eq!(pods, ["train-0", "train-1"]);
 }
