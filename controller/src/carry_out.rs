@@ -14,6 +14,7 @@ use serde_json::json;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION};
 use tessera_api::steering::GATE;
+use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_cluster::AllocationExt;
 use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Topic};
 use tessera_kube_util::error_text::with_causes;
@@ -155,6 +156,22 @@ impl Writer {
             if let Some(observation) = observation {
                 // The loop may have ended.
                 let _ = writer.carried.send(observation);
+            }
+        });
+    }
+
+    /// Starts to write on the pod why it waits. What became of that is seen on the pod.
+    pub fn note_waiting(&self, pod: PodReference, waiting: Waiting) {
+        let writer = self.clone();
+        tokio::spawn(async move {
+            let Ok(_place) = writer.places.acquire().await else { return };
+            let pods: Api<Pod> = Api::namespaced(writer.client.clone(), &pod.key.0);
+            let annotations = json!({ WAITING_ANNOTATION: waiting.encode() });
+            let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
+            let patch = Patch::Merge(&patch);
+            if let Err(error) = writer.once(pods.patch(&pod.key.1, &PatchParams::default(), &patch)).await {
+                let pod = tessera_cluster::display(&pod.key);
+                tracing::warn!(pod, "why it waits is not written on the pod: {}", with_causes(&error));
             }
         });
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tessera_api::kubernetes::KubernetesVersion;
+use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_cluster::Kind;
-use tessera_decide::{Decider, FleetSnapshot, Observation, PoolSummary, ViewPass};
+use tessera_decide::{Decider, FleetSnapshot, Observation, PodReference, PoolSummary, Time, ViewPass};
 use tessera_kube_util::lease::Leadership;
 use tessera_kube_util::server_version::ServerVersion;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,6 +18,7 @@ use crate::carry_out::Writer;
 use crate::clock::Clock;
 use crate::listed::Listed;
 use crate::metrics::Metrics;
+use crate::waiting_notes::{WaitingNotes, WaitingPod};
 use crate::watches::Seen;
 
 /// The summaries of pools by name.
@@ -85,6 +87,7 @@ impl DecideLoop {
         let mut listed = Listed::new(self.patience);
         let mut batch = VecDeque::new();
         let mut next_summary = Instant::now();
+        let mut notes = WaitingNotes::default();
         // A view of the fleet that is being made, and who asked for it.
         let mut viewing: Option<(ViewPass, oneshot::Sender<FleetSnapshot>)> = None;
         loop {
@@ -157,6 +160,9 @@ impl DecideLoop {
             self.metrics.waiting.set(i64::try_from(decider.waiting().count()).unwrap_or(i64::MAX));
             self.metrics.on_their_way.set(i64::try_from(decider.on_their_way()).unwrap_or(i64::MAX));
             if next_summary <= Instant::now() {
+                if leads {
+                    self.note_waiting(now, &decider, &mut notes);
+                }
                 let summaries = Arc::new(decider.pools());
                 self.summaries.send_if_modified(|known| {
                     let is_new = known.as_ref() != Some(&summaries);
@@ -187,6 +193,23 @@ impl DecideLoop {
             );
         }
         is_enough
+    }
+
+    /// Has it written on pods that wait for long why they do.
+    fn note_waiting(&self, now: Time, decider: &Decider, notes: &mut WaitingNotes) {
+        let waiting = decider.waiting().filter_map(|(key, message)| {
+            let pod = decider.cluster().objects().pods.get(key)?;
+            let noted = pod.metadata.annotations.as_ref().and_then(|all| all.get(WAITING_ANNOTATION));
+            Some(WaitingPod {
+                pod: PodReference { key: key.clone(), uid: pod.metadata.uid.clone()? },
+                kind: decider.kind_of_reason(key)?,
+                message,
+                noted: noted.and_then(|text| Waiting::decode(text)),
+            })
+        });
+        for (pod, waiting) in notes.due(now, waiting) {
+            self.writer.note_waiting(pod, waiting);
+        }
     }
 
     /// Goes on with a view of the fleet, and answers where it is complete.

@@ -24,4 +24,5 @@ pub mod pool_status;
 pub mod run;
 pub mod ungate;
 pub mod usage;
+mod waiting_notes;
 pub mod watches;

@@ -5,6 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
+use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 
 use super::leader::leader;
 use super::{block_on, connect};
@@ -39,9 +40,21 @@ impl News {
                 .filter(refused)
                 .max_by_key(said_at)
                 .and_then(|last| last.message.clone()),
-            event: last(about),
+            event: last(about).into_iter().chain(noted(pod)).max_by(|one, other| one.time.cmp(&other.time)),
         }
     }
+}
+
+/// What the controller wrote on a pod that waits: Events are gone after an hour.
+fn noted(pod: &Pod) -> Option<ControllerEvent> {
+    let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
+    let text = pod.metadata.annotations.as_ref()?.get(WAITING_ANNOTATION).filter(|_| waits)?;
+    let Waiting { kind, message, time } = Waiting::decode(text)?;
+    Some(ControllerEvent { reason: kind, message, time: Some(in_seconds(time)) })
+}
+
+fn in_seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Who leads.
@@ -127,7 +140,7 @@ fn last<'e>(events: impl Iterator<Item = &'e Event>) -> Option<ControllerEvent> 
     let ours = events.filter(|event| event.action.as_deref() == Some(ACTION));
     let event = ours.max_by_key(said_at)?;
     Some(ControllerEvent {
-        time: said_at(&event).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        time: said_at(&event).map(in_seconds),
         reason: event.reason.clone().unwrap_or_default(),
         message: event.message.clone().unwrap_or_default(),
     })
@@ -160,6 +173,30 @@ mod tests {
         let found = last(events.iter()).unwrap();
         assert_eq!((found.message.as_str(), found.time.as_deref()), ("new", Some("1970-01-01T00:00:09Z")));
         assert_eq!(last(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn what_stands_on_the_pod_outlives_events() {
+        let said = Waiting {
+            kind: "NoNode".to_owned(),
+            message: "0 of 3 nodes".to_owned(),
+            time: Timestamp::from_second(7).unwrap(),
+        };
+        let mut pod: Pod =
+            serde_json::from_value(json!({ "metadata": { "name": "a", "namespace": "x", "uid": "2",
+            "annotations": { WAITING_ANNOTATION: said.encode() } } }))
+            .unwrap();
+        let event = |second: i64| {
+            event(json!({ "involvedObject": { "kind": "Pod", "name": "a", "namespace": "x", "uid": "2" },
+                "action": ACTION, "eventTime": at(second), "reason": "NotAllocated", "message": "of an Event" }))
+        };
+        let message =
+            |pod: &Pod, events: &[Event]| News::of_events(pod, events).event.map(|event| event.message);
+        assert_eq!(message(&pod, &[]).as_deref(), Some("0 of 3 nodes"));
+        assert_eq!(message(&pod, &[event(5)]).as_deref(), Some("0 of 3 nodes"));
+        assert_eq!(message(&pod, &[event(9)]).as_deref(), Some("of an Event"));
+        pod.spec = Some(serde_json::from_value(json!({ "nodeName": "n", "containers": [] })).unwrap());
+        assert_eq!(message(&pod, &[]), None, "it waits no more");
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod steering;
 pub mod taint;
 pub mod usage;
 pub mod version;
+pub mod waiting;
 
 pub use device_name::{DeviceName, DeviceNameError};
 pub use device_type::DeviceType;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tessera_api::{device_status, managed, node_report};
+use tessera_api::{device_status, managed, node_report, waiting};
 
 use crate::gang;
 
@@ -48,6 +48,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             managed::REFUSED_NODES_ANNOTATION,
             device_status::EVICTIONS_ANNOTATION,
             managed::NOMINATION_ANNOTATION,
+            waiting::WAITING_ANNOTATION,
             gang::labels::LWS_SIZE,
         ],
     );
@@ -81,6 +82,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             resources: spec.resources,
             scheduler_name: spec.scheduler_name,
             scheduling_group: spec.scheduling_group,
+            termination_grace_period_seconds: spec.termination_grace_period_seconds,
             volumes: spec.volumes.map(|all| all.into_iter().filter_map(claimed_volume).collect()),
             resource_claims: spec.resource_claims,
             scheduling_gates: spec.scheduling_gates,

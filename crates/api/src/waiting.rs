@@ -1,0 +1,58 @@
+//! Why a pod waits, as the controller writes it on the pod: Events are gone after an hour, and some are lost.
+
+use jiff::Timestamp;
+
+/// Key of the annotation of Pods that wait: [`Waiting`] as JSON. It is for people; nothing is decided by it.
+pub const WAITING_ANNOTATION: &str = "gpu.tessera.dev/waiting";
+
+/// Characters of the message that are written.
+const LONGEST: usize = 1024;
+
+/// Why a pod waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The kind of reason, in one word.
+    pub kind: String,
+    /// The reason.
+    pub message: String,
+    /// When it was the reason.
+    pub time: Timestamp,
+}
+
+impl Waiting {
+    /// Reads the annotation's value; `None` for text that is none. Anybody who may change the pod can write it.
+    #[must_use]
+    pub fn decode(text: &str) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_str(text).ok()?;
+        Some(Waiting {
+            kind: value["kind"].as_str()?.to_owned(),
+            message: value["message"].as_str()?.to_owned(),
+            time: value["time"].as_str()?.parse().ok()?,
+        })
+    }
+
+    /// The annotation's value.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let message: String = self.message.chars().take(LONGEST).collect();
+        serde_json::json!({ "kind": self.kind, "message": message, "time": self.time.to_string() })
+            .to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let time = Timestamp::from_second(5).unwrap();
+        let waiting = Waiting { kind: "NoNode".to_owned(), message: "\"no\" node".to_owned(), time };
+        assert_eq!(Waiting::decode(&waiting.encode()), Some(waiting.clone()));
+        let long = Waiting { message: "ü".repeat(2 * LONGEST), ..waiting };
+        assert_eq!(Waiting::decode(&long.encode()).unwrap().message.chars().count(), LONGEST);
+        for text in ["", "{}", "[]", r#"{"kind": "a", "message": "b", "time": "soon"}"#] {
+            assert_eq!(Waiting::decode(text), None, "{text}");
+        }
+    }
+}
