@@ -9,6 +9,7 @@ mod checks;
 mod faults;
 mod jobs;
 mod kubernetes;
+mod oracle;
 mod pairs;
 mod replica;
 mod scene;

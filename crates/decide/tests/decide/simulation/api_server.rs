@@ -12,8 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_cluster::workloads::DisruptionBudget;
 use tessera_cluster::{Key, Kind, Object};
 
-use super::checks;
+use super::oracle::View;
 pub use super::surroundings::Surroundings;
+use super::{checks, kubernetes};
 pub use watches::Seen;
 use watches::{Event, Stream};
 pub use writes::Answer;
@@ -32,13 +33,18 @@ pub const KINDS: [Kind; 7] = [
 /// The API server.
 #[derive(Default)]
 pub struct Server {
-    objects: BTreeMap<(Kind, Key), Arc<Object>>,
+    objects: View,
     /// Grows with every change.
     pub version: u64,
     watches: Vec<BTreeMap<Kind, Stream>>,
 }
 
 impl Server {
+    /// All objects as they are.
+    pub fn view(&self) -> &View {
+        &self.objects
+    }
+
     pub fn get(&self, kind: Kind, key: &Key) -> Option<&Arc<Object>> {
         self.objects.get(&(kind, key.clone()))
     }
@@ -49,10 +55,6 @@ impl Server {
             .range(first..)
             .take_while(move |((other, _), _)| *other == kind)
             .map(|(_, object)| object)
-    }
-
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.objects.values()
     }
 
     pub fn pod(&self, key: &Key) -> Option<&Pod> {
@@ -85,9 +87,8 @@ impl Server {
 
     /// The disruption budgets that are about the pod.
     pub fn budgets_of(&self, pod: &Pod) -> Vec<DisruptionBudget> {
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
         let budgets = self.of_kind(Kind::DisruptionBudget).filter_map(|object| match object.as_ref() {
-            Object::DisruptionBudget(budget) if budget.selects(&labels) => Some(budget.clone()),
+            Object::DisruptionBudget(budget) if kubernetes::is_kept(pod) => Some(budget.clone()),
             _ => None,
         });
         budgets.collect()
@@ -153,7 +154,7 @@ impl Server {
         if let Some(mut claim) = self.claim(key).cloned() {
             change(&mut claim);
             self.apply(around, claim);
-            checks::devices_of(around, self, key);
+            checks::devices::of_claim(around, self, key);
         }
     }
 

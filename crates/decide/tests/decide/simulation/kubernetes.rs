@@ -32,6 +32,14 @@ pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
 /// How many pods of a disruption budget must run.
 pub const LEAST_ANNOTATION: &str = "least";
 
+/// The label of pods that the disruption budget is about.
+pub const KEPT_LABEL: &str = "kept";
+
+/// Whether the disruption budget, if there is one, is about the pod.
+pub fn is_kept(pod: &Pod) -> bool {
+    pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(KEPT_LABEL))
+}
+
 /// The controller of disruption budgets: it counts pods that run.
 fn allow_disruptions(around: &mut Surroundings, server: &mut Server) {
     let budgets: Vec<_> = server.of_kind(Kind::DisruptionBudget).cloned().collect();
@@ -39,8 +47,7 @@ fn allow_disruptions(around: &mut Surroundings, server: &mut Server) {
         let Object::DisruptionBudget(budget) = object.as_ref() else { continue };
         let least = budget.metadata.annotations.as_ref().and_then(|all| all.get(LEAST_ANNOTATION));
         let least: u32 = least.and_then(|least| least.parse().ok()).expect("it was made so");
-        let of_budget = |pod: &Pod| budget.selects(&pod.metadata.labels.clone().unwrap_or_default());
-        let healthy = server.pods().filter(|(_, pod)| is_running(pod) && of_budget(pod)).count();
+        let healthy = server.pods().filter(|(_, pod)| is_running(pod) && is_kept(pod)).count();
         let allowed = u32::try_from(healthy).expect("few pods").saturating_sub(least);
         if allowed != budget.status.disruptions_allowed && around.percent(40) {
             let mut budget = budget.clone();

@@ -11,7 +11,9 @@ use tessera_decide::{Decider, Intent, Observation, PodReference, Time};
 use super::api_server::{KINDS, Seen, Server, Surroundings};
 use super::bug::Bug;
 use super::checks;
+use super::checks::on_the_way::{self, OnTheWay};
 use super::faults::Incident;
+use super::oracle::View;
 use crate::objects::{DRIVER, share_ids};
 use writing::Writing;
 
@@ -31,6 +33,9 @@ const SOON: Time = Time::from_secs(310);
 
 /// The longest time between two rounds.
 const ROUND: Time = Time::from_secs(5);
+
+/// So often in a row it may want to be called again at once: a round may have a budget, and leave work to the next.
+const MOST_AT_ONCE: usize = 50;
 
 enum State {
     Up,
@@ -55,7 +60,7 @@ pub struct Replica {
     state: State,
     missing: BTreeSet<Kind>,
     /// What it was told truthfully.
-    pub view: BTreeMap<(Kind, Key), Arc<Object>>,
+    pub view: View,
     writings: Vec<Writing>,
     /// What a planted bug says was done.
     at_once: Vec<Observation>,
@@ -75,6 +80,7 @@ pub struct Replica {
     told: BTreeMap<PodReference, String>,
     /// When it last did something about the pod.
     pub acted: BTreeMap<Key, Time>,
+    pub on_the_way: OnTheWay,
 }
 
 impl Replica {
@@ -85,7 +91,7 @@ impl Replica {
             decider: decider(around),
             state: State::Up,
             missing: KINDS.into(),
-            view: BTreeMap::new(),
+            view: View::new(),
             writings: Vec::new(),
             at_once: Vec::new(),
             leads_until: Time::ZERO,
@@ -99,6 +105,7 @@ impl Replica {
             last_intent: Time::ZERO,
             told: BTreeMap::new(),
             acted: BTreeMap::new(),
+            on_the_way: OnTheWay::default(),
         }
     }
 
@@ -118,7 +125,9 @@ impl Replica {
             State::Up => {}
         }
         self.look(around, server);
+        on_the_way::are_counted(around, self, server);
         self.answers(around, lease);
+        on_the_way::are_counted(around, self, server);
         if !matches!(self.state, State::Up) {
             return;
         }
@@ -145,6 +154,7 @@ impl Replica {
         self.leads_until = Time::ZERO;
         self.has_led = false;
         self.sent.clear();
+        self.on_the_way = OnTheWay::default();
         // What is under way arrives all the same.
         self.writings.retain(|writing| !writing.has_arrived);
         self.writings.iter_mut().for_each(|writing| writing.is_forgotten = true);
@@ -257,19 +267,24 @@ impl Replica {
         }
         self.is_new = false;
         self.next_round = around.now + ROUND;
-        for intent in self.decider.decide(around.now) {
-            around.note(|| format!("replica {}: {intent:?}", self.number));
-            if self.is_news(&intent) {
-                self.last_intent = around.now;
+        for _ in 0..MOST_AT_ONCE {
+            for intent in self.decider.decide(around.now) {
+                around.note(|| format!("replica {}: {intent:?}", self.number));
+                if self.is_news(&intent) {
+                    self.last_intent = around.now;
+                }
+                self.take(around, server, lease, intent);
+                if matches!(self.state, State::Down(_)) {
+                    return;
+                }
             }
-            self.take(around, server, lease, intent);
-            if matches!(self.state, State::Down(_)) {
+            on_the_way::are_counted(around, self, server);
+            on_the_way::are_apart_and_wait(around, self);
+            if self.decider.wake().is_none_or(|wake| wake > around.now) {
                 return;
             }
         }
-        if self.decider.wake().is_some_and(|wake| wake <= around.now) {
-            around.violated(|| "it wants to be called again at once".to_owned());
-        }
+        around.violated(|| "it wants to be called again at once without end".to_owned());
     }
 
     /// Whether it is more than a reason that was not told before: that changes nothing, and comes late where nodes are kept.

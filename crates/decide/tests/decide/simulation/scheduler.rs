@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
-use tessera_cluster::subject::{self, PodObstacle, Subject};
-use tessera_cluster::{Asker, Cluster, Key, Kind, outcome};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimConsumerReference};
+use tessera_cluster::{Key, Kind, Object, key};
 use tessera_decide::Time;
 
-use crate::objects::share_ids;
-
 use super::api_server::{Seen, Server, Surroundings, gates, has_ended, is_refused, node_name};
+use super::oracle::{self, DeviceId, Holdings, Offer, View};
 
 /// Whatever was written was seen after that.
 const LATEST: Time = Time::from_secs(20);
@@ -18,14 +16,22 @@ const LATEST: Time = Time::from_secs(20);
 /// kube-scheduler.
 pub struct Scheduler {
     watch: usize,
-    cluster: Cluster,
-    asker: Asker,
+    view: View,
+    /// What it counts as taken before it sees that.
+    reserved: BTreeMap<Key, Reserved>,
     not_before: BTreeMap<Key, Time>,
     bindings: Vec<Binding>,
     /// Bound, or given up, but not seen so yet.
     assumed: Vec<(Key, String, Time)>,
     /// It stands still until then.
     paused_until: Time,
+}
+
+/// What a pod will get of a node.
+struct Reserved {
+    pod: Pod,
+    node: String,
+    devices: Vec<DeviceId>,
 }
 
 /// A pod that has a node but is not bound yet.
@@ -40,28 +46,6 @@ struct Binding {
     at: Time,
 }
 
-/// A reader of a cluster.
-pub fn asker() -> Asker {
-    Asker::new(share_ids())
-}
-
-/// What the pod would get on the node, with the claims in their order; `None` if it does not fit.
-pub fn fit(
-    cluster: &Cluster,
-    subject: &Subject,
-    node: &Node,
-    asker: &mut Asker,
-) -> Option<Vec<(ResourceClaim, AllocationResult)>> {
-    let pod = subject.pod.as_ref()?;
-    if outcome::refusal(subject, node).is_some() || cluster.shortage(pod, node).is_some() {
-        return None;
-    }
-    let wanted = outcome::to_allocate(subject, node);
-    let claims = outcome::converted(&wanted).ok()?;
-    let allocations = cluster.allocate(node, &claims, cluster.held(), asker).ok().flatten()?;
-    Some(wanted.iter().map(|wanted| wanted.claim.clone()).zip(allocations).collect())
-}
-
 /// Whether kube-scheduler refuses the node for reasons of its own: a stand-in for affinity between pods, spreading and
 /// the rest.
 pub fn dislikes(pod: &Pod, node: &str) -> bool {
@@ -73,8 +57,8 @@ impl Scheduler {
     pub fn new(around: &mut Surroundings, server: &mut Server) -> Self {
         Scheduler {
             watch: server.watch(around),
-            cluster: Cluster::default(),
-            asker: asker(),
+            view: View::new(),
+            reserved: BTreeMap::new(),
             not_before: BTreeMap::new(),
             bindings: Vec::new(),
             assumed: Vec::new(),
@@ -100,18 +84,17 @@ impl Scheduler {
         for binding in std::mem::take(&mut self.bindings) {
             self.go_on(around, server, binding);
         }
-        let pods = &self.cluster.objects().pods;
-        let waits = |(key, pod): &(&Key, &Pod)| {
+        let waits = |(key, pod): &(Key, &Pod)| {
             node_name(pod).is_none()
                 && !has_ended(pod)
                 && gates(pod).is_empty()
                 && pod.metadata.deletion_timestamp.is_none()
-                && self.not_before.get(*key).is_none_or(|at| *at <= around.now)
-                && !self.bindings.iter().any(|binding| binding.pod == **key)
-                && !self.assumed.iter().any(|(assumed, ..)| assumed == *key)
+                && self.not_before.get(key).is_none_or(|at| *at <= around.now)
+                && !self.bindings.iter().any(|binding| binding.pod == *key)
+                && !self.assumed.iter().any(|(assumed, ..)| assumed == key)
         };
-        let pods = pods.iter().map(|(key, pod)| (key, pod.as_ref()));
-        let mut waiting: Vec<Key> = pods.filter(waits).map(|(key, _)| key.clone()).collect();
+        let pods = oracle::pods(&self.view).map(|pod| (key(&pod.metadata), pod));
+        let mut waiting: Vec<Key> = pods.filter(waits).map(|(key, _)| key).collect();
         around.rng.shuffle(&mut waiting);
         for key in waiting.into_iter().take(2) {
             self.schedule(around, server, &key);
@@ -122,74 +105,73 @@ impl Scheduler {
         for seen in server.poll(around, self.watch) {
             match seen {
                 Seen::Applied(object) => {
-                    if let tessera_cluster::Object::Pod(pod) = object.as_ref() {
-                        let before = self.cluster.objects().pods.get(&Key::from(&pod.metadata));
+                    let name = (object.kind(), key(object.metadata()));
+                    if let Object::Pod(pod) = object.as_ref() {
+                        let before = oracle::pod(&self.view, &name.1);
                         if before.is_some_and(|before| before.metadata.uid != pod.metadata.uid) {
-                            self.not_before.remove(&Key::from(&pod.metadata));
+                            self.not_before.remove(&name.1);
                         }
                     }
-                    self.cluster.apply(object.as_ref().clone()).expect("a good object");
+                    self.view.insert(name, object);
                 }
                 Seen::Deleted(kind, key) => {
-                    self.cluster.delete(kind, &key);
                     if kind == Kind::Pod {
                         self.not_before.remove(&key);
                     }
+                    self.view.remove(&(kind, key));
                 }
                 Seen::Complete(..) => {}
             }
         }
-        let (cluster, assumed) = (&mut self.cluster, &mut self.assumed);
-        assumed.retain(|(pod, uid, latest)| {
-            let objects = cluster.objects();
-            let found = objects.pods.get(pod).filter(|pod| pod.metadata.uid.as_ref() == Some(uid));
+        let (view, reserved) = (&self.view, &mut self.reserved);
+        self.assumed.retain(|(pod, uid, latest)| {
+            let found = oracle::pod(view, pod).filter(|pod| pod.metadata.uid.as_ref() == Some(uid));
+            let has_devices = |pod: &Pod| {
+                let asked = oracle::asked(view, pod);
+                asked.is_some_and(|asked| asked.iter().all(|asked| asked.allocation().is_some()))
+            };
             // What was written of claims counts until it was seen, even if the pod is gone or was given up.
             let is_seen = *latest <= around.now
-                || found.is_some_and(|pod| {
-                    let subject = subject::of_pod(objects, pod);
-                    node_name(pod).is_some() && subject.claims.iter().all(|wanted| wanted.is_allocated())
-                });
+                || found.is_some_and(|pod| node_name(pod).is_some() && has_devices(pod));
             if is_seen {
-                cluster.forget(pod);
+                reserved.remove(pod);
             }
             !is_seen
         });
     }
 
+    /// What is held, with what it decided on.
+    fn holdings(&self) -> Holdings {
+        let mut holdings = Holdings::of(&self.view);
+        for (key, reserved) in &self.reserved {
+            holdings.add_devices(reserved.devices.iter().cloned());
+            if oracle::pod(&self.view, key).is_none_or(|pod| node_name(pod).is_none()) {
+                holdings.add_pod(&reserved.node, &reserved.pod);
+            }
+        }
+        holdings
+    }
+
     fn schedule(&mut self, around: &mut Surroundings, server: &mut Server, key: &Key) {
-        let pod = self.cluster.objects().pods[key].clone();
-        let subject = subject::of_pod(self.cluster.objects(), &pod);
-        let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
-        if subject.obstacles.iter().any(|obstacle| !is_gate(obstacle))
-            || subject.claims.iter().any(|wanted| wanted.made_from.is_some())
-        {
+        let Some(pod) = oracle::pod(&self.view, key).cloned() else { return };
+        let asked = oracle::asked(&self.view, &pod).unwrap_or_default();
+        let claims: Vec<Key> = asked.iter().filter_map(|asked| asked.key()).collect();
+        // Without all of its claims it is not looked at.
+        if oracle::asked(&self.view, &pod).is_none() || claims.len() < asked.len() {
             return;
         }
-        let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
-        let mut names: Vec<String> =
-            self.cluster.objects().nodes.keys().map(|key| key.name.clone()).collect();
-        names.sort_by_cached_key(|name| {
-            let held = |device: &tessera_allocator::inventory::DeviceRef<'_>| {
-                self.cluster.held().holds_whole(*device)
-            };
-            let used = self.cluster.inventory().devices_of_node(name).filter(held).count();
-            (Some(name) != nominated.as_ref(), used, name.clone())
-        });
+        let held: Vec<Option<AllocationResult>> =
+            asked.iter().map(|asked| asked.allocation().cloned()).collect();
+        let holdings = self.holdings();
+        let names = self.in_order(&holdings, &pod);
         for name in names.iter().filter(|name| !dislikes(&pod, name)) {
-            let node = &self.cluster.objects().nodes[&Key::cluster(name)];
-            let Some(fit) = fit(&self.cluster, &subject, node, &mut self.asker) else { continue };
-            let with_devices = fit.iter().map(|(claim, allocation)| {
-                let mut claim = claim.clone();
-                claim.status.get_or_insert_default().allocation = Some(allocation.clone());
-                claim
-            });
-            self.cluster.assume(key, &pod, name, with_devices.collect()).expect("good quantities");
-            let claims = subject.claims.iter().filter_map(|wanted| {
-                let claim = Key::from(&wanted.claim.metadata);
-                let new = fit.iter().find(|(claim, _)| claim.metadata.uid == wanted.claim.metadata.uid);
-                let held = wanted.claim.status.as_ref().and_then(|status| status.allocation.clone());
-                let allocation = new.map(|(_, allocation)| allocation.clone()).or(held)?;
-                Some((claim, allocation, new.is_some()))
+            let Some(node) = oracle::node(&self.view, name) else { continue };
+            let Some(fit) = oracle::fit(&self.view, &holdings, &pod, node, Offer::Native) else { continue };
+            let devices = fit.values().flat_map(oracle::devices_in).collect();
+            let reserved = Reserved { pod: pod.clone(), node: name.clone(), devices };
+            let claims = claims.into_iter().zip(held).enumerate().filter_map(|(number, (claim, held))| {
+                let new = fit.get(&number);
+                Some((claim, new.cloned().or(held)?, new.is_some()))
             });
             let binding = Binding {
                 pod: key.clone(),
@@ -199,11 +181,30 @@ impl Scheduler {
                 done: 0,
                 at: around.now + around.between(0, 500),
             };
-            around.note(|| format!("kube-scheduler takes {name} for {}", key.name));
+            around.note(|| format!("kube-scheduler takes {name} for {}", key.1));
+            self.reserved.insert(key.clone(), reserved);
             self.bindings.push(binding);
             return;
         }
-        self.refuse(around, server, key, &pod, &subject);
+        let allocated = claims.into_iter().zip(held).filter_map(|(claim, held)| held.map(|_| claim));
+        self.refuse(around, server, key, &pod, allocated.collect());
+    }
+
+    /// Its nodes: the nominated one, then those of which least is used.
+    fn in_order(&self, holdings: &Holdings, pod: &Pod) -> Vec<String> {
+        let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+        let mut used: BTreeMap<String, usize> = BTreeMap::new();
+        for node in oracle::nodes(&self.view) {
+            used.insert(node.metadata.name.clone().unwrap_or_default(), 0);
+        }
+        for (node, device) in oracle::published(&self.view) {
+            if let Some(used) = used.get_mut(node).filter(|_| holdings.contains(&device)) {
+                *used += 1;
+            }
+        }
+        let mut names: Vec<(String, usize)> = used.into_iter().collect();
+        names.sort_by_key(|(name, used)| (Some(name) != nominated.as_ref(), *used));
+        names.into_iter().map(|(name, _)| name).collect()
     }
 
     fn refuse(
@@ -212,13 +213,13 @@ impl Scheduler {
         server: &mut Server,
         key: &Key,
         pod: &Pod,
-        subject: &Subject,
+        allocated: Vec<Key>,
     ) {
         self.not_before.insert(key.clone(), around.now + around.between(2_000, 6_000));
         around.note(|| format!("kube-scheduler finds no node for {}", key.name));
         // What was allocated before and does not help is given back.
-        for wanted in subject.claims.iter().filter(|wanted| wanted.is_allocated()) {
-            server.update_claim(around, &Key::from(&wanted.claim.metadata), |claim| {
+        for claim in allocated {
+            server.update_claim(around, &claim, |claim| {
                 let status = claim.status.get_or_insert_default();
                 if status.reserved_for.iter().flatten().next().is_none() {
                     status.allocation = None;
@@ -264,7 +265,7 @@ impl Scheduler {
                 });
             }
             if binding.done == 0 {
-                self.cluster.forget(&binding.pod);
+                self.reserved.remove(&binding.pod);
             } else {
                 self.assumed.push((binding.pod.clone(), binding.uid, around.now + LATEST));
             }

@@ -12,7 +12,7 @@ use tessera_cluster::{Key, Kind};
 use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, gates, node_name};
-use super::kubernetes::LEAST_ANNOTATION;
+use super::kubernetes::{KEPT_LABEL, LEAST_ANNOTATION};
 use super::surroundings::Placement;
 use crate::objects;
 
@@ -89,7 +89,7 @@ impl Users {
             let budget = json!({
                 "metadata": { "name": "kept", "namespace": "team",
                     "annotations": { LEAST_ANNOTATION: least.to_string() } },
-                "spec": { "selector": { "matchLabels": { "kept": "yes" } } },
+                "spec": { "selector": { "matchLabels": { KEPT_LABEL: "yes" } } },
             });
             server.apply(around, objects::read::<DisruptionBudget>(budget));
         }
@@ -203,7 +203,7 @@ impl Users {
                 "name": "owner", "uid": format!("owner-{owner}"), "controller": true }]);
         }
         if around.percent(30) {
-            pod["metadata"]["labels"]["kept"] = json!("yes");
+            pod["metadata"]["labels"][KEPT_LABEL] = json!("yes");
         }
         if around.percent(40) {
             pod["spec"]["activeDeadlineSeconds"] = json!(around.rng.u32(5..60));

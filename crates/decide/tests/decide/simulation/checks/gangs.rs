@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gang::{GROUP_LABEL, GROUP_MIN_LABEL, WHEN_PARTIAL_LABEL};
 use tessera_api::managed::NOMINATION_ANNOTATION;
-use tessera_cluster::{AllocationExt, Asker, Cluster, Key, Object, PlacementLimits, outcome, subject};
+use tessera_cluster::{Key, Object, key};
 use tessera_decide::Time;
 
 use super::queue;
-use crate::objects;
+use super::reasons::preemptor;
 use crate::simulation::FAULTS;
 use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
+use crate::simulation::oracle::{self, DeviceId, Holdings, Offer, View};
 use crate::simulation::replica::Replica;
 
 /// So late a gate may be lifted after what made that right was seen: what was decided on may be lost meanwhile.
@@ -139,11 +140,6 @@ fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
     format!("{}/{group}", key.namespace) == name
 }
 
-/// For whom somebody is evicted, if for anybody.
-fn preemptor(why: &str) -> Option<&str> {
-    why.strip_prefix("preempted by ").and_then(|rest| rest.split(' ').next())
-}
-
 /// A disruption budget allowed less than was seen of it: that some were evicted for nothing could not be known.
 pub fn kept(around: &mut Surroundings, why: &str) {
     if let Some(name) = preemptor(why) {
@@ -152,8 +148,15 @@ pub fn kept(around: &mut Surroundings, why: &str) {
 }
 
 /// Somebody is evicted: for one of a higher priority only where what that will get was seen on its pods.
-pub fn may_evict(around: &mut Surroundings, replica: &Replica, why: &str) {
+pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why: &str) {
     let Some(name) = preemptor(why) else { return };
+    let of_victim = |pod: &&Pod| queue::who(pod) == queue::who(victim) && !is_lost(pod);
+    let for_whom = |pod: &&Pod| is_called(&key(&pod.metadata), pod, name) && !is_lost(pod);
+    let lowest = queue::lowest_priority(replica.pods().filter(for_whom));
+    let of_others = queue::lowest_priority(replica.pods().filter(of_victim));
+    if lowest <= of_others {
+        around.violated(|| format!("evicted for {name} of priority {lowest}: one of {of_others}"));
+    }
     let is_nominated = replica.view.iter().any(|((_, key), object)| match object.as_ref() {
         Object::Pod(pod) => {
             let annotations = pod.metadata.annotations.as_ref();
@@ -171,7 +174,7 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, why: &str) {
 }
 
 /// No gang waits though enough of it fit.
-pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, asker: &mut Asker) {
+pub fn end(around: &mut Surroundings, server: &Server) {
     for name in std::mem::take(&mut around.gangs.preempting) {
         let of_name = || server.pods().filter(|(key, pod)| is_called(key, pod, &name) && !is_lost(pod));
         if of_name().next().is_some() && of_name().all(|(_, pod)| node_name(pod).is_none()) {
@@ -187,51 +190,35 @@ pub fn end(around: &mut Surroundings, server: &Server, cluster: &mut Cluster, as
         }
     }
     for (gang, (min, members)) in gangs {
+        let mut holdings = Holdings::of(server.view());
         let is_there = |key: &&Key| {
             let pod = server.pod(key).expect("it was just listed");
             node_name(pod).is_some() || is_done(pod) || has_devices(server, pod)
         };
         let there = members.iter().filter(is_there).count();
         let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
-        let places = open.iter().filter_map(|key| Some((&key.name, place(cluster, server, key, asker)?)));
-        let places: Vec<(&String, String)> = places.collect();
+        let waiting = open.iter().filter_map(|key| server.pod(key));
+        let places = waiting
+            .filter_map(|pod| Some((pod.metadata.name.clone()?, place(server.view(), &mut holdings, pod)?)));
+        let places: Vec<(String, String)> = places.collect();
         let first = members.first().and_then(|key| server.pod(key));
         let is_kept = first.is_some_and(|pod| queue::is_kept_from(around, server, pod));
         if !places.is_empty() && there + places.len() >= min && !is_kept {
             around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {places:?} fit"));
         }
-        open.iter().for_each(|key| cluster.forget(key));
     }
 }
 
 /// Counts the pod as on the first node that takes it: the node and its devices there.
-fn place(cluster: &mut Cluster, server: &Server, key: &Key, asker: &mut Asker) -> Option<String> {
-    let pod = server.pod(key)?;
-    let nodes: Vec<_> = cluster.objects().nodes.values().cloned().collect();
-    for node in nodes {
-        let subject = subject::of_pod(cluster.objects(), pod);
-        if outcome::refusal(&subject, &node).is_some() || cluster.shortage(pod, &node).is_some() {
-            continue;
-        }
-        let wanted = outcome::to_allocate(&subject, &node);
-        let Ok(claims) = outcome::converted(&wanted) else { continue };
-        let tolerated = &[tessera_api::managed::TAINT_KEY];
-        let managed = |device: tessera_allocator::inventory::DeviceRef<'_>| {
-            device.is_tainted_besides("") && device.driver_name() == objects::DRIVER
-        };
-        let limits = PlacementLimits { tolerated, may_give: &managed, steps: 10_000 };
-        let Ok(Some(placed)) = cluster.place(&node, &claims, &limits, asker, |_| 0) else { continue };
-        let results = placed.allocations.iter().flat_map(AllocationExt::results);
-        let devices: Vec<&str> = results.map(|result| result.device.as_str()).collect();
+fn place(view: &View, holdings: &mut Holdings, pod: &Pod) -> Option<String> {
+    for node in oracle::nodes(view) {
+        let Some(fit) = oracle::fit(view, holdings, pod, node, Offer::Managed) else { continue };
+        let devices: Vec<DeviceId> = fit.values().flat_map(oracle::devices_in).collect();
+        let names: Vec<&str> = devices.iter().map(|(_, name)| name.as_str()).collect();
         let name = node.metadata.name.clone().unwrap_or_default();
-        let place = format!("{name}: {}", devices.join(", "));
-        let claims = wanted.iter().zip(placed.allocations.clone()).map(|(wanted, allocation)| {
-            let mut claim = wanted.claim.clone();
-            claim.status.get_or_insert_default().allocation = Some(allocation);
-            claim
-        });
-        let claims = claims.collect();
-        cluster.assume(key, pod, &name, claims).expect("good quantities");
+        let place = format!("{name}: {}", names.join(", "));
+        holdings.add_devices(devices);
+        holdings.add_pod(&name, pod);
         return Some(place);
     }
     None

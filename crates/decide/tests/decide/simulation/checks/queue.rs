@@ -10,27 +10,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::managed::Nomination;
 use tessera_api::{NodeReport, node_report};
-use tessera_cluster::{AllocationExt, Key, Kind, Object};
+use tessera_cluster::{Key, Kind, Object, key};
 use tessera_decide::Time;
 
 use super::gangs::{gang_of, is_lost};
 use super::names_a_claim;
+use super::reasons::Standing;
 use crate::objects::DRIVER;
 use crate::simulation::api_server::{Server, Surroundings, has_ended, node_name};
-use crate::simulation::kubernetes::ends;
+use crate::simulation::kubernetes::{self, ends};
+use crate::simulation::oracle::devices_of;
 use crate::simulation::replica::Replica;
 use crate::simulation::users::cards_asked;
-
-/// What the loop says of those that keep their place: they fit nowhere, or others make room for them.
-const STANDS: [&str; 4] = [
-    "nodes with GPUs can take it",
-    "pods that it needs fit now",
-    "evicted for it",
-    "planned for it is being written",
-];
-
-/// What it says of those that others pass all the same.
-const PASSED: &str = "others pass it";
 
 /// So long after something was done about a pod what was said of it before may stand there still.
 const OUT_OF_DATE: Time = Time::from_secs(60);
@@ -46,16 +37,21 @@ struct Waiting<'r> {
 }
 
 /// The gang that the pod is of, or the pod itself.
-fn who(pod: &Pod) -> String {
-    gang_of(pod).map_or_else(|| Key::from(&pod.metadata).name, |(gang, _)| gang)
+pub fn who(pod: &Pod) -> String {
+    gang_of(pod).map_or_else(|| key(&pod.metadata).1, |(gang, _)| gang)
 }
 
 fn priority(pod: &Pod) -> i32 {
     pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
+/// The lowest priority of these pods: one of a higher priority lends it to none of the others.
+pub fn lowest_priority<'p>(pods: impl Iterator<Item = &'p Pod>) -> i32 {
+    pods.map(priority).min().unwrap_or_default()
+}
+
 fn order<'p>(pods: impl Iterator<Item = &'p Pod> + Clone) -> Order {
-    let lowest = pods.clone().map(priority).min().unwrap_or_default();
+    let lowest = lowest_priority(pods.clone());
     let complete = pods.clone().filter_map(|pod| pod.metadata.creation_timestamp.clone()).max();
     (Reverse(lowest), complete, pods.map(|pod| Key::from(&pod.metadata)).max().unwrap_or_default())
 }
@@ -82,9 +78,7 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
         let pods: Vec<&Pod> = all.iter().copied().filter(|pod| !is_lost(pod)).collect();
         let why = why.get(&Key::from(&pods.first()?.metadata))?;
         let asks = cards_asked(pods[0]) != Some(0);
-        let is_passed = why.contains(PASSED);
-        let stands =
-            asks && pods.iter().all(is_idle) && STANDS.iter().any(|text| why.contains(text)) && !is_passed;
+        let stands = asks && pods.iter().all(is_idle) && Standing::of(why) != Standing::None;
         stands.then(|| Waiting { who, order: order(all.iter().copied()), pods, why })
     };
     grouped(replica.pods()).into_iter().filter_map(stands).collect()
@@ -110,8 +104,7 @@ pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, nod
         let complete = other.order.1.as_ref().and_then(|time| u64::try_from(time.0.as_second()).ok());
         let is_due = complete.is_some_and(|second| Time::from_secs(second) + after < around.now);
         let is_whole = cards_asked(other.pods[0]).is_some();
-        let is_stuck = other.why.contains("pods that it needs fit now");
-        is_due && is_whole && is_stuck
+        is_due && is_whole && Standing::of(other.why) == Standing::GangDoesNotFit
     });
     let Some(gang) = others.into_iter().min_by_key(|other| other.order.clone()) else { return };
     if own < gang.order || !needs(replica, &gang, node) {
@@ -174,9 +167,8 @@ pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &N
     for object in replica.of_kind(Kind::ResourceClaim) {
         let Object::ResourceClaim(claim) = object else { continue };
         let Some(status) = &claim.status else { continue };
-        let mut results = status.allocation.iter().flat_map(AllocationExt::results);
         let pool = format!("{DRIVER}/{}", nomination.node);
-        if !results.any(|result| result.pool == pool && overlaps(&result.device)) {
+        if !devices_of(claim).any(|(other, device)| other == pool && overlaps(&device)) {
             continue;
         }
         for user in status.reserved_for.iter().flatten() {
@@ -190,11 +182,10 @@ pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &N
 }
 
 fn is_kept(replica: &Replica, pod: &Pod) -> bool {
-    let labels = pod.metadata.labels.clone().unwrap_or_default();
-    replica.of_kind(Kind::DisruptionBudget).any(|object| {
-        let Object::DisruptionBudget(budget) = object else { return false };
-        budget.selects(&labels) && budget.status.disruptions_allowed == 0
-    })
+    kubernetes::is_kept(pod)
+        && replica.of_kind(Kind::DisruptionBudget).any(|object| {
+            matches!(object, Object::DisruptionBudget(budget) if budget.status.disruptions_allowed == 0)
+        })
 }
 
 /// The most managed cards that a node has.

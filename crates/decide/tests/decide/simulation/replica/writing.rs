@@ -1,5 +1,7 @@
 //! Carries the intents of a replica out, write by write: each may be refused, late or lost, or its answer.
 
+mod answers;
+
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
 use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Time};
@@ -7,11 +9,11 @@ use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodRe
 use super::super::api_server::{Answer, Server, Surroundings};
 use super::super::bug::Bug;
 use super::super::checks;
+use super::super::checks::on_the_way::Arrived;
 use super::super::faults::{Fault, Incident};
+use super::super::oracle::{self, DeviceId};
 use super::{Lease, Replica, State};
-
-/// The longest wait for an answer.
-const PATIENCE: Time = Time::from_secs(10);
+use answers::Outcome;
 
 /// What becomes of a request on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +45,8 @@ pub(super) struct Writing {
     versions: Vec<(Key, String)>,
     step: Step,
     fate: Fate,
+    /// The claim in the version to which it was written.
+    about: Option<ClaimReference>,
     /// What becomes of the replica when it has arrived.
     then: Option<Incident>,
     sent: Time,
@@ -153,7 +157,7 @@ impl Replica {
         versions: Vec<(Key, String)>,
     ) {
         if !self.may_write(around) {
-            return self.finish(around, &intent, false, versions);
+            return self.answered(around, lease, intent, step, Outcome::Unknown, versions);
         }
         if lease.holder != Some(self.number) {
             around.violated(|| format!("replica {} writes while another leads", self.number));
@@ -165,6 +169,7 @@ impl Replica {
             versions,
             step,
             fate,
+            about: None,
             then: None,
             sent: around.now,
             arrives: around.now + late.unwrap_or(takes),
@@ -218,10 +223,12 @@ impl Replica {
                     server.nominate(around, pod, node)
                 }
                 (_, Intent::Fence { claims, epoch }, Step::Mark(number)) => {
+                    writing.about = Some(claims[number].clone());
                     server.mark(around, &claims[number], epoch)
                 }
                 (_, Intent::Allocate { claims, epoch, .. }, Step::Mark(number)) => {
                     let claim = &claims[number].claim;
+                    writing.about = Some(claim.clone());
                     let answer = server.mark(around, claim, epoch);
                     let version =
                         server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
@@ -232,15 +239,24 @@ impl Replica {
                     let ClaimAllocation { claim, allocation } = &claims[number];
                     let marked = writing.versions.pop().map(|(_, version)| version).unwrap_or_default();
                     let claim = ClaimReference { resource_version: marked, ..claim.clone() };
+                    writing.about = Some(claim.clone());
                     let answer = server.allocate(around, &claim, allocation);
                     let version =
                         server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
                     if answer == Answer::Done {
-                        writing.versions.push((claim.key, version.unwrap_or_default()));
+                        let version = version.unwrap_or_default();
+                        self.on_the_way.arrived.push(Arrived {
+                            claim: claim.key.clone(),
+                            uid: claim.uid,
+                            version: version.parse().expect("versions here are numbers"),
+                            devices: oracle::devices_in(allocation).collect(),
+                        });
+                        writing.versions.push((claim.key, version));
                     }
                     answer
                 }
                 (_, Intent::Clear { claims, .. }, Step::Status(number)) => {
+                    writing.about = Some(claims[number].clone());
                     server.clear(around, &claims[number])
                 }
                 (_, Intent::Evict { pod, why }, _) => {
@@ -271,98 +287,43 @@ impl Replica {
         self.writings.retain(|writing| !(writing.is_forgotten && writing.has_arrived));
     }
 
-    /// Takes answers, and goes on to the next write.
-    pub(super) fn answers(&mut self, around: &mut Surroundings, lease: &Lease) {
-        let mut number = 0;
-        while number < self.writings.len() {
-            let writing = &mut self.writings[number];
-            let is_late = around.now >= writing.sent + PATIENCE;
-            if writing.is_forgotten || (writing.answer.is_none() && !is_late) {
-                number += 1;
+    /// Allocations of this process that are not done and may be: each would be, if it arrived now.
+    pub fn allocations_under_way(&self, server: &Server) -> Vec<(Key, Vec<DeviceId>)> {
+        let mut all = Vec::new();
+        for writing in &self.writings {
+            let (Intent::Allocate { claims, .. }, Step::Mark(first) | Step::Status(first)) =
+                (&writing.intent, writing.step)
+            else {
                 continue;
-            }
-            let (intent, step, answer) = (writing.intent.clone(), writing.step, writing.answer);
-            let mut versions = writing.versions.clone();
-            if writing.has_arrived {
-                self.writings.swap_remove(number);
-            } else {
-                writing.is_forgotten = true;
-            }
-            if around.fault(2) {
-                // Between two writes, or between a write and its report.
-                return self.crash_by_chance(around);
-            }
-            let is_gone = answer == Some(Answer::Conflict) && around.has(Bug::ConflictTakenForGone);
-            let is_done = answer == Some(Answer::Done) || is_gone;
-            let goes_on = (is_done && !is_gone) || around.has(Bug::NominationFailureIgnored);
-            if !is_done
-                && matches!(step, Step::Mark(_) | Step::Status(_))
-                && !around.has(Bug::MarkTakenForAllocation)
-            {
-                // What was written of the claim before is not its allocation.
-                if let (Intent::Allocate { claims, .. }, Step::Mark(number) | Step::Status(number)) =
-                    (&intent, step)
-                {
-                    versions.retain(|(key, _)| *key != claims[number].claim.key);
-                }
-            }
-            let next = match (step, &intent) {
-                (Step::Mark(number), Intent::Allocate { .. }) => Some(Step::Status(number)),
-                (Step::Mark(number), Intent::Fence { claims, .. }) => {
-                    (number + 1 < claims.len()).then_some(Step::Mark(number + 1))
-                }
-                (Step::Status(number), Intent::Allocate { claims, .. }) if number + 1 < claims.len() => {
-                    Some(Step::Mark(number + 1))
-                }
-                (Step::Status(_), Intent::Allocate { lifts_gate, .. }) => {
-                    let lifts_gate = *lifts_gate || around.has(Bug::GateOfGangLiftedAtOnce);
-                    lifts_gate.then_some(Step::Nominate)
-                }
-                (Step::Status(number), Intent::Clear { claims, .. }) => {
-                    (number + 1 < claims.len()).then_some(Step::Status(number + 1))
-                }
-                (Step::Lift, Intent::Steer { .. }) if around.has(Bug::GateLiftedFirst) => {
-                    Some(Step::Nominate)
-                }
-                (Step::Nominate, _) if !around.has(Bug::GateLiftedFirst) => Some(Step::Lift),
-                _ => None,
             };
-            match next {
-                Some(next) if goes_on => self.send(around, lease, intent, next, versions),
-                _ => self.finish(around, &intent, is_done, versions),
+            let is_status = matches!(writing.step, Step::Status(_));
+            // Nobody goes on after the answer to what is forgotten.
+            let end = if writing.is_forgotten { first + usize::from(is_status) } else { claims.len() };
+            for (number, ClaimAllocation { claim, allocation }) in
+                claims.iter().enumerate().take(end).skip(first)
+            {
+                let is_this = number == first;
+                let marked =
+                    writing.versions.last().filter(|_| is_this && (is_status || writing.has_arrived));
+                let version = marked.map_or(&claim.resource_version, |(_, version)| version);
+                // Nothing follows a mark that was not written, or of which nobody knows.
+                if is_this && !is_status && writing.has_arrived && writing.answer != Some(Answer::Done) {
+                    break;
+                }
+                let is_open = server.claim(&claim.key).is_some_and(|found| {
+                    found.metadata.uid.as_ref() == Some(&claim.uid)
+                        && found.metadata.resource_version.as_ref() == Some(version)
+                        && oracle::allocation(found).is_none()
+                });
+                if !is_open && !(is_this && is_status && writing.has_arrived) {
+                    break;
+                }
+                if is_open {
+                    all.push((claim.key.clone(), oracle::devices_in(allocation).collect()));
+                }
             }
         }
-    }
-
-    fn finish(
-        &mut self,
-        around: &mut Surroundings,
-        intent: &Intent,
-        is_done: bool,
-        versions: Vec<(Key, String)>,
-    ) {
-        around.note(|| format!("replica {}: {intent:?} done: {is_done}", self.number));
-        self.is_new = true;
-        match intent {
-            Intent::Fence { claims, .. } | Intent::Clear { claims, .. } => {
-                let claims = claims.iter().map(|claim| claim.key.clone()).collect();
-                self.observe(around, Observation::ClaimsWritten { claims, is_done });
-            }
-            Intent::Note { .. } | Intent::Nominate { .. } | Intent::Tell { .. } | Intent::ListClaims => {}
-            Intent::Evict { pod, .. } => {
-                self.observe(around, Observation::Evicted { pod: pod.clone(), is_done });
-            }
-            Intent::Allocate { pod, .. } | Intent::Steer { pod, .. } | Intent::Release { pod, .. } => {
-                if !is_done {
-                    checks::failed(self, pod);
-                }
-                if around.has(Bug::ResultNotReported) {
-                    return;
-                }
-                let is_done = is_done || around.has(Bug::FailureReportedAsDone);
-                self.observe(around, Observation::Carried { pod: pod.clone(), is_done, versions });
-            }
-        }
+        all
     }
 
     /// Whether anything is still on its way to the API server.
