@@ -5,12 +5,14 @@
 
 mod api_server;
 mod bug;
+mod cases;
 mod checks;
 mod faults;
 mod jobs;
 mod kubernetes;
 mod oracle;
 mod pairs;
+mod play;
 mod replica;
 mod scene;
 mod scheduler;
@@ -86,7 +88,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
         checks::gangs::look(&mut around, &server);
     }
     if around.violation.is_none() {
-        checks::end(&mut around, &server, &mut replicas, FAULTS + SETTLE);
+        checks::end(&mut around, &server, &replicas, FAULTS + SETTLE);
     }
     Run { violation: around.violation, log: around.log.unwrap_or_default() }
 }

@@ -17,10 +17,10 @@ pub use super::surroundings::Surroundings;
 use super::{checks, kubernetes};
 pub use watches::Seen;
 use watches::{Event, Stream};
-pub use writes::Answer;
+pub use writes::{Answer, REFUSES_WRITES, refuses_writes};
 
-/// The kinds that exist here.
-pub const KINDS: [Kind; 7] = [
+/// The kinds that exist here, unless a case has more.
+const KINDS: [Kind; 7] = [
     Kind::DeviceClass,
     Kind::Node,
     Kind::ResourceSlice,
@@ -31,15 +31,33 @@ pub const KINDS: [Kind; 7] = [
 ];
 
 /// The API server.
-#[derive(Default)]
 pub struct Server {
+    kinds: Vec<Kind>,
     objects: View,
     /// Grows with every change.
     pub version: u64,
     watches: Vec<BTreeMap<Kind, Stream>>,
+    /// Evictions that were done.
+    pub evictions: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Server::with_kinds(&[])
+    }
 }
 
 impl Server {
+    /// One that serves these kinds besides.
+    pub fn with_kinds(more: &[Kind]) -> Self {
+        let kinds = KINDS.iter().chain(more).copied().collect();
+        Server { kinds, objects: View::new(), version: 0, watches: Vec::new(), evictions: 0 }
+    }
+
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
     /// All objects as they are.
     pub fn view(&self) -> &View {
         &self.objects
@@ -188,5 +206,6 @@ pub fn has_ended(pod: &Pod) -> bool {
 
 pub fn is_refused(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+    let mut reasons = conditions.filter_map(|condition| condition.reason.as_deref());
+    reasons.any(|reason| matches!(reason, "Unschedulable" | "SchedulerError"))
 }

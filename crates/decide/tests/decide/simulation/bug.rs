@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::steering::GATE;
+use tessera_cluster::workloads::JobStatus;
 use tessera_cluster::{Kind, Object};
 use tessera_decide::Observation;
 
@@ -84,6 +85,14 @@ pub enum Bug {
     DeadlineTakenForShort,
     /// Disruption budgets are not observed.
     BudgetNotObserved,
+    /// That a write to a claim was refused for good is said of it as of any other that failed.
+    RefusalNotTold,
+    /// That kube-scheduler could not bind a pod is not observed.
+    SchedulerErrorNotObserved,
+    /// For which scheduler pods are is not observed.
+    SchedulerNameNotObserved,
+    /// Which pods of a Job are done is not observed.
+    JobStatusNotObserved,
 }
 
 impl Bug {
@@ -141,6 +150,14 @@ impl Bug {
         Bug::EvictionDropped,
     ];
 
+    /// Those that cases find, each with its name.
+    pub const OF_CASES: [(Bug, &str); 4] = [
+        (Bug::RefusalNotTold, "a claim refuses every write"),
+        (Bug::SchedulerErrorNotObserved, "a pod is never bound"),
+        (Bug::SchedulerNameNotObserved, "a foreign scheduler"),
+        (Bug::JobStatusNotObserved, "a finished pod is deleted"),
+    ];
+
     /// What the loop is told instead of what happened. `before` is the object as it was told last.
     pub fn observation(self, object: &Object, before: Option<&Arc<Object>>) -> Option<Observation> {
         let mut object = object.clone();
@@ -156,6 +173,14 @@ impl Bug {
             (Bug::RefusalNotObserved, Object::Pod(pod)) => {
                 pod.status.get_or_insert_default().conditions = None;
             }
+            (Bug::SchedulerErrorNotObserved, Object::Pod(pod)) => {
+                let conditions = pod.status.iter_mut().filter_map(|status| status.conditions.as_mut());
+                conditions.for_each(|all| all.retain(|one| one.reason.as_deref() != Some("SchedulerError")));
+            }
+            (Bug::SchedulerNameNotObserved, Object::Pod(pod)) => {
+                pod.spec.get_or_insert_default().scheduler_name = None;
+            }
+            (Bug::JobStatusNotObserved, Object::Job(job)) => job.status = JobStatus::default(),
             (Bug::BindingNotObserved, Object::Pod(pod)) => {
                 pod.spec.get_or_insert_default().node_name = None;
             }

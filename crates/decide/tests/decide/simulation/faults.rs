@@ -43,7 +43,7 @@ pub const LATE: Time = Time::from_secs(12);
 /// So long after it was last renewed another replica has the lease and has begun to write.
 pub const AWAY: Time = Time::from_secs(24);
 /// So soon a container starts again.
-const SOON: Time = Time::from_secs(2);
+pub const SOON: Time = Time::from_secs(2);
 
 impl Fault {
     /// All of them.
@@ -112,6 +112,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// With these faults.
+    pub fn of(faults: &[(usize, Fault)]) -> Self {
+        Plan { faults: faults.to_vec(), writes: 0 }
+    }
+
     /// What goes wrong at the next write; of two, the second is what becomes of it in the end.
     pub fn next(&mut self) -> Vec<Fault> {
         self.writes += 1;

@@ -5,10 +5,12 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tessera_api::gang::{GROUP_LABEL, GROUP_MIN_LABEL, GROUP_SIZE_LABEL, WHEN_PARTIAL_LABEL};
 use tessera_api::steering::GATE;
-use tessera_cluster::{Key, Kind};
+use tessera_cluster::Key;
 use tessera_decide::Time;
 
-use super::api_server::{Server, Surroundings, has_ended, node_name};
+use super::api_server::{Server, Surroundings};
+use super::kubernetes;
+use super::scheduler::FAILS_TO_BIND;
 use crate::objects;
 
 /// Jobs at once.
@@ -27,6 +29,8 @@ pub struct Job {
     pub template: &'static str,
     pub is_kept: bool,
     pub priority: i32,
+    /// Its pods are never bound.
+    pub is_never_bound: bool,
 }
 
 /// All Jobs, and who makes and deletes them.
@@ -61,6 +65,7 @@ impl Jobs {
             template: TEMPLATES[around.rng.usize(0..TEMPLATES.len())],
             is_kept: around.percent(15),
             priority: if around.percent(20) { 1 } else { 0 },
+            is_never_bound: false,
         };
         around.note(|| format!("made {job:?}"));
         self.jobs.push(job);
@@ -95,6 +100,9 @@ fn create(around: &mut Surroundings, server: &mut Server, job: &Job, key: &Key, 
     if job.is_kept {
         labels[WHEN_PARTIAL_LABEL] = json!("Keep");
     }
+    if job.is_never_bound {
+        labels[FAILS_TO_BIND] = json!("yes");
+    }
     let pod = json!({
         "metadata": { "name": key.name, "namespace": key.namespace, "uid": format!("u{}", server.next_uid()),
             "labels": labels, "creationTimestamp": now.to_string(),
@@ -115,18 +123,6 @@ fn create(around: &mut Surroundings, server: &mut Server, job: &Job, key: &Key, 
 fn delete(around: &mut Surroundings, server: &mut Server, job: &Job) {
     around.note(|| format!("deleting Job {}", job.name));
     for number in 0..job.size {
-        end(around, server, &objects::key(&format!("{}-{number}", job.name)));
-    }
-}
-
-/// The pod is deleted, or evicted: where it runs, it ends first.
-pub fn end(around: &mut Surroundings, server: &mut Server, key: &Key) {
-    if server.pod(key).is_some_and(|pod| node_name(pod).is_some() && !has_ended(pod)) {
-        let time = json!("2026-01-01T00:00:00Z");
-        server.update_pod(around, key, |pod| {
-            pod.metadata.deletion_timestamp = Some(objects::read(time));
-        });
-    } else {
-        server.delete(around, Kind::Pod, key);
+        kubernetes::delete_pod(around, server, &objects::key(&format!("{}-{number}", job.name)));
     }
 }

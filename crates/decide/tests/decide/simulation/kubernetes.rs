@@ -13,7 +13,9 @@ use super::api_server::{Server, Surroundings, has_ended, is_running, node_name};
 /// One look at everything; each thing that is to be done is done now or at a later look. With a plan all is done at once, so
 /// that there is nothing to look at again before something changes; then `seen` says what was seen.
 pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
-    if around.plan.is_some() && std::mem::replace(seen, server.version) == server.version {
+    let is_anybody_ending = || server.pods().any(|(_, pod)| pod.metadata.deletion_timestamp.is_some());
+    let is_changed = std::mem::replace(seen, server.version) != server.version;
+    if around.plan.is_some() && !is_changed && !is_anybody_ending() {
         return;
     }
     let pods: Vec<(Key, Pod)> = server.pods().map(|(key, pod)| (key, pod.clone())).collect();
@@ -37,7 +39,7 @@ pub const KEPT_LABEL: &str = "kept";
 
 /// Whether the disruption budget, if there is one, is about the pod.
 pub fn is_kept(pod: &Pod) -> bool {
-    pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(KEPT_LABEL))
+    has_label(pod, KEPT_LABEL)
 }
 
 /// The controller of disruption budgets: it counts pods that run.
@@ -114,13 +116,45 @@ fn make_claim(
     server.apply(around, claim);
 }
 
+/// Pods with this label end when their grace does, others as soon as they are told to.
+pub const TAKES_ITS_GRACE: &str = "takes-its-grace";
+/// Pods with this label do not start.
+pub const DOES_NOT_START: &str = "does-not-start";
+
+pub fn has_label(pod: &Pod, label: &str) -> bool {
+    pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label))
+}
+
+pub fn seconds(time: Time) -> i64 {
+    i64::try_from(time.as_secs()).expect("virtual time is short")
+}
+
+pub fn timestamp(second: i64) -> meta::v1::Time {
+    meta::v1::Time(Timestamp::from_second(second).expect("virtual time is short"))
+}
+
+/// The pod is deleted, or evicted: where it runs, it ends first.
+pub fn delete_pod(around: &mut Surroundings, server: &mut Server, key: &Key) {
+    if server.pod(key).is_none_or(|pod| node_name(pod).is_none() || has_ended(pod)) {
+        return server.delete(around, Kind::Pod, key);
+    }
+    let now = seconds(around.now);
+    server.update_pod(around, key, |pod| {
+        let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        pod.metadata.deletion_timestamp.get_or_insert(timestamp(now + grace.unwrap_or(30)));
+    });
+}
+
 /// The kubelet: pods start, jobs end, deleted pods stop. Pods of nodes that are gone go, too.
 fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     let Some(node) = node_name(pod) else { return };
-    let is_orphan = server.get(Kind::Node, &Key::cluster(node)).is_none();
-    if pod.metadata.deletion_timestamp.is_some() || is_orphan {
-        if around.percent(20) {
-            around.note(|| format!("{} is gone", key.name));
+    let is_orphan = server.get(Kind::Node, &(String::new(), node.to_owned())).is_none();
+    let end = pod.metadata.deletion_timestamp.as_ref().map(|end| end.0.as_second());
+    if end.is_some() || is_orphan {
+        let takes_all_of_it = has_label(pod, TAKES_ITS_GRACE) && !is_orphan;
+        let is_over = end.is_none_or(|end| end <= seconds(around.now));
+        if (is_over || !takes_all_of_it) && around.percent(20) {
+            around.note(|| format!("{} is gone", key.1));
             server.delete(around, Kind::Pod, key);
         }
         return;
@@ -135,15 +169,15 @@ fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     }
     let is_job = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("job"));
     let next = match phase {
-        Some("Pending") if around.percent(30) => "Running",
+        Some("Pending") if !has_label(pod, DOES_NOT_START) && around.percent(30) => "Running",
         Some("Running") if is_job && around.percent(1) => "Succeeded",
         _ => return,
     };
-    let now = Timestamp::from_second(i64::try_from(around.now.as_secs()).unwrap()).unwrap();
+    let now = timestamp(seconds(around.now));
     server.update_pod(around, key, |pod| {
         let status = pod.status.get_or_insert_default();
         status.phase = Some(next.to_owned());
-        status.start_time.get_or_insert(meta::v1::Time(now));
+        status.start_time.get_or_insert(now);
     });
 }
 

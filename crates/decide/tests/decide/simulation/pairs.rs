@@ -4,86 +4,24 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tessera_decide::Time;
-
 use super::api_server::{Server, Surroundings};
 use super::bug::Bug;
 use super::faults::{Fault, Plan};
-use super::replica::{Lease, Replica};
+use super::play::{self, Ended};
 use super::scene::Scene;
-use super::scheduler::Scheduler;
-use super::{checks, kubernetes};
-
-/// When the processes start: what is managed has been so for long. Nor does the first of them fence what comes late, when the
-/// scene begins.
-const BEGIN: Time = Time::from_secs(60);
-/// Virtual time between two looks at everything.
-const STEP: Time = Time::from_millis(200);
-/// The same while nothing changes.
-const LONG_STEP: Time = Time::from_secs(1);
-/// So long after the last change it counts as idle.
-const IDLE: Time = Time::from_secs(3);
-/// So long nothing may change any more: longer than anything waits that does not say so.
-const QUIET: Time = Time::from_secs(40);
-/// By then everything must be quiet: refusals count for five minutes.
-const LATEST: Time = Time::from_secs(700);
-
-/// What a run says.
-struct Ended {
-    violation: Option<String>,
-    /// Writes of all replicas.
-    writes: usize,
-    log: Vec<String>,
-}
 
 fn run(scene: Scene, faults: &[(usize, Fault)], bug: Option<Bug>, with_log: bool) -> Ended {
-    let plan = Plan { faults: faults.to_vec(), writes: 0 };
-    let mut around = Surroundings::new(0, Some(plan), bug, with_log);
+    let mut around = Surroundings::new(0, Some(Plan::of(faults)), bug, with_log);
     let mut server = Server::default();
-    let mut stage = scene.begin(&mut around, &mut server);
-    around.now = BEGIN;
-    let mut scheduler = Scheduler::new(&mut around, &mut server);
-    let mut lease = Lease::default();
-    let mut replicas = [0, 1].map(|number| Replica::new(&mut around, &mut server, number));
-    let mut seen = 0;
-    let mut changed = (around.now, server.version);
-    // The last change, whoever is away.
-    let mut active = around.now;
-    while around.violation.is_none() {
-        let is_idle = around.now > active + IDLE;
-        around.now += if is_idle { LONG_STEP } else { STEP };
-        stage.step(&mut around, &mut server, &mut scheduler, &replicas);
-        kubernetes::step(&mut around, &mut server, &mut seen);
-        scheduler.step(&mut around, &mut server);
-        for replica in &mut replicas {
-            replica.step(&mut around, &mut server, &mut lease);
-        }
-        checks::gangs::look(&mut around, &server);
-        let will_go_on = |replica: &Replica| replica.is_busy() || replica.will_wake(&around);
-        if changed.1 != server.version {
-            active = around.now;
-        }
-        if changed.1 != server.version || !stage.is_over() || replicas.iter().any(will_go_on) {
-            changed = (around.now, server.version);
-        }
-        if around.now > changed.0 + QUIET {
-            // What follows from the last change is told at once.
-            checks::end(&mut around, &server, &mut replicas, changed.0 + IDLE);
-            break;
-        }
-        if around.now > LATEST {
-            around.violated(|| "it does not become quiet".to_owned());
-        }
-    }
-    let writes = around.plan.map_or(0, |plan| plan.writes);
-    Ended { violation: around.violation, writes, log: around.log.unwrap_or_default() }
+    let stage = scene.begin(&mut around, &mut server);
+    play::until_quiet(around, server, stage)
 }
 
 /// A run, by the faults in it.
 type Case = (Scene, Vec<(usize, Fault)>);
 
 /// Plays all cases through, on all processors, and calls `ended` with each; `false` is enough.
-fn play(cases: &[Case], bug: Option<Bug>, ended: impl Fn(&Case, Ended) -> bool + Sync) -> usize {
+fn play_all(cases: &[Case], bug: Option<Bug>, ended: impl Fn(&Case, Ended) -> bool + Sync) -> usize {
     let next = AtomicUsize::new(0);
     let is_enough = AtomicBool::new(false);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -119,7 +57,7 @@ fn enumerate(bug: Option<Bug>) -> (usize, Option<(Case, String)>) {
     let mut runs = 0;
     let mut cases: Vec<Case> = Scene::ALL.map(|scene| (scene, Vec::new())).into();
     for kinds in [&Fault::ALL[..], &Fault::PAIRED[..], &[]] {
-        runs += play(&cases, bug, judge);
+        runs += play_all(&cases, bug, judge);
         if let Some(found) = found.lock().expect("no thread panics with it").take() {
             return (runs, Some(found));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::{Decider, Intent, Observation, PodReference, Time};
 
-use super::api_server::{KINDS, Seen, Server, Surroundings};
+use super::api_server::{Seen, Server, Surroundings};
 use super::bug::Bug;
 use super::checks;
 use super::checks::on_the_way::{self, OnTheWay};
@@ -90,7 +90,7 @@ impl Replica {
             watch: server.watch(around),
             decider: decider(around),
             state: State::Up,
-            missing: KINDS.into(),
+            missing: server.kinds().iter().copied().collect(),
             view: View::new(),
             writings: Vec::new(),
             at_once: Vec::new(),
@@ -140,7 +140,7 @@ impl Replica {
         self.meet(around, Incident::Crash(time));
     }
 
-    fn meet(&mut self, around: &mut Surroundings, incident: Incident) {
+    pub fn meet(&mut self, around: &mut Surroundings, incident: Incident) {
         let time = match incident {
             Incident::Crash(time) => time,
             Incident::Pause(time) => {
@@ -166,7 +166,7 @@ impl Replica {
         server.watch_anew(around, self.watch);
         self.decider = decider(around);
         self.is_told = false;
-        self.missing = KINDS.into();
+        self.missing = server.kinds().iter().copied().collect();
         self.view.clear();
         self.allocated.clear();
         self.at_once.clear();

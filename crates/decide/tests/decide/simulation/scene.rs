@@ -8,7 +8,9 @@ use tessera_cluster::{Key, Kind};
 use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, node_name};
+use super::faults::{Incident, SOON};
 use super::jobs::{Job, Jobs};
+use super::kubernetes;
 use super::replica::Replica;
 use super::scheduler::Scheduler;
 use crate::objects;
@@ -18,7 +20,7 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 const CARDS: usize = 2;
 
 /// What happens by itself.
-enum Act {
+pub enum Act {
     Create(Value),
     Delete(&'static str),
     /// A Job whose pods start together.
@@ -31,8 +33,12 @@ enum Act {
     SchedulerStandsStill(u64),
     /// kube-scheduler sees no change of slices for so many seconds.
     SchedulerIsStale(u64),
-    /// The controller sees no change of claims for so many seconds, unless it lists them anew.
-    ControllerIsStale(u64),
+    /// The controller sees no change of this kind for so many seconds, unless it lists it anew.
+    ControllerIsStale(Kind, u64),
+    /// All replicas crash, and are back soon.
+    ControllersRestart,
+    /// Something else, or a look at what has become of it.
+    Do(fn(&mut Surroundings, &mut Server)),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +60,7 @@ pub struct Stage {
     jobs: Jobs,
 }
 
-fn pod(name: &str, is_gated: bool, claims: Value) -> Value {
+pub fn pod(name: &str, is_gated: bool, claims: Value) -> Value {
     let gates = if is_gated { json!([{ "name": GATE }]) } else { json!([]) };
     json!({
         "metadata": { "name": name, "namespace": "team", "uid": format!("uid-{name}"), "labels": {} },
@@ -68,7 +74,7 @@ fn pod(name: &str, is_gated: bool, claims: Value) -> Value {
 }
 
 /// A claim of the pod's own, by its template.
-fn of(template: &str) -> Value {
+pub fn of(template: &str) -> Value {
     json!([{ "name": "gpus", "resourceClaimTemplateName": template }])
 }
 
@@ -76,7 +82,7 @@ fn named() -> Value {
     json!([{ "name": "gpus", "resourceClaimName": "named" }])
 }
 
-fn first(mut pod: Value) -> Value {
+pub fn first(mut pod: Value) -> Value {
     pod["spec"]["priority"] = json!(1);
     pod
 }
@@ -109,7 +115,7 @@ impl Scene {
                 (132.0, Act::Manage("c")),
                 (133.0, Act::Create(pod("by-the-scheduler", false, of("one")))),
                 (133.0, Act::Create(first(pod("gated", true, of("one"))))),
-                (133.5, Act::ControllerIsStale(45)),
+                (133.5, Act::ControllerIsStale(Kind::ResourceClaim, 45)),
                 (166.0, Act::Delete("fills-one")),
             ],
             Scene::Gang => vec![
@@ -127,14 +133,7 @@ impl Scene {
 
     /// Fills the cluster.
     pub fn begin(self, around: &mut Surroundings, server: &mut Server) -> Stage {
-        server.apply(around, objects::class());
-        server.apply(around, objects::half_class());
-        for (name, class, count) in [("one", "gpu", 1), ("two", "gpu", 2), ("half", "half", 1)] {
-            let spec = objects::claim("any", class, count)["spec"].clone();
-            let template =
-                json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "spec": spec } });
-            server.apply(around, objects::read::<ResourceClaimTemplate>(template));
-        }
+        apply_templates(around, server);
         // What a scene does not need costs runs: each write is tried with each fault.
         let nodes = if self == Scene::Gang { &NODES[..2] } else { &NODES[..] };
         for node in nodes {
@@ -146,13 +145,23 @@ impl Scene {
         if self != Scene::Gang {
             server.apply(around, objects::read::<ResourceClaim>(claim));
         }
-        let mut acts = self.acts();
-        acts.reverse();
-        Stage { acts, jobs: Jobs::default() }
+        Stage::new(self.acts())
     }
 }
 
-fn publish(around: &mut Surroundings, server: &mut Server, node: &str, allocation: &str) {
+/// The classes, and templates of what pods ask for.
+pub fn apply_templates(around: &mut Surroundings, server: &mut Server) {
+    server.apply(around, objects::class());
+    server.apply(around, objects::half_class());
+    for (name, class, count) in [("one", "gpu", 1), ("two", "gpu", 2), ("half", "half", 1)] {
+        let spec = objects::claim("any", class, count)["spec"].clone();
+        let template = json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "spec": spec } });
+        server.apply(around, objects::read::<ResourceClaimTemplate>(template));
+    }
+}
+
+/// Has the node with its cards.
+pub fn publish(around: &mut Surroundings, server: &mut Server, node: &str, allocation: &str) {
     let pool = json!({ "pool": "main", "allocation": allocation });
     for slice in objects::slices(node, CARDS, pool) {
         server.apply(around, slice);
@@ -160,6 +169,12 @@ fn publish(around: &mut Surroundings, server: &mut Server, node: &str, allocatio
 }
 
 impl Stage {
+    /// Acts in the order in which they happen.
+    pub fn new(mut acts: Vec<(f32, Act)>) -> Self {
+        acts.reverse();
+        Stage { acts, jobs: Jobs::default() }
+    }
+
     /// Whether nothing more will happen by itself.
     pub fn is_over(&self) -> bool {
         self.acts.is_empty()
@@ -170,7 +185,7 @@ impl Stage {
         around: &mut Surroundings,
         server: &mut Server,
         scheduler: &mut Scheduler,
-        replicas: &[Replica],
+        replicas: &mut [Replica],
     ) {
         while let Some((_, act)) = self.acts.pop_if(|(at, _)| *at <= around.now.as_secs_f32()) {
             let after = |seconds: u64| around.now + Time::from_secs(seconds);
@@ -179,7 +194,10 @@ impl Stage {
                     around.note(|| format!("created {pod}"));
                     server.apply(around, objects::read::<Pod>(pod));
                 }
-                Act::Delete(name) => delete(around, server, name),
+                Act::Delete(name) => {
+                    around.note(|| format!("deleting {name}"));
+                    kubernetes::delete_pod(around, server, &objects::key(name));
+                }
                 Act::Make(job) => self.jobs.make(job),
                 Act::LoseNodeOf(name) => lose_node_of(around, server, name),
                 Act::Manage(node) => {
@@ -190,20 +208,22 @@ impl Stage {
                 Act::SchedulerIsStale(seconds) => {
                     scheduler.stop_watching(server, Kind::ResourceSlice, after(seconds));
                 }
-                Act::ControllerIsStale(seconds) => {
-                    for replica in replicas {
-                        replica.silence(server, Kind::ResourceClaim, after(seconds));
-                    }
+                Act::ControllerIsStale(kind, seconds) => {
+                    replicas.iter().for_each(|replica| replica.silence(server, kind, after(seconds)));
                 }
+                Act::ControllersRestart => {
+                    replicas.iter_mut().for_each(|replica| replica.meet(around, Incident::Crash(SOON)));
+                }
+                Act::Do(act) => act(around, server),
             }
         }
         self.jobs.step(around, server);
     }
 }
 
-fn gang(name: &str, size: usize, template: &'static str) -> Job {
+pub fn gang(name: &str, size: usize, template: &'static str) -> Job {
     let (name, uid) = (name.to_owned(), format!("job-{name}"));
-    Job { name, uid, size, min: size, template, is_kept: false, priority: 0 }
+    Job { name, uid, size, min: size, template, is_kept: false, priority: 0, is_never_bound: false }
 }
 
 fn lose_node_of(around: &mut Surroundings, server: &mut Server, name: &str) {
@@ -215,16 +235,4 @@ fn lose_node_of(around: &mut Surroundings, server: &mut Server, name: &str) {
         server.delete(around, Kind::ResourceSlice, &Key::cluster(format!("{node}-{suffix}")));
     }
     server.delete(around, Kind::Node, &Key::cluster(node));
-}
-
-fn delete(around: &mut Surroundings, server: &mut Server, name: &str) {
-    around.note(|| format!("deleting {name}"));
-    let key = objects::key(name);
-    if server.pod(&key).is_some_and(|pod| node_name(pod).is_some()) {
-        server.update_pod(around, &key, |pod| {
-            pod.metadata.deletion_timestamp = Some(objects::read(json!("2026-01-01T00:00:00Z")));
-        });
-    } else {
-        server.delete(around, Kind::Pod, &key);
-    }
 }

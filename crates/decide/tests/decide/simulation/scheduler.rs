@@ -8,6 +8,7 @@ use tessera_cluster::{Key, Kind, Object, key};
 use tessera_decide::Time;
 
 use super::api_server::{Seen, Server, Surroundings, gates, has_ended, is_refused, node_name};
+use super::kubernetes::has_label;
 use super::oracle::{self, DeviceId, Holdings, Offer, View};
 
 /// Whatever was written was seen after that.
@@ -53,6 +54,22 @@ pub fn dislikes(pod: &Pod, node: &str) -> bool {
     labels.and_then(|labels| labels.get("dislikes")).is_some_and(|disliked| disliked == node)
 }
 
+/// Pods with this label are never bound, for a reason that is none of the node's.
+pub const FAILS_TO_BIND: &str = "fails-to-bind";
+
+/// Whether the pod is for this scheduler.
+pub fn is_ours(pod: &Pod) -> bool {
+    let name = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
+    name.is_none_or(|name| name == "default-scheduler")
+}
+
+/// Whether a pod of its PodGroup has a gate: that holds all of them back since Kubernetes 1.37.
+fn is_held_back(view: &View, pod: &Pod) -> bool {
+    let group = |pod: &Pod| pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.clone();
+    let Some(name) = group(pod) else { return false };
+    oracle::pods(view).any(|other| group(other).as_ref() == Some(&name) && !gates(other).is_empty())
+}
+
 impl Scheduler {
     pub fn new(around: &mut Surroundings, server: &mut Server) -> Self {
         Scheduler {
@@ -89,6 +106,8 @@ impl Scheduler {
                 && !has_ended(pod)
                 && gates(pod).is_empty()
                 && pod.metadata.deletion_timestamp.is_none()
+                && is_ours(pod)
+                && !is_held_back(&self.view, pod)
                 && self.not_before.get(key).is_none_or(|at| *at <= around.now)
                 && !self.bindings.iter().any(|binding| binding.pod == *key)
                 && !self.assumed.iter().any(|(assumed, ..)| assumed == key)
@@ -226,17 +245,7 @@ impl Scheduler {
                 }
             });
         }
-        let found = server.pod(key).filter(|found| found.metadata.uid == pod.metadata.uid);
-        if found.is_some_and(|found| !is_refused(found) && node_name(found).is_none()) {
-            server.update_pod(around, key, |pod| {
-                pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
-                    type_: "PodScheduled".to_owned(),
-                    status: "False".to_owned(),
-                    reason: Some("Unschedulable".to_owned()),
-                    ..PodCondition::default()
-                }]);
-            });
-        }
+        tell(around, server, key, pod.metadata.uid.as_deref(), "Unschedulable");
     }
 
     /// The next write of a binding.
@@ -246,6 +255,7 @@ impl Scheduler {
             return;
         }
         let count = binding.claims.len();
+        let fails = oracle::pod(&self.view, &binding.pod).is_some_and(|pod| has_label(pod, FAILS_TO_BIND));
         let is_done = !around.fault(4)
             && if binding.done < count {
                 let (claim, allocation, is_new) = binding.claims[binding.done].clone();
@@ -254,10 +264,13 @@ impl Scheduler {
                 let (claim, allocation, _) = &binding.claims[binding.done - count];
                 reserve(around, server, claim, allocation, &binding)
             } else {
-                bind(around, server, &binding)
+                !fails && bind(around, server, &binding)
             };
         if !is_done {
-            around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.name));
+            around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.1));
+            if fails {
+                tell(around, server, &binding.pod, Some(&binding.uid), "SchedulerError");
+            }
             for (claim, ..) in &binding.claims {
                 server.update_claim(around, claim, |claim| {
                     let users = &mut claim.status.get_or_insert_default().reserved_for;
@@ -277,6 +290,21 @@ impl Scheduler {
             binding.at = around.now + around.between(0, 600);
             self.bindings.push(binding);
         }
+    }
+}
+
+/// Writes on the pod why it has no node, unless that stands there.
+fn tell(around: &mut Surroundings, server: &mut Server, key: &Key, uid: Option<&str>, reason: &str) {
+    let found = server.pod(key).filter(|found| found.metadata.uid.as_deref() == uid);
+    if found.is_some_and(|found| !is_refused(found) && node_name(found).is_none()) {
+        server.update_pod(around, key, |pod| {
+            pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "False".to_owned(),
+                reason: Some(reason.to_owned()),
+                ..PodCondition::default()
+            }]);
+        });
     }
 }
 

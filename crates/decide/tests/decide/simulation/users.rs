@@ -11,8 +11,8 @@ use tessera_cluster::workloads::DisruptionBudget;
 use tessera_cluster::{Key, Kind};
 use tessera_decide::Time;
 
-use super::api_server::{Server, Surroundings, gates, node_name};
-use super::kubernetes::{KEPT_LABEL, LEAST_ANNOTATION};
+use super::api_server::{Server, Surroundings, gates};
+use super::kubernetes::{self, KEPT_LABEL, LEAST_ANNOTATION};
 use super::surroundings::Placement;
 use crate::objects;
 
@@ -218,16 +218,8 @@ impl Users {
     fn delete(&self, around: &mut Surroundings, server: &mut Server) {
         let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
         let Some(key) = around.rng.choice(&keys) else { return };
-        let is_bound = server.pod(key).is_some_and(|pod| node_name(pod).is_some());
-        around.note(|| format!("deleting {}", key.name));
-        if is_bound {
-            let time = json!("2026-01-01T00:00:00Z");
-            server.update_pod(around, key, |pod| {
-                pod.metadata.deletion_timestamp = Some(objects::read(time));
-            });
-        } else {
-            server.delete(around, Kind::Pod, key);
-        }
+        around.note(|| format!("deleting {}", key.1));
+        kubernetes::delete_pod(around, server, key);
     }
 
     fn remove_other_gate(&self, around: &mut Surroundings, server: &mut Server) {

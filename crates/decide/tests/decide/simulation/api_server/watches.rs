@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::Time;
 
-use super::{KINDS, Server};
+use super::Server;
 use crate::simulation::bug::Bug;
 use crate::simulation::surroundings::Surroundings;
 
@@ -78,7 +78,7 @@ impl Server {
 
     /// As a process that starts: nothing is known.
     pub fn watch_anew(&mut self, around: &mut Surroundings, watch: usize) {
-        for kind in KINDS {
+        for kind in self.kinds.clone() {
             let begins = Some(around.now + around.between(0, 2_000));
             self.watches[watch].insert(kind, Stream { broken_until: begins, ..Stream::default() });
         }
@@ -103,9 +103,10 @@ impl Server {
     /// What the watches say now.
     pub fn poll(&mut self, around: &mut Surroundings, watch: usize) -> Vec<Seen> {
         let mut seen = Vec::new();
-        let first = around.rng.usize(0..KINDS.len());
-        for number in 0..KINDS.len() {
-            let kind = KINDS[(first + number) % KINDS.len()];
+        let count = self.kinds.len();
+        let first = around.rng.usize(0..count);
+        for number in 0..count {
+            let kind = self.kinds[(first + number) % count];
             let begins = self.watches[watch].get(&kind).and_then(|stream| stream.broken_until);
             let list: Option<Vec<Arc<Object>>> =
                 begins.filter(|begins| *begins <= around.now).map(|_| self.of_kind(kind).cloned().collect());

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::{
     EPOCH_ANNOTATION, NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION, RefusedNodes,
@@ -12,7 +13,7 @@ use tessera_decide::{ClaimReference, PodReference};
 use super::{Server, gates, is_running};
 use crate::simulation::bug::Bug;
 use crate::simulation::surroundings::Surroundings;
-use crate::simulation::{checks, jobs};
+use crate::simulation::{checks, kubernetes};
 
 /// What the API server answers to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub enum Answer {
     Done,
     NotFound,
     Conflict,
+    /// The write cannot be: 422, or 403 by a policy.
     Invalid,
     /// A disruption budget keeps the pod.
     Kept,
@@ -27,9 +29,19 @@ pub enum Answer {
     Error,
 }
 
+/// An annotation of objects that the controller may not change: by a policy, or because they are too large.
+pub const REFUSES_WRITES: &str = "refuses-writes";
+
+pub fn refuses_writes(metadata: &ObjectMeta) -> bool {
+    metadata.annotations.as_ref().is_some_and(|all| all.contains_key(REFUSES_WRITES))
+}
+
 impl Server {
     fn found_claim(&self, around: &Surroundings, claim: &ClaimReference) -> Result<&ResourceClaim, Answer> {
         let found = self.claim(&claim.key).ok_or(Answer::NotFound)?;
+        if refuses_writes(&found.metadata) {
+            return Err(Answer::Invalid);
+        }
         let is_same = found.metadata.uid.as_ref() == Some(&claim.uid)
             && found.metadata.resource_version.as_ref() == Some(&claim.resource_version);
         if is_same || around.has(Bug::VersionNotChecked) { Ok(found) } else { Err(Answer::Conflict) }
@@ -107,6 +119,9 @@ impl Server {
 
     fn found(&self, around: &Surroundings, pod: &PodReference) -> Result<&Pod, Answer> {
         let found = self.pod(&pod.key).ok_or(Answer::NotFound)?;
+        if refuses_writes(&found.metadata) {
+            return Err(Answer::Invalid);
+        }
         let is_same = found.metadata.uid.as_ref() == Some(&pod.uid);
         if is_same || around.has(Bug::UidNotChecked) { Ok(found) } else { Err(Answer::Conflict) }
     }
@@ -162,7 +177,8 @@ impl Server {
             budget.status.disruptions_allowed -= 1;
             self.apply(around, budget);
         }
-        jobs::end(around, self, &pod.key);
+        self.evictions += 1;
+        kubernetes::delete_pod(around, self, &pod.key);
         Answer::Done
     }
 

@@ -9,10 +9,13 @@ use tessera_cluster::{Key, key};
 use tessera_decide::Time;
 
 use super::{gangs, queue};
-use crate::simulation::api_server::{Server, Surroundings, gates, has_ended, is_refused, node_name};
+use crate::simulation::api_server::{
+    Server, Surroundings, gates, has_ended, is_refused, node_name, refuses_writes,
+};
+use crate::simulation::kubernetes::has_label;
 use crate::simulation::oracle::{self, Asked, Holdings, Offer};
 use crate::simulation::replica::Replica;
-use crate::simulation::scheduler;
+use crate::simulation::scheduler::{self, FAILS_TO_BIND};
 use crate::simulation::users::cards_asked;
 
 /// Looks at everything.
@@ -29,8 +32,18 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &[Replica], qui
     }
 }
 
+/// Whether nothing can be done for the pod, whatever is free.
+pub(super) fn is_unserved(server: &Server, pod: &Pod) -> bool {
+    let asked = oracle::asked(server.view(), pod).unwrap_or_default();
+    let mut claims = asked.iter().filter_map(|asked| server.claim(&asked.key()?));
+    refuses_writes(&pod.metadata)
+        || claims.any(|claim| refuses_writes(&claim.metadata))
+        || has_label(pod, FAILS_TO_BIND)
+        || !scheduler::is_ours(pod)
+}
+
 fn keeps_its_gate(around: &mut Surroundings, server: &Server, name: &str, pod: &Pod) {
-    if gates(pod).is_empty() {
+    if gates(pod).is_empty() || is_unserved(server, pod) {
         return;
     }
     if cards_asked(pod) == Some(0) && pod.spec.as_ref().is_some_and(asks_for_nothing) {
@@ -65,6 +78,9 @@ fn waits_although_it_fits(around: &mut Surroundings, server: &Server) {
     let holdings = Holdings::of(view);
     let waits = |pod: &Pod| node_name(pod).is_none() && pod.metadata.deletion_timestamp.is_none();
     for (key, pod) in server.pods().filter(|(_, pod)| waits(pod) && !gangs::is_member(pod)) {
+        if is_unserved(server, pod) {
+            continue;
+        }
         for node in oracle::nodes(view) {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let is_kept = oracle::has_managed_devices(view, name) && queue::is_kept_from(around, server, pod);
@@ -82,7 +98,8 @@ fn is_under_way(pod: &Pod) -> bool {
 fn not_looked_at(around: &mut Surroundings, server: &Server) {
     for (key, pod) in server.pods().filter(|(_, pod)| is_under_way(pod) && !has_ended(pod)) {
         let asked = oracle::asked(server.view(), pod);
-        if asked.is_some_and(|asked| asked.iter().all(|asked| matches!(asked, Asked::Claim(_)))) {
+        let has_claims = |asked: Vec<Asked<'_>>| asked.iter().all(|asked| matches!(asked, Asked::Claim(_)));
+        if asked.is_some_and(has_claims) && !is_unserved(server, pod) {
             around.violated(|| format!("kube-scheduler has not looked at {}", key.1));
         }
     }

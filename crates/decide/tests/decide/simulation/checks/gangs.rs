@@ -8,6 +8,7 @@ use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_cluster::{Key, Object, key};
 use tessera_decide::Time;
 
+use super::end::is_unserved;
 use super::queue;
 use super::reasons::preemptor;
 use crate::simulation::FAULTS;
@@ -185,6 +186,7 @@ pub fn end(around: &mut Surroundings, server: &Server) {
     for (key, pod) in server.pods() {
         if let Some((gang, min)) = gang_of(pod)
             && !is_lost(pod)
+            && !is_unserved(server, pod)
         {
             gangs.entry(gang).or_insert((min, Vec::new())).1.push(key);
         }

@@ -147,7 +147,7 @@ fn outcome(around: &Surroundings, answer: Option<Answer>, claim: Option<ClaimRef
         Some(Answer::Done) => Outcome::Done,
         Some(Answer::Conflict) if around.has(Bug::ConflictTakenForGone) => Outcome::Gone,
         Some(Answer::NotFound) => Outcome::Gone,
-        Some(Answer::Invalid) => Outcome::Refused(claim),
+        Some(Answer::Invalid) if !around.has(Bug::RefusalNotTold) => Outcome::Refused(claim),
         _ => Outcome::Unknown,
     }
 }
