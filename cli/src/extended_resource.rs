@@ -1,7 +1,6 @@
 //! Names of extended resources that kube-scheduler forgets: when any DeviceClass that had a name goes or loses it, the name goes from
 //! kube-scheduler's cache, though another class has it (`removeResourceName2class` of k8s.io/dynamic-resource-allocation, 1.36 and 1.37).
 
-use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, Objects};
 
 /// The resources of which kube-scheduler says that nodes have too little, as it does of a device plugin's alone, though a class

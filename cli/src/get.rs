@@ -155,7 +155,7 @@ pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) ->
         }
         on.sort();
         on.dedup();
-        let is_others = allocation.is_some() && devices.is_empty();
+        let is_others = claim.has_devices() && devices.is_empty();
         if is_others || node.is_some_and(|node| !on.iter().any(|on| on == node)) {
             continue;
         }
@@ -184,7 +184,8 @@ pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) ->
             state,
             devices,
             nodes: on,
-            by: users
+            by: claim
+                .users()
                 .iter()
                 .map(|user| format!("{}/{}", user.resource.trim_end_matches('s'), user.name))
                 .collect(),

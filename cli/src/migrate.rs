@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::GpuPoolSpec;
-use tessera_cluster::Objects;
+use tessera_cluster::{Key, Objects};
 
 use crate::arguments::Origin;
 use crate::foreign::Foreign;

@@ -165,13 +165,13 @@ impl Writer {
         let writer = self.clone();
         tokio::spawn(async move {
             let Ok(_place) = writer.places.acquire().await else { return };
-            let pods: Api<Pod> = Api::namespaced(writer.client.clone(), &pod.key.0);
+            let pods: Api<Pod> = Api::namespaced(writer.client.clone(), &pod.key.namespace);
             let annotations = json!({ WAITING_ANNOTATION: waiting.encode() });
             let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
             let patch = Patch::Merge(&patch);
-            if let Err(error) = writer.once(pods.patch(&pod.key.1, &PatchParams::default(), &patch)).await {
-                let pod = tessera_cluster::display(&pod.key);
-                tracing::warn!(pod, "why it waits is not written on the pod: {}", with_causes(&error));
+            if let Err(error) = writer.once(pods.patch(&pod.key.name, &PatchParams::default(), &patch)).await
+            {
+                tracing::warn!(pod = %pod.key, "why it waits is not written on the pod: {}", with_causes(&error));
             }
         });
     }

@@ -202,7 +202,7 @@ impl DecideLoop {
             let noted = pod.metadata.annotations.as_ref().and_then(|all| all.get(WAITING_ANNOTATION));
             Some(WaitingPod {
                 pod: PodReference { key: key.clone(), uid: pod.metadata.uid.clone()? },
-                kind: decider.kind_of_reason(key)?,
+                kind: decider.reason_of(key)?.kind(),
                 message,
                 noted: noted.and_then(|text| Waiting::decode(text)),
             })

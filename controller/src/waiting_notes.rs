@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn pod(number: usize, kind: &'static str, noted: Option<&Waiting>) -> WaitingPod<'static> {
-        let key: Key = ("team".to_owned(), format!("p{number}"));
+        let key = Key::new("team", format!("p{number}"));
         let pod = PodReference { key, uid: format!("uid-{number}") };
         WaitingPod { pod, kind, message: "no node", noted: noted.cloned() }
     }
@@ -98,11 +98,13 @@ mod tests {
         let written = notes.due(seconds(110), all(&[]).into_iter());
         assert_eq!(written.len(), 400);
         // One write was lost.
-        let noted: Vec<Option<Waiting>> =
-            written.into_iter().map(|(pod, waiting)| Some(waiting).filter(|_| pod.key.1 != "p7")).collect();
+        let noted: Vec<Option<Waiting>> = written
+            .into_iter()
+            .map(|(pod, waiting)| Some(waiting).filter(|_| pod.key.name != "p7"))
+            .collect();
         assert_eq!(notes.due(seconds(115), all(&noted).into_iter()), []);
         let again = notes.due(seconds(140), all(&noted).into_iter());
-        let names: Vec<&str> = again.iter().map(|(pod, _)| pod.key.1.as_str()).collect();
+        let names: Vec<&str> = again.iter().map(|(pod, _)| pod.key.name.as_str()).collect();
         assert_eq!(names.len(), 1, "{names:?}");
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{DeviceType, Quantity, attribute, capacity, counter, managed};
 use tessera_cel::Selector;
-use tessera_cluster::Objects;
+use tessera_cluster::{Key, Objects};
 
 use crate::devices::{self, Place};
 

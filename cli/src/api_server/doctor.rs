@@ -15,7 +15,6 @@ use tessera_cluster::{Key, PodExt};
 
 use super::steering::controller;
 use crate::doctor::Live;
-use crate::extended_resource;
 use crate::unasked::Unasked;
 
 /// Plugins that are asked why they are not ready: of more the first are enough to know.

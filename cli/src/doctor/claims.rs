@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::device_status::READY;
 use tessera_cluster::ClaimExt;
-use tessera_cluster::outcome;
 
 use super::{Facts, Finding, error, warning};
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use tessera_api::{DeviceName, PciBusId, managed, taint};
 use tessera_cluster::ClaimExt;
-use tessera_cluster::outcome;
 
 use super::{Facts, Finding, error, warning};
 use crate::pools::PoolView;

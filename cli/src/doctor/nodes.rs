@@ -1,5 +1,7 @@
 //! Nodes: versions of their kubelets and container runtimes, and who else owns their cards.
 
+use tessera_cluster::Key;
+
 use super::versions::parsed;
 use super::{Facts, Finding, error, owners, runtime, warning};
 

@@ -8,9 +8,9 @@ use tessera_allocator::held::Held;
 use tessera_allocator::node::NodeSelector;
 use tessera_api::attribute;
 use tessera_cel::{AttributeValue, DeviceView};
-use tessera_cluster::outcome::{converted, results};
+use tessera_cluster::outcome::converted;
 use tessera_cluster::subject::{Subject, Wanted};
-use tessera_cluster::{Asker, ClaimExt, Cluster, ObjectError, reference};
+use tessera_cluster::{AllocationExt, Asker, ClaimExt, Cluster, ObjectError, reference};
 
 use super::request::{self, DeviceVerdict, ReasonCount, RequestDiagnosis, counted};
 use super::{Fleet, alternatives};
@@ -92,7 +92,7 @@ fn one(
         Some(node) => request::diagnose(cluster, &mut fleet, node, &claims, &held, asker).0.concat(),
         None => Vec::new(),
     };
-    let own = results(allocation);
+    let own = allocation.results();
     let devices = own.iter().map(|result| device(cluster, &fleet, &requests, own, result)).collect();
     let today = match &node {
         Some(node) => today(cluster, node, &claims, allocation, &held, asker),
@@ -191,8 +191,8 @@ fn today(
     };
     match cluster.allocate(node, claims, held, asker) {
         Ok(Some(allocations)) => {
-            let now = allocations.first().map(|allocation| names(results(allocation))).unwrap_or_default();
-            if now == names(results(allocation)) {
+            let now = allocations.first().map(|allocation| names(allocation.results())).unwrap_or_default();
+            if now == names(allocation.results()) {
                 "the same devices would be given again".to_owned()
             } else {
                 format!("kube-scheduler would now give {} there", now.join(", "))

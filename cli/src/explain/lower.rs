@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use tessera_api::managed;
 use tessera_cluster::subject::Subject;

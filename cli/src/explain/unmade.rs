@@ -1,7 +1,7 @@
 //! A claim that a pod needs and that nobody could make: the API server refused it, mostly for a quota.
 
-use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
+use tessera_cluster::PodExt;
 use tessera_cluster::subject::{MadeFrom, Subject};
 
 use crate::api_server::News;
@@ -51,7 +51,8 @@ pub fn of(subject: &Subject, news: Option<&News>) -> Option<Unmade> {
     let message = subject.claims.iter().find_map(|wanted| match wanted.made_from.as_ref()? {
         MadeFrom::Template(_) => news?.claim_refused.clone(),
         MadeFrom::ExtendedResources(_) => {
-            subject.pod.as_ref().and_then(PodExt::scheduler_message).filter(|said| said.contains(EXCEEDED))
+            let said = subject.pod.as_ref().and_then(PodExt::scheduler_message);
+            said.filter(|said| said.contains(EXCEEDED)).map(str::to_owned)
         }
     })?;
     Some(Unmade { quota: exceeded(&message), message })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceClaim;
 use serde::Serialize;
-use tessera_cluster::PodExt;
+use tessera_cluster::{Key, PodExt};
 
 use super::Known;
 use crate::unasked::{is_of_daemons, owner, resources, sets_variable};

@@ -375,17 +375,6 @@ impl Decider {
         self.waiting.get(pod)?.why.as_ref()
     }
 
-    /// The kind of reason for which the pod does not go on, in one word; `None` for one that was not looked at.
-    #[must_use]
-    pub fn kind_of_reason(&self, pod: &Key) -> Option<&'static str> {
-        let waiting = self.waiting.get(pod).filter(|waiting| !waiting.why.is_empty())?;
-        Some(match (waiting.is_stuck, waiting.is_managed) {
-            (true, _) => "NoNode",
-            (false, true) => "NotAllocated",
-            (false, false) => "NotSteered",
-        })
-    }
-
     /// Whether the pod has our gate, or asks for managed cards and has none.
     fn is_waiting(&self, key: &Key) -> bool {
         let is_gated = || self.cluster.objects().pods.get(key).is_some_and(|pod| pod.is_gated());

@@ -27,6 +27,19 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
+    /// The name of its variant, for programs.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            WaitReason::Passing(_) => "Passing",
+            WaitReason::Unfit(_) => "Unfit",
+            WaitReason::Behind => "Behind",
+            WaitReason::Costly(_) => "Costly",
+            WaitReason::NoNode { .. } => "NoNode",
+            WaitReason::Preempting(_) => "Preempting",
+        }
+    }
+
     /// The text that is told.
     #[must_use]
     pub fn text(&self) -> &str {

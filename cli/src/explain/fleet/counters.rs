@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tessera_cluster::{AllocationExt, ClaimExt, Key, Objects, reference};
+use tessera_cluster::{AllocationExt, ClaimExt, Objects, reference};
 
 use crate::devices::{DeviceId, Place};
 

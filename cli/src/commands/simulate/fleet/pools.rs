@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::json;
+use tessera_cluster::Key;
 use tessera_simulate::fleet::{Fleet, LayoutFile, Pools};
 
 use super::wrong;

@@ -45,7 +45,7 @@ fn of_many_jobs_that_are_as_before_nothing_is_looked_at() {
     assert_eq!(scene.decider.queue.len(), 0);
     scene.apply(job(3, None, Some("0"), 3));
     assert_eq!(scene.decider.queue.len(), PODS);
-    assert!(scene.decider.queue.iter().all(|pod| pod.1.starts_with("job-3-")));
+    assert!(scene.decider.queue.iter().all(|pod| pod.name.starts_with("job-3-")));
 }
 
 /// How many are done in one of its Jobs says how many the gang still has.
@@ -115,8 +115,7 @@ fn names_of_nodes_that_came_and_went_leave_no_slots() {
                 scene.apply(object.clone());
             }
             for object in objects.iter().rev() {
-                let observation =
-                    Observation::Deleted(object.kind(), Key::from(object.metadata()));
+                let observation = Observation::Deleted(object.kind(), Key::from(object.metadata()));
                 scene.decider.observe(Time::ZERO, observation).unwrap();
             }
         }

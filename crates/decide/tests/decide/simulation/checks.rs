@@ -12,7 +12,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::steering::GATE;
 use tessera_api::{NodeReport, node_report};
-use tessera_cluster::{Key, Kind, Object, key};
+use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::{Intent, PodReference, Time};
 
 use super::api_server::{Surroundings, gates, has_ended, is_refused, node_name};
@@ -43,7 +43,7 @@ impl Replica {
     fn claim(&self, pod: &Pod) -> Option<&ResourceClaim> {
         let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
         let name = statuses.first()?.resource_claim_name.clone()?;
-        let key = Key::from(&pod.metadata).with_name(name);
+        let key = Key::new(pod.metadata.namespace.clone()?, name);
         match self.view.get(&(Kind::ResourceClaim, key))?.as_ref() {
             Object::ResourceClaim(claim) => Some(claim),
             _ => None,
@@ -58,7 +58,7 @@ impl Replica {
             statuses.into_iter().flatten().filter_map(|status| status.resource_claim_name.clone());
         statuses.is_some()
             && names.all(|name| {
-                let claim = self.view.get(&(Kind::ResourceClaim, Key::new(&namespace, name)));
+                let claim = self.view.get(&(Kind::ResourceClaim, Key::new(namespace.clone(), name)));
                 matches!(claim.map(AsRef::as_ref), Some(Object::ResourceClaim(claim))
                     if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
             })
@@ -199,7 +199,7 @@ pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
 
 fn steer(around: &mut Surroundings, replica: &Replica, pod: &Pod, node: &str) {
     let name = pod.metadata.name.clone().unwrap_or_default();
-    match replica.view.get(&(Kind::Node, Key::cluster(node))).map(AsRef::as_ref) {
+    match replica.view.get(&(Kind::Node, Key::cluster(node.to_owned()))).map(AsRef::as_ref) {
         Some(Object::Node(found)) => {
             if found.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)) {
                 around.violated(|| format!("{name} is sent to {node}, which is cordoned"));

@@ -71,7 +71,7 @@ fn make_claims(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let mut statuses = Vec::new();
     for (asked, template) in asked {
-        let name = key.with_name(format!("{}-{asked}-{uid}", key.name));
+        let name = Key::new(key.namespace.clone(), format!("{}-{asked}-{uid}", key.name));
         if server.claim(&name).is_none() {
             return make_claim(around, server, (key, &uid), name, template);
         }
@@ -93,7 +93,7 @@ fn make_claim(
     template: &str,
 ) {
     let (owner, owner_uid) = owner;
-    let template = owner.with_name(template);
+    let template = Key::new(owner.namespace.clone(), template);
     let Some(template) = server.get(Kind::ResourceClaimTemplate, &template) else { return };
     let Object::ResourceClaimTemplate(template) = template.as_ref() else { return };
     let claim = ResourceClaim {
@@ -148,13 +148,13 @@ pub fn delete_pod(around: &mut Surroundings, server: &mut Server, key: &Key) {
 /// The kubelet: pods start, jobs end, deleted pods stop. Pods of nodes that are gone go, too.
 fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     let Some(node) = node_name(pod) else { return };
-    let is_orphan = server.get(Kind::Node, &(String::new(), node.to_owned())).is_none();
+    let is_orphan = server.get(Kind::Node, &Key::cluster(node.to_owned())).is_none();
     let end = pod.metadata.deletion_timestamp.as_ref().map(|end| end.0.as_second());
     if end.is_some() || is_orphan {
         let takes_all_of_it = has_label(pod, TAKES_ITS_GRACE) && !is_orphan;
         let is_over = end.is_none_or(|end| end <= seconds(around.now));
         if (is_over || !takes_all_of_it) && around.percent(20) {
-            around.note(|| format!("{} is gone", key.1));
+            around.note(|| format!("{} is gone", key.name));
             server.delete(around, Kind::Pod, key);
         }
         return;
@@ -194,7 +194,7 @@ fn free(around: &mut Surroundings, server: &mut Server, key: &Key, claim: &Resou
         return;
     }
     let uses = |server: &Server, name: &str, uid: &str| {
-        let pod = server.pod(&key.with_name(name));
+        let pod = server.pod(&Key::new(key.namespace.clone(), name));
         pod.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(uid) && !has_ended(pod))
     };
     let owner = claim.metadata.owner_references.iter().flatten().next();

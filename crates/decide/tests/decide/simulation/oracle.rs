@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
-use tessera_cluster::{Key, Kind, Object, key};
+use tessera_cluster::{Key, Kind, Object};
 
 pub use devices::{DeviceId, has_managed_devices, published};
 pub use fit::{Offer, fit};
@@ -115,7 +115,7 @@ impl<'v> Asked<'v> {
     /// Its name, if it exists.
     pub fn key(self) -> Option<Key> {
         match self {
-            Asked::Claim(claim) => Some(key(&claim.metadata)),
+            Asked::Claim(claim) => Some(Key::from(&claim.metadata)),
             Asked::Template(_) => None,
         }
     }
@@ -141,7 +141,7 @@ impl<'v> Asked<'v> {
 /// The claims of the pod, each once; `None` where one of them, or its template, does not exist.
 pub fn asked<'v>(view: &'v View, pod: &Pod) -> Option<Vec<Asked<'v>>> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let of_name = |name: &str| (namespace.clone(), name.to_owned());
+    let of_name = |name: &str| Key::new(namespace.clone(), name);
     let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
     let mut names = Vec::new();
     let mut all = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimConsumerReference};
-use tessera_cluster::{Key, Kind, Object, key};
+use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::Time;
 
 use super::api_server::{Seen, Server, Surroundings, gates, has_ended, is_refused, node_name};
@@ -112,7 +112,7 @@ impl Scheduler {
                 && !self.bindings.iter().any(|binding| binding.pod == *key)
                 && !self.assumed.iter().any(|(assumed, ..)| assumed == key)
         };
-        let pods = oracle::pods(&self.view).map(|pod| (key(&pod.metadata), pod));
+        let pods = oracle::pods(&self.view).map(|pod| (Key::from(&pod.metadata), pod));
         let mut waiting: Vec<Key> = pods.filter(waits).map(|(key, _)| key).collect();
         around.rng.shuffle(&mut waiting);
         for key in waiting.into_iter().take(2) {
@@ -124,7 +124,7 @@ impl Scheduler {
         for seen in server.poll(around, self.watch) {
             match seen {
                 Seen::Applied(object) => {
-                    let name = (object.kind(), key(object.metadata()));
+                    let name = (object.kind(), Key::from(object.metadata()));
                     if let Object::Pod(pod) = object.as_ref() {
                         let before = oracle::pod(&self.view, &name.1);
                         if before.is_some_and(|before| before.metadata.uid != pod.metadata.uid) {
@@ -200,7 +200,7 @@ impl Scheduler {
                 done: 0,
                 at: around.now + around.between(0, 500),
             };
-            around.note(|| format!("kube-scheduler takes {name} for {}", key.1));
+            around.note(|| format!("kube-scheduler takes {name} for {}", key.name));
             self.reserved.insert(key.clone(), reserved);
             self.bindings.push(binding);
             return;
@@ -267,7 +267,7 @@ impl Scheduler {
                 !fails && bind(around, server, &binding)
             };
         if !is_done {
-            around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.1));
+            around.note(|| format!("kube-scheduler fails to bind {}", binding.pod.name));
             if fails {
                 tell(around, server, &binding.pod, Some(&binding.uid), "SchedulerError");
             }

@@ -218,7 +218,7 @@ impl Users {
     fn delete(&self, around: &mut Surroundings, server: &mut Server) {
         let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
         let Some(key) = around.rng.choice(&keys) else { return };
-        around.note(|| format!("deleting {}", key.1));
+        around.note(|| format!("deleting {}", key.name));
         kubernetes::delete_pod(around, server, key);
     }
 
@@ -232,7 +232,7 @@ impl Users {
 
     fn administrate(&mut self, around: &mut Surroundings, server: &mut Server) {
         let node = ["a", "b", "c"][around.rng.usize(0..3)];
-        let key = Key::cluster(node);
+        let key = Key::cluster(node.to_owned());
         let exists = server.get(Kind::Node, &key).is_some();
         match around.rng.u32(0..6) {
             0 if exists => {
@@ -262,7 +262,7 @@ impl Users {
     }
 
     fn bring_back(&self, around: &mut Surroundings, server: &mut Server, node: &str) {
-        if server.get(Kind::Node, &Key::cluster(node)).is_none() {
+        if server.get(Kind::Node, &Key::cluster(node.to_owned())).is_none() {
             around.note(|| format!("node {node} comes"));
             server.apply(around, objects::node(node));
         }
@@ -270,7 +270,7 @@ impl Users {
             around.note(|| format!("slices of {node} come"));
             self.publish(around, server, node);
         }
-        let late = Key::new("team", "late");
+        let late = Key::new("team", "late".to_owned());
         if server.get(Kind::ResourceClaimTemplate, &late).is_none() && around.percent(30) {
             around.note(|| "the late template comes".to_owned());
             server.apply(around, template("late", "gpu", 1));
@@ -300,7 +300,7 @@ impl Users {
             self.bring_back(around, server, node);
             cordon(around, server, node, false);
         }
-        let late = Key::new("team", "late");
+        let late = Key::new("team", "late".to_owned());
         if server.get(Kind::ResourceClaimTemplate, &late).is_none() {
             server.apply(around, template("late", "gpu", 1));
         }
@@ -326,7 +326,7 @@ fn remove_gate(around: &mut Surroundings, server: &mut Server, key: &Key) {
 }
 
 fn cordon(around: &mut Surroundings, server: &mut Server, node: &str, is_cordoned: bool) {
-    let key = Key::cluster(node);
+    let key = Key::cluster(node.to_owned());
     let Some(object) = server.get(Kind::Node, &key).cloned() else { return };
     if let tessera_cluster::Object::Node(found) = object.as_ref() {
         let mut found: Node = found.clone();

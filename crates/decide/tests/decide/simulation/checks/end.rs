@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
-use tessera_cluster::{Key, key};
+use tessera_cluster::Key;
 use tessera_decide::Time;
 
 use super::{gangs, queue};
@@ -22,7 +22,7 @@ use crate::simulation::users::cards_asked;
 pub fn end(around: &mut Surroundings, server: &Server, replicas: &[Replica], quiet_since: Time) {
     gangs::end(around, server);
     for (key, pod) in server.pods() {
-        keeps_its_gate(around, server, &key.1, pod);
+        keeps_its_gate(around, server, &key.name, pod);
     }
     waits_although_it_fits(around, server);
     not_looked_at(around, server);
@@ -85,7 +85,7 @@ fn waits_although_it_fits(around: &mut Surroundings, server: &Server) {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let is_kept = oracle::has_managed_devices(view, name) && queue::is_kept_from(around, server, pod);
             if !is_kept && oracle::fit(view, &holdings, pod, node, Offer::Any).is_some() {
-                around.violated(|| format!("{} fits on {name} and waits", key.1));
+                around.violated(|| format!("{} fits on {name} and waits", key.name));
             }
         }
     }
@@ -100,7 +100,7 @@ fn not_looked_at(around: &mut Surroundings, server: &Server) {
         let asked = oracle::asked(server.view(), pod);
         let has_claims = |asked: Vec<Asked<'_>>| asked.iter().all(|asked| matches!(asked, Asked::Claim(_)));
         if asked.is_some_and(has_claims) && !is_unserved(server, pod) {
-            around.violated(|| format!("kube-scheduler has not looked at {}", key.1));
+            around.violated(|| format!("kube-scheduler has not looked at {}", key.name));
         }
     }
 }
@@ -112,7 +112,7 @@ fn devices_of_nobody(around: &mut Surroundings, server: &Server) {
         // What kube-scheduler gave and could not bind, it leaves to a claim that somebody named.
         let is_ours = annotations.is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
         if oracle::allocation(claim).is_some() && users == 0 && is_ours {
-            around.violated(|| format!("{} has devices that nobody uses", key.1));
+            around.violated(|| format!("{} has devices that nobody uses", key.name));
         }
     }
 }
@@ -129,7 +129,7 @@ fn one(around: &mut Surroundings, server: &Server, replica: &Replica, quiet_sinc
     let is_gated = |pod: &Pod| gates(pod).iter().any(|gate| gate == GATE);
     let gated = oracle::pods(server.view())
         .filter(|pod| is_gated(pod) && pod.metadata.deletion_timestamp.is_none())
-        .map(|pod| key(&pod.metadata));
+        .map(|pod| Key::from(&pod.metadata));
     let gated: BTreeSet<Key> = gated.collect();
     // Those without gates are known as ours only when they were looked at.
     let has_gate = |key: &&Key| server.pod(key).is_some_and(|pod| !gates(pod).is_empty());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gang::{GROUP_LABEL, GROUP_MIN_LABEL, WHEN_PARTIAL_LABEL};
 use tessera_api::managed::NOMINATION_ANNOTATION;
-use tessera_cluster::{Key, Object, key};
+use tessera_cluster::{Key, Object};
 use tessera_decide::Time;
 
 use super::end::is_unserved;
@@ -65,7 +65,7 @@ fn has_devices(server: &Server, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     statuses.is_some()
         && names.all(|name| {
-            let claim = server.claim(&Key::new(&namespace, name));
+            let claim = server.claim(&Key::new(namespace.clone(), name));
             claim.is_some_and(|claim| claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
         })
 }
@@ -152,7 +152,7 @@ pub fn kept(around: &mut Surroundings, why: &str) {
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why: &str) {
     let Some(name) = preemptor(why) else { return };
     let of_victim = |pod: &&Pod| queue::who(pod) == queue::who(victim) && !is_lost(pod);
-    let for_whom = |pod: &&Pod| is_called(&key(&pod.metadata), pod, name) && !is_lost(pod);
+    let for_whom = |pod: &&Pod| is_called(&Key::from(&pod.metadata), pod, name) && !is_lost(pod);
     let lowest = queue::lowest_priority(replica.pods().filter(for_whom));
     let of_others = queue::lowest_priority(replica.pods().filter(of_victim));
     if lowest <= of_others {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tessera_cluster::{Key, display};
+use tessera_cluster::Key;
 use tessera_decide::{Decider, Time};
 
 use super::devices::overlap;
@@ -30,8 +30,7 @@ impl Holder {
 
     /// Whether a claim of that name was seen with the device.
     fn is_seen(&self, view: &View) -> bool {
-        let claim =
-            oracle::claims(view).find(|claim| display(&tessera_cluster::key(&claim.metadata)) == self.name);
+        let claim = oracle::claims(view).find(|claim| Key::from(&claim.metadata).to_string() == self.name);
         claim.is_some_and(|claim| oracle::devices_of(claim).any(|device| device == self.device))
     }
 }
@@ -80,8 +79,9 @@ pub fn are_counted(around: &mut Surroundings, replica: &mut Replica, server: &Se
         for (pool, name) in devices {
             let mut found = cluster.inventory().find(DRIVER, &pool, &name);
             if found.next().is_some_and(|device| !cluster.held().holds_whole(device)) {
-                around
-                    .violated(|| format!("{name} is on its way to {}, and does not count as held", claim.1));
+                around.violated(|| {
+                    format!("{name} is on its way to {}, and does not count as held", claim.name)
+                });
             }
         }
     }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::managed::Nomination;
 use tessera_api::{NodeReport, node_report};
-use tessera_cluster::{Key, Kind, Object, key};
+use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::Time;
 
 use super::gangs::{gang_of, is_lost};
@@ -38,7 +38,7 @@ struct Waiting<'r> {
 
 /// The gang that the pod is of, or the pod itself.
 pub fn who(pod: &Pod) -> String {
-    gang_of(pod).map_or_else(|| key(&pod.metadata).1, |(gang, _)| gang)
+    gang_of(pod).map_or_else(|| Key::from(&pod.metadata).name, |(gang, _)| gang)
 }
 
 fn priority(pod: &Pod) -> i32 {
@@ -148,7 +148,7 @@ fn managed_cards(replica: &Replica) -> BTreeMap<String, usize> {
         let Object::ResourceSlice(slice) = object else { continue };
         let Some(report) = report(slice) else { continue };
         let name = slice.spec.node_name.clone().unwrap_or_default();
-        let node = replica.view.get(&(Kind::Node, Key::cluster(&name))).map(AsRef::as_ref);
+        let node = replica.view.get(&(Kind::Node, Key::cluster(name.clone()))).map(AsRef::as_ref);
         let Some(Object::Node(node)) = node else { continue };
         if node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true)) {
             cards.insert(name, managed(&report));
@@ -172,7 +172,7 @@ pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &N
             continue;
         }
         for user in status.reserved_for.iter().flatten() {
-            let pod = replica.pod(&Key::new("team", &user.name));
+            let pod = replica.pod(&Key::new("team", user.name.clone()));
             let kept = pod.filter(|pod| !has_ended(pod) && pod.metadata.deletion_timestamp.is_none());
             if kept.is_some_and(|pod| is_kept(replica, pod)) {
                 around.violated(|| format!("{nomination:?} is what {} has, whom a budget keeps", user.name));
