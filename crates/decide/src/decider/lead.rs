@@ -112,6 +112,16 @@ impl Decider {
         fresh.map(|claim| Intent::Fence { claims: vec![claim], epoch: epoch.clone() }).collect()
     }
 
+    /// The claim may show the epoch before the answer to its write comes: nothing more is awaited then.
+    pub(super) fn end_fence_seen(&mut self, key: &Key) {
+        let claim = self.cluster.objects().claims.get(key);
+        let annotations = claim.and_then(|claim| claim.metadata.annotations.as_ref());
+        let epoch = annotations.and_then(|all| all.get(EPOCH_ANNOTATION));
+        if self.term.as_ref().is_some_and(|term| term.wrote(epoch)) {
+            self.ledger.claims.end_fence(key);
+        }
+    }
+
     fn needs_fence(&self, claim: &ResourceClaim) -> bool {
         let Some(term) = &self.term else { return false };
         let annotations = claim.metadata.annotations.as_ref();
@@ -197,7 +207,8 @@ impl Decider {
         let is_first = !self.lists.are_as_of(term.since);
         let list = handover.filter(|_| !is_first).or(is_first.then_some(Time::ZERO));
         let list = list.filter(|_| !self.lists.is_asked);
-        let fence = (!is_first && !term.is_fenced && !self.ledger.claims.is_fencing()).then_some(Time::ZERO);
+        let fence =
+            (!is_first && !term.is_fenced && !self.ledger.claims.delays_fences()).then_some(Time::ZERO);
         let mut open = self.ledger.claims.to_settle();
         let is_uncertain = open.any(|(_, allocation)| !term.refused.contains_key(&allocation.uid));
         let settle = (!is_first && is_uncertain).then_some(Time::ZERO);

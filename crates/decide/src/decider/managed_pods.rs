@@ -95,6 +95,7 @@ impl Decider {
                 version: claim.resource_version.parse().ok(),
                 epoch: epoch.to_owned(),
                 progress: Progress::Sent,
+                is_fencing: false,
             };
             self.ledger.claims.allocate(claim.key.clone(), written);
         }
@@ -116,7 +117,7 @@ impl Decider {
             let version = claim.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
             let is_later = match &allocation.progress {
                 Progress::Acknowledged(written) => version > written.parse::<u128>().ok(),
-                Progress::Sent | Progress::Uncertain { .. } => false,
+                Progress::Sent | Progress::Uncertain => false,
             };
             let epoch = claim.metadata.annotations.as_ref().and_then(|all| all.get(EPOCH_ANNOTATION));
             claim.metadata.uid.as_deref() != Some(&allocation.uid)

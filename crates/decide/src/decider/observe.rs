@@ -68,6 +68,7 @@ impl Decider {
                     self.unclaimed.insert(key.clone());
                 }
                 self.settle_allocation(&key);
+                self.end_fence_seen(&key);
                 self.see_failure(now, &key);
                 self.see_claim(now, &key);
                 self.see_claim_of_unplaced(&key);

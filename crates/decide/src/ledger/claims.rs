@@ -14,10 +14,7 @@ pub(crate) enum Progress {
     /// Done: the claim has this version.
     Acknowledged(String),
     /// Failed or unanswered, so that it may still arrive, until another write to the claim has changed its version.
-    Uncertain {
-        /// The other write is under way.
-        is_fencing: bool,
-    },
+    Uncertain,
 }
 
 /// Devices that are written to a claim.
@@ -33,6 +30,8 @@ pub(crate) struct Allocation {
     /// The term's epoch, written first.
     pub epoch: String,
     pub progress: Progress,
+    /// The epoch of a term is written on the claim meanwhile, so that what did not arrive until then cannot any more.
+    pub is_fencing: bool,
 }
 
 impl Allocation {
@@ -41,10 +40,6 @@ impl Allocation {
     pub fn is_fenced_off(&self, version: Option<u128>, epoch: Option<&String>) -> bool {
         let is_later = self.version.zip(version).is_some_and(|(written, seen)| seen > written);
         is_later && epoch.is_some_and(|epoch| *epoch != self.epoch)
-    }
-
-    fn is_uncertain(&self) -> bool {
-        matches!(self.progress, Progress::Uncertain { .. })
     }
 }
 
@@ -94,13 +89,11 @@ impl ClaimWrites {
         self.insert(claim, Write::Clear)
     }
 
-    /// The epoch is written on the claim from now on; `false` where it is being written already, unless that write is uncertain: the epoch
-    /// makes it certain.
+    /// The epoch is written on the claim from now on, beside an allocation, if one is on its way; `false` where the epoch is being written
+    /// already, or devices are being taken back.
     pub fn fence(&mut self, claim: &Key) -> bool {
         match self.rows.get_mut(claim) {
-            Some(Write::Allocate(Allocation { progress: Progress::Uncertain { is_fencing }, .. })) => {
-                !std::mem::replace(is_fencing, true)
-            }
+            Some(Write::Allocate(allocation)) => !std::mem::replace(&mut allocation.is_fencing, true),
             _ => self.insert(claim, Write::Fence),
         }
     }
@@ -153,7 +146,7 @@ impl ClaimWrites {
                 let version = versions.iter().find(|(written, _)| written == claim);
                 allocation.progress = match version {
                     Some((_, version)) => Progress::Acknowledged(version.clone()),
-                    None => Progress::Uncertain { is_fencing: false },
+                    None => Progress::Uncertain,
                 };
             }
         }
@@ -163,9 +156,7 @@ impl ClaimWrites {
     pub fn end_fence(&mut self, claim: &Key) -> bool {
         match self.rows.get_mut(claim) {
             Some(Write::Fence) => self.rows.remove(claim).is_some(),
-            Some(Write::Allocate(Allocation { progress: Progress::Uncertain { is_fencing }, .. })) => {
-                std::mem::replace(is_fencing, false)
-            }
+            Some(Write::Allocate(allocation)) => std::mem::replace(&mut allocation.is_fencing, false),
             _ => false,
         }
     }
@@ -186,33 +177,32 @@ impl ClaimWrites {
     pub fn forget_fences(&mut self) {
         self.rows.retain(|_, write| match write {
             Write::Fence => false,
-            Write::Allocate(Allocation { progress: Progress::Uncertain { is_fencing }, .. }) => {
-                *is_fencing = false;
+            Write::Allocate(allocation) => {
+                allocation.is_fencing = false;
                 true
             }
-            Write::Allocate(_) | Write::Clear => true,
+            Write::Clear => true,
         });
     }
 
-    /// Whether any epoch is being written.
-    pub fn is_fencing(&self) -> bool {
+    /// Whether any answer is to come after which more claims can be fenced.
+    pub fn delays_fences(&self) -> bool {
         self.rows.values().any(|write| match write {
-            Write::Fence => true,
-            Write::Allocate(allocation) => allocation.progress == Progress::Uncertain { is_fencing: true },
-            Write::Clear => false,
+            Write::Fence | Write::Clear => true,
+            Write::Allocate(allocation) => allocation.is_fencing,
         })
     }
 
     /// Uncertain allocations that nothing makes certain yet.
     pub fn to_settle(&self) -> impl Iterator<Item = (&Key, &Allocation)> {
         let is_open =
-            |allocation: &Allocation| allocation.progress == Progress::Uncertain { is_fencing: false };
+            |allocation: &Allocation| allocation.progress == Progress::Uncertain && !allocation.is_fencing;
         self.allocations().filter(move |(_, allocation)| is_open(allocation))
     }
 
     /// Whether nobody knows what became of the claim's allocation.
     pub fn is_uncertain(&self, claim: &Key) -> bool {
-        self.allocation(claim).is_some_and(Allocation::is_uncertain)
+        self.allocation(claim).is_some_and(|allocation| allocation.progress == Progress::Uncertain)
     }
 }
 
@@ -232,6 +222,7 @@ mod tests {
             version: Some(1),
             epoch: "e".to_owned(),
             progress: Progress::Sent,
+            is_fencing: false,
         }
     }
 
@@ -247,7 +238,7 @@ mod tests {
         writes.allocate(one.clone(), allocation());
         assert_eq!(writes.may_allocate([&other]), Ok(()));
         assert!(writes.may_allocate([&other, &one]).is_err());
-        assert!(!writes.clear(&one) && !writes.fence(&one));
+        assert!(!writes.clear(&one));
         assert!(writes.clear(&other) && !writes.clear(&other) && !writes.fence(&other));
         assert!(writes.may_allocate([&other]).is_err());
         assert!(writes.end_clear(&other) && !writes.end_clear(&other));
@@ -271,10 +262,10 @@ mod tests {
         let one = claim("one");
         writes.allocate(one.clone(), allocation());
         writes.acknowledge(&allocation().pod, &[]);
-        assert!(writes.fence(&one) && !writes.fence(&one) && writes.is_fencing());
+        assert!(writes.fence(&one) && !writes.fence(&one) && writes.delays_fences());
         assert_eq!(writes.to_settle().count(), 0);
         writes.forget_fences();
-        assert!(!writes.is_fencing() && writes.is_uncertain(&one));
+        assert!(!writes.delays_fences() && writes.is_uncertain(&one));
         assert!(writes.fence(&one) && writes.end_fence(&one) && !writes.end_fence(&one));
         assert!(writes.end_allocation(&one).is_some() && writes.end_allocation(&one).is_none());
     }

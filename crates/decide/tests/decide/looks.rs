@@ -87,7 +87,7 @@ fn devices_that_are_of_no_use_to_a_pod_are_taken_back() {
     fed.apply_pod(pod);
     let intents = fed.decide();
     assert!(
-        matches!(intents.as_slice(), [Intent::Clear { claims, .. }] if claims[0].key == key("named")),
+        matches!(intents.as_slice(), [Intent::Clear { claims, .. }, ..] if claims[0].key == key("named")),
         "{intents:?}"
     );
 }

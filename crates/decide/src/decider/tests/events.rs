@@ -134,7 +134,6 @@ fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
     let mut scene = Scene::with_nodes(0, Way::Native);
     node(1, Way::Native).into_iter().for_each(|object| scene.apply(object));
     scene.ask("large", 2, 30);
-    scene.decider.decide(Time::ZERO);
     let demand = scene.demand("large");
     // The one has 32 processors, the other 16.
     assert_eq!(scene.ranking(&demand, None).0.len(), 1);

@@ -157,7 +157,9 @@ impl Replica {
         self.on_the_way = OnTheWay::default();
         // What is under way arrives all the same.
         self.writings.retain(|writing| !writing.has_arrived);
-        self.writings.iter_mut().for_each(|writing| writing.is_forgotten = true);
+        for writing in &mut self.writings {
+            (writing.is_forgotten, writing.is_of_earlier_process) = (true, true);
+        }
     }
 
     fn start(&mut self, around: &mut Surroundings, server: &mut Server) {
@@ -279,7 +281,7 @@ impl Replica {
                 }
             }
             on_the_way::are_counted(around, self, server);
-            on_the_way::are_apart_and_wait(around, self);
+            on_the_way::are_apart_and_wait(around, self, server);
             if self.decider.wake().is_none_or(|wake| wake > around.now) {
                 return;
             }

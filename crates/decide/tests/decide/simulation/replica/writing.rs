@@ -55,6 +55,8 @@ pub(super) struct Writing {
     pub has_arrived: bool,
     /// Nobody waits for the answer any more.
     pub is_forgotten: bool,
+    /// The process that sent it crashed: the next one counts nothing of it, and fences it.
+    pub is_of_earlier_process: bool,
 }
 
 /// What becomes of a request by chance, and how much longer than usual it takes.
@@ -176,6 +178,7 @@ impl Replica {
             answer: None,
             has_arrived: false,
             is_forgotten: false,
+            is_of_earlier_process: false,
         };
         let mut incident = None;
         if let Some(plan) = &mut around.plan {
@@ -290,7 +293,7 @@ impl Replica {
     /// Allocations of this process that are not done and may be: each would be, if it arrived now.
     pub fn allocations_under_way(&self, server: &Server) -> Vec<(Key, Vec<DeviceId>)> {
         let mut all = Vec::new();
-        for writing in &self.writings {
+        for writing in self.writings.iter().filter(|writing| !writing.is_of_earlier_process) {
             let (Intent::Allocate { claims, .. }, Step::Mark(first) | Step::Status(first)) =
                 (&writing.intent, writing.step)
             else {
