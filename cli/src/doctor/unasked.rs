@@ -20,7 +20,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut nodes: BTreeMap<(&str, &How), (usize, BTreeSet<&str>)> = BTreeMap::new();
     for Unasked { node, owner, how } in &all {
         let has_cards = facts.published.drivers_of(node).contains(facts.driver);
-        let known = facts.objects.node(&node);
+        let known = facts.objects.node(node);
         if !facts.is_asked(node) || !has_cards || known.is_some_and(|node| !may_run(node)) {
             continue;
         }

@@ -3,6 +3,7 @@
 use crate::amount::{self, Amount};
 use crate::claim::Claim;
 use crate::error::AllocateError;
+use crate::held::HolderId;
 use crate::inventory::{DeviceRef, Inventory, Policy};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
@@ -182,7 +183,7 @@ impl<'a> Assignment<'a, '_> {
         }
         let admin_access = self.slots[slot].admin_access;
         if !admin_access && self.basis.held.is_whole(device.index) {
-            return Some(Reason::InUse(self.basis.held.holders(device).to_vec()));
+            return Some(Reason::InUse(names(self.basis.held.holders(device))));
         }
         if self.basis.features.consumable_capacity
             && let Some(reason) = self.capacity_reason(slot, device)
@@ -277,7 +278,7 @@ impl<'a> Assignment<'a, '_> {
                     requested,
                     needed: amount::show(needed),
                     left: amount::show(left),
-                    holders: held.map(|held| held.holders.clone()).unwrap_or_default(),
+                    holders: held.map(|held| names(&held.holders)).unwrap_or_default(),
                 });
             }
         }
@@ -298,4 +299,8 @@ fn allowed(policy: &Policy) -> String {
         Some(max) => format!("{min} to {}{steps}", max.text()),
         None => format!("{min} or more{steps}"),
     }
+}
+
+fn names(holders: &[HolderId]) -> Vec<String> {
+    holders.iter().map(HolderId::to_string).collect()
 }

@@ -1,5 +1,6 @@
 //! What claims hold.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -25,6 +26,21 @@ pub struct Held {
     by_index: HashMap<DeviceIndex, Arc<HeldDevice>>,
 }
 
+/// Who holds devices: a name that means nothing here but to be told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderId(Arc<str>);
+
+/// What is held of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceHold {
+    id: DeviceId,
+    /// `None` for the whole device.
+    share: Option<Share>,
+}
+
+/// The capacity that a share of a device consumes, if any, by name.
+type Share = Option<Box<[(Box<str>, Nanos)]>>;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeviceId {
     driver: Box<str>,
@@ -36,8 +52,8 @@ struct DeviceId {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct DeviceIdRef<'t>(&'t str, &'t str, &'t str);
 
-/// What is held of one device.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What is held of one device in all.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct HeldDevice {
     /// Results that hold the whole device.
     pub whole: u32,
@@ -47,8 +63,59 @@ pub(crate) struct HeldDevice {
     pub capacity_shares: u32,
     /// Sum of consumed capacity by name, with how many shares name it.
     consumed: Vec<(Box<str>, Nanos, u32)>,
-    /// Its holders: `namespace/name` of claims, one entry per result, in order.
-    pub holders: Vec<String>,
+    /// Its holders, one entry per hold, in order.
+    pub holders: Vec<HolderId>,
+}
+
+impl From<&str> for HolderId {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for HolderId {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl fmt::Display for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl DeviceHold {
+    /// What these results of an allocation hold; admin access holds nothing.
+    ///
+    /// # Errors
+    /// A consumed capacity is not a quantity.
+    pub fn of(results: &[DeviceRequestAllocationResult]) -> Result<Vec<Self>, ConvertError> {
+        let results = results.iter().filter(|result| result.admin_access != Some(true));
+        let hold = |result: &DeviceRequestAllocationResult| {
+            let consumed = consumed(result)?.into_iter().map(|(name, amount)| (name.into(), amount));
+            let consumed = result.consumed_capacity.is_some().then(|| consumed.collect());
+            let DeviceIdRef(driver, pool, device) = DeviceIdRef::from(result);
+            let id = DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() };
+            Ok(Self { id, share: result.share_id.is_some().then_some(consumed) })
+        };
+        results.map(hold).collect()
+    }
+
+    /// The device's driver.
+    pub fn driver(&self) -> &str {
+        &self.id.driver
+    }
+
+    /// The device's pool.
+    pub fn pool(&self) -> &str {
+        &self.id.pool
+    }
+
+    /// The device's name.
+    pub fn device(&self) -> &str {
+        &self.id.device
+    }
 }
 
 impl DeviceId {
@@ -105,7 +172,8 @@ impl Held {
     /// # Errors
     /// A consumed capacity is not a quantity; nothing of the claim is then held.
     pub fn add(&mut self, inventory: &Inventory, claim: &ResourceClaim) -> Result<(), ConvertError> {
-        self.change(inventory, claim, true)
+        self.hold(inventory, &holder_of(claim), &holds_of(claim)?);
+        Ok(())
     }
 
     /// Undoes [`Self::add`] for the same claim with the same allocation.
@@ -113,7 +181,8 @@ impl Held {
     /// # Errors
     /// As for [`Self::add`].
     pub fn remove(&mut self, inventory: &Inventory, claim: &ResourceClaim) -> Result<(), ConvertError> {
-        self.change(inventory, claim, false)
+        self.release(inventory, &holder_of(claim), &holds_of(claim)?);
+        Ok(())
     }
 
     /// Updates the devices' indices after a change of the inventory.
@@ -144,45 +213,46 @@ impl Held {
         }
     }
 
-    fn change(
+    /// Adds what the holder has of these devices.
+    pub fn hold<'h>(
         &mut self,
         inventory: &Inventory,
-        claim: &ResourceClaim,
-        is_added: bool,
-    ) -> Result<(), ConvertError> {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        let results = allocation.and_then(|allocation| allocation.devices.as_ref());
-        let results = results.and_then(|devices| devices.results.as_deref()).unwrap_or_default();
-        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let name = claim.metadata.name.as_deref().unwrap_or_default();
-        let holder = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-        let mut changes = Vec::with_capacity(results.len());
-        for result in results.iter().filter(|result| result.admin_access != Some(true)) {
-            changes.push((result, consumed(result)?));
-        }
-        for (result, consumed) in changes {
-            let id = DeviceIdRef::from(result);
-            let mut held = self.of(id).cloned().unwrap_or_default();
-            let device = Arc::make_mut(&mut held);
-            device.change(result, &consumed, &holder, is_added);
-            let is_gone = device.is_free() && self.base.is_none();
-            for index in inventory.indexes_of(&result.driver, &result.pool, &result.device) {
-                if is_gone {
-                    self.by_index.remove(&index);
-                } else {
-                    self.by_index.insert(index, Arc::clone(&held));
-                }
-            }
+        holder: &HolderId,
+        devices: impl IntoIterator<Item = &'h DeviceHold>,
+    ) {
+        devices.into_iter().for_each(|device| self.change(inventory, holder, device, true));
+    }
+
+    /// Undoes [`Self::hold`].
+    pub fn release<'h>(
+        &mut self,
+        inventory: &Inventory,
+        holder: &HolderId,
+        devices: impl IntoIterator<Item = &'h DeviceHold>,
+    ) {
+        devices.into_iter().for_each(|device| self.change(inventory, holder, device, false));
+    }
+
+    fn change(&mut self, inventory: &Inventory, holder: &HolderId, hold: &DeviceHold, is_added: bool) {
+        let id = hold.id.borrowed();
+        let mut held = self.of(id).cloned().unwrap_or_default();
+        let device = Arc::make_mut(&mut held);
+        device.change(hold, holder, is_added);
+        let is_gone = device.is_free() && self.base.is_none();
+        for index in inventory.indexes_of(id.0, id.1, id.2) {
             if is_gone {
-                self.by_id.remove(&id);
-            } else if let Some(known) = self.by_id.get_mut(&id) {
-                *known = held;
+                self.by_index.remove(&index);
             } else {
-                let owned = DeviceId { driver: id.0.into(), pool: id.1.into(), device: id.2.into() };
-                self.by_id.insert(owned, held);
+                self.by_index.insert(index, Arc::clone(&held));
             }
         }
-        Ok(())
+        if is_gone {
+            self.by_id.remove(&id);
+        } else if let Some(known) = self.by_id.get_mut(&id) {
+            *known = held;
+        } else {
+            self.by_id.insert(hold.id.clone(), held);
+        }
     }
 
     fn of(&self, id: DeviceIdRef<'_>) -> Option<&Arc<HeldDevice>> {
@@ -233,8 +303,8 @@ impl Held {
         self.get(device.index).map_or(0, |held| held.consumed(capacity))
     }
 
-    /// The claims that hold a device or a share of it: `namespace/name`.
-    pub fn holders(&self, device: DeviceRef<'_>) -> &[String] {
+    /// Who holds a device or a share of it.
+    pub fn holders(&self, device: DeviceRef<'_>) -> &[HolderId] {
         self.get(device.index).map_or(&[], |held| &held.holders)
     }
 }
@@ -249,35 +319,27 @@ impl HeldDevice {
         self.whole == 0 && self.shares == 0
     }
 
-    fn change(
-        &mut self,
-        result: &DeviceRequestAllocationResult,
-        consumed: &[(&str, Nanos)],
-        holder: &str,
-        is_added: bool,
-    ) {
+    fn change(&mut self, hold: &DeviceHold, holder: &HolderId, is_added: bool) {
         let count = |number: &mut u32| {
             *number = if is_added { *number + 1 } else { number.saturating_sub(1) };
         };
         if is_added {
-            self.holders.push(holder.to_owned());
+            self.holders.push(holder.clone());
         } else if let Some(place) = self.holders.iter().rposition(|other| other == holder) {
             self.holders.remove(place);
         }
-        if result.share_id.is_none() {
+        let Some(share) = &hold.share else {
             count(&mut self.whole);
             return;
-        }
+        };
         count(&mut self.shares);
-        if result.consumed_capacity.is_none() {
-            return;
-        }
+        let Some(consumed) = share else { return };
         count(&mut self.capacity_shares);
         for (name, amount) in consumed {
-            let place = match self.consumed.binary_search_by(|(known, ..)| (**known).cmp(name)) {
+            let place = match self.consumed.binary_search_by(|(known, ..)| known.cmp(name)) {
                 Ok(place) => place,
                 Err(place) => {
-                    self.consumed.insert(place, ((*name).into(), 0, 0));
+                    self.consumed.insert(place, (name.clone(), 0, 0));
                     place
                 }
             };
@@ -287,6 +349,36 @@ impl HeldDevice {
         }
         self.consumed.retain(|(.., shares)| *shares > 0);
     }
+}
+
+impl PartialEq for HeldDevice {
+    /// Whether the same is held by the same, in any order.
+    fn eq(&self, other: &Self) -> bool {
+        let sorted = |device: &Self| {
+            let mut holders = device.holders.clone();
+            holders.sort();
+            holders
+        };
+        let Self { whole, shares, capacity_shares, consumed, holders: _ } = self;
+        (*whole, *shares, *capacity_shares) == (other.whole, other.shares, other.capacity_shares)
+            && *consumed == other.consumed
+            && sorted(self) == sorted(other)
+    }
+}
+
+/// `namespace/name` of the claim, or the name alone.
+fn holder_of(claim: &ResourceClaim) -> HolderId {
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    match claim.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => format!("{namespace}/{name}").into(),
+        None => name.into(),
+    }
+}
+
+fn holds_of(claim: &ResourceClaim) -> Result<Vec<DeviceHold>, ConvertError> {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+    DeviceHold::of(devices.and_then(|devices| devices.results.as_deref()).unwrap_or_default())
 }
 
 pub(crate) fn consumed(result: &DeviceRequestAllocationResult) -> Result<Vec<(&str, Nanos)>, ConvertError> {

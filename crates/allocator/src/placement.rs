@@ -25,8 +25,8 @@ use crate::held::Held;
 use crate::inventory::{DeviceRef, Inventory};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
-pub use crate::validity::Pick;
 use crate::validity::{self, Assignment, Basis};
+pub use crate::validity::{MayTake, Pick};
 
 use sets::Sets;
 
@@ -47,7 +47,7 @@ pub struct Placement<'a> {
     pub may_give: &'a dyn Fn(DeviceRef<'_>) -> bool,
     /// Whether these may be had together, whatever else is had besides; all may that are free unless told. Of picks for which it is false,
     /// no others may make it true. The picks are in the order of the claims and of their requests.
-    pub may_take: Option<&'a dyn Fn(&[Pick<'_>]) -> bool>,
+    pub may_take: Option<MayTake<'a>>,
     /// Number of devices looked at for a request after which the best assignment so far is the answer.
     pub step_limit: u64,
 }

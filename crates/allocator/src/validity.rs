@@ -23,7 +23,7 @@ pub(crate) use assignment::{Assignment, NO, Picked, Undo};
 pub(crate) use basis::Basis;
 pub(crate) use capacity::{Arithmetic, consumed};
 pub(crate) use constraints::ConstraintState;
-pub use pick::Pick;
+pub use pick::{MayTake, Pick};
 pub(crate) use pools::Pool;
 pub(crate) use slot::{MOST_RESULTS, Slot};
 pub(crate) use taints::untolerated;

@@ -10,7 +10,7 @@ use tessera_api::gpu_pool::{LabelOperator, LabelRequirement, NodeSelector};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A pod with required anti-affinity, as terms of others select it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Selected {
     namespace: String,
     labels: BTreeMap<String, String>,

@@ -1,7 +1,6 @@
 //! Adds, updates and deletes objects of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -13,9 +12,11 @@ use tessera_allocator::claim::Class;
 use crate::claim::ClaimExt;
 use crate::cluster::Cluster;
 use crate::error::ObjectError;
+use crate::holder::Holder;
 use crate::key::Key;
 use crate::objects::Objects;
 use crate::project;
+use crate::taken::Hold;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
 /// Declares the kinds: each with its type, and the conversion to an [`Object`].
@@ -159,9 +160,8 @@ impl Cluster {
         match object {
             Object::Node(node) => return Ok(put(&mut objects.nodes, key, project::node(node))),
             Object::Pod(pod) => {
-                let pod = project::pod(pod);
-                self.usages.replace(self.objects.pods.get(&key).map(AsRef::as_ref), Some(&pod));
-                self.objects.pods.insert(key, Box::new(pod));
+                self.objects.pods.insert(key.clone(), Box::new(project::pod(pod)));
+                self.settle(&Holder::Pod(key));
             }
             Object::ResourceClaimTemplate(template) => {
                 return Ok(put(&mut objects.templates, key, project::template(template)));
@@ -181,7 +181,7 @@ impl Cluster {
                 let slice = project::slice(slice, self.keeps_slices);
                 let change =
                     self.inventory.update(&slice).map_err(|error| ObjectError::of_slice(&slice, error))?;
-                Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
+                self.taken.held_mut().follow(&self.inventory, &change);
                 if self.keeps_slices {
                     self.objects.slices.insert(key, slice);
                 }
@@ -230,8 +230,8 @@ impl Cluster {
         match kind {
             Kind::Node => drop(self.objects.nodes.remove(key)),
             Kind::Pod => {
-                let pod = self.objects.pods.remove(key);
-                self.usages.replace(pod.as_deref(), None);
+                self.objects.pods.remove(key);
+                self.settle(&Holder::Pod(key.clone()));
             }
             Kind::PersistentVolumeClaim => drop(self.objects.volume_claims.remove(key)),
             Kind::PersistentVolume => drop(self.objects.volumes.remove(key)),
@@ -241,15 +241,13 @@ impl Cluster {
                 self.objects.classes.remove(key);
             }
             Kind::ResourceClaim => {
-                if let Some(claim) = self.objects.claims.remove(key) {
-                    // Cannot fail: the same quantities were parsed when the claim was added.
-                    let _ = Arc::make_mut(&mut self.held).remove(&self.inventory, &claim);
-                }
+                self.objects.claims.remove(key);
+                self.settle(&Holder::Claim(key.clone()));
             }
             Kind::ResourceSlice => {
                 self.objects.slices.remove(key);
                 let change = self.inventory.remove(&key.name);
-                Arc::make_mut(&mut self.held).follow(&self.inventory, &change);
+                self.taken.held_mut().follow(&self.inventory, &change);
             }
             Kind::Job => drop(self.objects.jobs.remove(key)),
             Kind::JobSet => drop(self.objects.job_sets.remove(key)),
@@ -264,16 +262,16 @@ impl Cluster {
     }
 
     fn apply_claim(&mut self, claim: ResourceClaim) -> Result<(), ObjectError> {
-        let key = Key::from(&claim.metadata);
-        let before = self.objects.claims.get(&key).map(AsRef::as_ref);
-        if before.and_then(ClaimExt::allocation) != claim.allocation() {
-            let held = Arc::make_mut(&mut self.held);
-            held.add(&self.inventory, &claim).map_err(|error| ObjectError::of_claim(&claim, error))?;
-            if let Some(before) = before {
-                let _ = held.remove(&self.inventory, before);
-            }
+        let key = claim.key();
+        let before = self.objects.claims.get(&key).and_then(|before| before.allocation());
+        let is_as_before = before == claim.allocation();
+        if !is_as_before {
+            Hold::of_claim(&claim)?;
         }
-        self.objects.claims.insert(key, Box::new(claim));
+        self.objects.claims.insert(key.clone(), Box::new(claim));
+        if !is_as_before {
+            self.settle(&Holder::Claim(key));
+        }
         Ok(())
     }
 }

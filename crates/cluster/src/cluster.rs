@@ -1,7 +1,7 @@
 //! The cluster as kube-scheduler sees it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,25 +18,21 @@ use tessera_allocator::selectors::{SelectorCache, Unanswered};
 use tessera_allocator::upstream::Allocator;
 use tessera_api::kubernetes::KubernetesVersion;
 
-use crate::assume::Assumed;
 use crate::claim::AllocationExt;
 use crate::error::ObjectError;
-use crate::key::Key;
+use crate::expected::Expected;
+use crate::holder::Holder;
 use crate::objects::Objects;
-use crate::usage::Usages;
+use crate::taken::Taken;
 
 /// What an allocation depends on: the objects, and the allocator's view of them.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub(crate) objects: Objects,
     pub(crate) inventory: Inventory,
-    pub(crate) held: Arc<Held>,
+    pub(crate) taken: Taken,
+    pub(crate) expected: Expected,
     pub(crate) classes: Classes,
-    pub(crate) usages: Usages,
-    /// Pods on their way to a node, with the claims as they will be.
-    pub(crate) assumed: BTreeMap<Key, Assumed>,
-    /// Claims that are expected to be allocated so.
-    pub(crate) assumed_claims: BTreeMap<Key, ResourceClaim>,
     /// Whether slices are kept as objects, too, with the reports of their nodes.
     pub(crate) keeps_slices: bool,
 }
@@ -110,9 +106,14 @@ impl Cluster {
         &self.inventory
     }
 
-    /// What all allocated claims hold.
+    /// What is taken of devices.
     pub fn held(&self) -> &Held {
-        &self.held
+        self.taken.held()
+    }
+
+    /// Who holds the device or a share of it, once for each.
+    pub fn holders(&self, device: DeviceRef<'_>) -> impl Iterator<Item = &Holder> {
+        self.held().holders(device).iter().filter_map(|id| self.taken.holder(id))
     }
 
     /// All classes.
@@ -165,7 +166,7 @@ impl Cluster {
         asker: &mut Asker,
     ) -> Result<Option<Vec<AllocationResult>>, AllocateError> {
         let mut allocator =
-            Allocator::new(&self.inventory, &self.held, &self.classes).answering_as(asker.kubernetes);
+            Allocator::new(&self.inventory, self.held(), &self.classes).answering_as(asker.kubernetes);
         allocator.rules.counters_concern_every_node = false;
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
@@ -183,7 +184,7 @@ impl Cluster {
         asker: &mut Asker,
         cost: impl FnMut(&[Pick<'_>]) -> C,
     ) -> Result<Option<Placed<C>>, AllocateError> {
-        let mut placement = Placement::new(&self.inventory, &self.held, &self.classes);
+        let mut placement = Placement::new(&self.inventory, self.held(), &self.classes);
         placement.tolerated = limits.tolerated;
         placement.may_give = limits.may_give;
         placement.step_limit = limits.steps;
@@ -231,7 +232,7 @@ impl Cluster {
         asker: &mut Asker,
     ) -> Result<bool, AllocateError> {
         let mut allocator =
-            Allocator::new(&self.inventory, &self.held, &self.classes).answering_as(asker.kubernetes);
+            Allocator::new(&self.inventory, self.held(), &self.classes).answering_as(asker.kubernetes);
         allocator.rules.counters_concern_every_node = false;
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
@@ -270,7 +271,7 @@ impl Cluster {
     /// # Errors
     /// A claim holds something that is not a quantity.
     pub fn held_without(&self, claims: &[&ResourceClaim]) -> Result<Held, ObjectError> {
-        let mut held = Held::over(Arc::clone(&self.held));
+        let mut held = Held::over(Arc::clone(self.taken.held()));
         for claim in claims {
             held.remove(&self.inventory, claim).map_err(|error| ObjectError::of_claim(claim, error))?;
         }

@@ -7,12 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod anti_affinity;
-mod assume;
 mod change;
 mod claim;
 mod cluster;
 mod error;
+mod expected;
 pub mod gang;
+mod holder;
 mod holds;
 mod key;
 pub mod node_fit;
@@ -21,6 +22,7 @@ pub mod outcome;
 mod pod;
 mod project;
 pub mod subject;
+mod taken;
 pub mod usage;
 pub mod workloads;
 
@@ -28,6 +30,7 @@ pub use change::{Kind, Object};
 pub use claim::{AllocationExt, ClaimExt};
 pub use cluster::{Asker, Cluster, PlacementLimits};
 pub use error::ObjectError;
+pub use holder::Holder;
 pub use holds::holds_of;
 pub use key::Key;
 pub use objects::{Objects, reference};

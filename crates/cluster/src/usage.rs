@@ -1,25 +1,22 @@
 //! What pods take of nodes besides devices: resources, places and ports, as kube-scheduler counts them
 //! (`NodeResourcesFit`, `NodePorts`, `VolumeBinding`, and `InterPodAffinity` as far as pods keep each other away).
 
+mod requests;
+
 use std::collections::{BTreeMap, HashMap};
 
-use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::DeviceClass;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_allocator::node::NodeSelector;
-use tessera_api::Quantity;
 
 use crate::anti_affinity::Selected;
 use crate::cluster::Cluster;
 use crate::key::Key;
 use crate::node_fit::Refusal;
-use crate::pod::PodExt;
 
-/// Amounts of resources by name, in billionths of a unit.
-type Amounts = BTreeMap<String, i128>;
-
-/// A port of a node: protocol, port, address (`0.0.0.0` for all).
-type HostPort = (String, i32, String);
+pub(crate) use requests::PodRoom;
+pub use requests::take_the_same;
+use requests::{Amounts, HostPort, NANO, host_ports, nanos, requests};
 
 /// What pods take of one node.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,79 +28,56 @@ struct Usage {
     requested_by_daemons: Amounts,
     ports: BTreeMap<HostPort, u32>,
     /// Pods beside which not everybody may run.
-    apart: Vec<Selected>,
+    apart: BTreeMap<Selected, u32>,
 }
 
 /// What pods take of each node.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usages {
     by_node: HashMap<String, Usage>,
 }
 
 impl Usages {
-    /// Takes a pod out and puts its successor in; one that is on no node, or has ended, counts nowhere.
-    pub(crate) fn replace(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
-        if let Some((node, pod)) = before.and_then(running_on)
-            && let Some(usage) = self.by_node.get_mut(node)
-        {
-            usage.change(pod, false);
+    /// Adds what a pod takes of the node.
+    pub(crate) fn hold(&mut self, node: &str, room: &PodRoom) {
+        self.by_node.entry(node.to_owned()).or_default().change(room, true);
+    }
+
+    /// Undoes [`Self::hold`].
+    pub(crate) fn release(&mut self, node: &str, room: &PodRoom) {
+        if let Some(usage) = self.by_node.get_mut(node) {
+            usage.change(room, false);
             if usage.pods == 0 {
                 self.by_node.remove(node);
             }
         }
-        if let Some((node, pod)) = after.and_then(running_on) {
-            self.by_node.entry(node.to_owned()).or_default().change(pod, true);
-        }
     }
 }
 
-/// Whether both pods take the same of a node besides devices.
-#[must_use]
-pub fn take_the_same(one: &Pod, other: &Pod) -> bool {
-    requests(one) == requests(other) && host_ports(one).eq(host_ports(other))
-}
-
-/// The pod's node, unless it has ended.
-fn running_on(pod: &Pod) -> Option<(&str, &Pod)> {
-    let node = pod.spec.as_ref()?.node_name.as_deref()?;
-    (!pod.is_finished()).then_some((node, pod))
-}
-
-/// Whether the node, or others like it, would run such a pod whatever else it runs: one of a DaemonSet, or one that the kubelet made from a
-/// file.
-fn is_daemon(pod: &Pod) -> bool {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.controller == Some(true) && matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
-}
-
 impl Usage {
-    fn change(&mut self, pod: &Pod, is_added: bool) {
+    fn change(&mut self, room: &PodRoom, is_added: bool) {
         self.pods = if is_added { self.pods + 1 } else { self.pods.saturating_sub(1) };
-        let is_daemon = is_daemon(pod);
-        if is_daemon {
+        if room.is_daemon {
             self.daemons = if is_added { self.daemons + 1 } else { self.daemons.saturating_sub(1) };
         }
-        for (name, amount) in requests(pod) {
-            let amount = if is_added { amount } else { -amount };
-            if is_daemon {
-                let total = self.requested_by_daemons.entry(name.clone()).or_default();
+        for (name, amount) in &room.requested {
+            let amount = if is_added { *amount } else { -amount };
+            if room.is_daemon {
+                let total = self.requested_by_daemons.entry(name.to_string()).or_default();
                 *total = total.saturating_add(amount);
             }
-            let total = self.requested.entry(name).or_default();
+            let total = self.requested.entry(name.to_string()).or_default();
             *total = total.saturating_add(amount);
         }
-        for port in host_ports(pod) {
-            let count = self.ports.entry(port).or_default();
+        for port in &room.ports {
+            let count = self.ports.entry(port.clone()).or_default();
             *count = if is_added { *count + 1 } else { count.saturating_sub(1) };
         }
-        if let Some(selected) = Selected::of(pod) {
-            let known = self.apart.iter().position(|other| *other == selected);
-            match known.filter(|_| !is_added) {
-                Some(place) => drop(self.apart.swap_remove(place)),
-                None if is_added => self.apart.push(selected),
-                None => {}
-            }
+        if let Some(selected) = &room.apart {
+            let count = self.apart.entry(selected.as_ref().clone()).or_default();
+            *count = if is_added { *count + 1 } else { count.saturating_sub(1) };
         }
+        self.apart.retain(|_, count| *count > 0);
         self.requested.retain(|_, amount| *amount != 0);
         self.requested_by_daemons.retain(|_, amount| *amount != 0);
         self.ports.retain(|_, count| *count > 0);
@@ -142,7 +116,7 @@ impl Cluster {
     /// node names none.
     pub fn room(&self, node: &Node) -> (Room, Room) {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let usage = self.usages.by_node.get(node.metadata.name.as_deref().unwrap_or_default());
+        let usage = self.taken.usages().by_node.get(node.metadata.name.as_deref().unwrap_or_default());
         let of = |name: &str| {
             let all = allocatable.and_then(|all| all.get(name)).map(nanos);
             let used = usage.and_then(|usage| usage.requested.get(name)).copied().unwrap_or(0);
@@ -163,7 +137,7 @@ impl Cluster {
             return None;
         }
         let none = Usage::default();
-        let usage = self.usages.by_node.get(name).unwrap_or(&none);
+        let usage = self.taken.usages().by_node.get(name).unwrap_or(&none);
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let allocatable = |resource: &str| allocatable.and_then(|all| all.get(resource)).map(nanos);
         if let Some(most) = allocatable("pods")
@@ -196,7 +170,7 @@ impl Cluster {
                 return Some(Refusal::Port(port));
             }
         }
-        if usage.apart.iter().any(|other| other.keeps_away(pod)) {
+        if usage.apart.keys().any(|other| other.keeps_away(pod)) {
             return Some(Refusal::AntiAffinity);
         }
         self.volume_elsewhere(pod, node)
@@ -222,7 +196,7 @@ impl Cluster {
         let allocatable = |resource: &str| allocatable.and_then(|all| all.get(resource)).map(nanos);
         let asked = requests(pod).into_iter().filter(|(_, amount)| *amount > 0);
         let asked = asked.chain([("pods".to_owned(), NANO)]);
-        let usage = self.usages.by_node.get(node.metadata.name.as_deref().unwrap_or_default());
+        let usage = self.taken.usages().by_node.get(node.metadata.name.as_deref().unwrap_or_default());
         let of_daemons = |resource: &str| match usage {
             Some(usage) if resource == "pods" => i128::from(usage.daemons) * NANO,
             Some(usage) => usage.requested_by_daemons.get(resource).copied().unwrap_or(0),
@@ -267,85 +241,8 @@ fn is_of_kubernetes(domain: &str) -> bool {
     domain.ends_with("kubernetes.io")
 }
 
-const NANO: i128 = 1_000_000_000;
-
 /// The address of a port that is open on all addresses.
 const ANY_ADDRESS: &str = "0.0.0.0";
-
-fn nanos(text: &QuantityText) -> i128 {
-    // The API server accepts no other text.
-    Quantity::parse(&text.0).map_or(0, |quantity| quantity.nanos())
-}
-
-/// What a pod asks of its node: the containers and sidecars together, or the largest moment of its initialisation; what
-/// the pod asks as a whole outranks both; with its overhead (`resource.PodRequests`).
-fn requests(pod: &Pod) -> Amounts {
-    let Some(spec) = &pod.spec else { return Amounts::new() };
-    let mut running = Amounts::new();
-    for container in &spec.containers {
-        add(&mut running, &of_container(container));
-    }
-    let (mut sidecars, mut largest) = (Amounts::new(), Amounts::new());
-    for container in spec.init_containers.iter().flatten() {
-        let mut moment = sidecars.clone();
-        add(&mut moment, &of_container(container));
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars = moment.clone();
-        }
-        for (name, amount) in moment {
-            let most = largest.entry(name).or_default();
-            *most = amount.max(*most);
-        }
-    }
-    add(&mut running, &sidecars);
-    for (name, amount) in largest {
-        let most = running.entry(name).or_default();
-        *most = amount.max(*most);
-    }
-    if let Some(resources) = &spec.resources {
-        running.extend(asked(resources.requests.as_ref(), resources.limits.as_ref()));
-    }
-    for (name, amount) in spec.overhead.iter().flatten() {
-        let total = running.entry(name.clone()).or_default();
-        *total = total.saturating_add(nanos(amount));
-    }
-    running
-}
-
-fn add(to: &mut Amounts, amounts: &Amounts) {
-    for (name, amount) in amounts {
-        let total = to.entry(name.clone()).or_default();
-        *total = total.saturating_add(*amount);
-    }
-}
-
-fn of_container(container: &Container) -> Amounts {
-    let Some(resources) = &container.resources else { return Amounts::new() };
-    asked(resources.requests.as_ref(), resources.limits.as_ref())
-}
-
-/// The requests; where a resource has none, its limit.
-fn asked(
-    requests: Option<&BTreeMap<String, QuantityText>>,
-    limits: Option<&BTreeMap<String, QuantityText>>,
-) -> Amounts {
-    let all = limits.into_iter().chain(requests).flatten();
-    all.map(|(name, amount)| (name.clone(), nanos(amount))).collect()
-}
-
-fn host_ports(pod: &Pod) -> impl Iterator<Item = HostPort> + '_ {
-    let spec = pod.spec.iter();
-    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
-    containers.flat_map(|container| container.ports.iter().flatten()).filter_map(|port| {
-        let number = port.host_port.filter(|port| *port > 0)?;
-        let address = port.host_ip.clone().filter(|address| !address.is_empty());
-        Some((
-            port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-            number,
-            address.unwrap_or_else(|| ANY_ADDRESS.to_owned()),
-        ))
-    })
-}
 
 #[cfg(test)]
 mod tests {

@@ -258,14 +258,15 @@ fn main() {
         match node {
             Some(node) => {
                 // Bound with whatever devices; which ones matters little here.
-                let held = fed.decider.cluster().held();
+                let cluster = fed.decider.cluster();
+                let claim = Key::new("n", format!("{name}-c"));
                 let free = fed.decider.cluster().inventory().devices_of_node(&node).filter(|device| {
                     let is_kind = if kind == 4 {
                         device.name().contains("1g10gb-") && !device.name().contains("me")
                     } else {
                         !device.name().contains("mig")
                     };
-                    is_kind && held.holders(*device).iter().any(|holder| *holder == format!("n/{name}-c"))
+                    is_kind && cluster.holders(*device).any(|holder| holder.claim() == Some(&claim))
                 });
                 let devices: Vec<String> = free.map(|device| device.name().to_owned()).collect();
                 fed.apply_claim(allocated(&name, kind, &node, &devices));

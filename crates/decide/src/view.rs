@@ -1,6 +1,6 @@
 //! The fleet as people see it: what each card has, who holds it, who waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_allocator::inventory::DeviceRef;
@@ -83,18 +83,15 @@ pub(crate) fn of_node(fleet: &mut Fleet, index: NodeIndex, cluster: &Cluster, dr
         let (Some(card), Some(used_of)) = (cards.get_mut(&address), used.cards.get(&address)) else {
             continue;
         };
-        let all = cluster.held().holders(device);
         // Of a card with two hundred partitions few are held.
         if used_of.is_all(slices) || card.memory_mib == 0 {
             describe(card, device);
         }
-        if all.is_empty() {
-            continue;
+        let claims: BTreeSet<&Key> =
+            cluster.holders(device).filter_map(tessera_cluster::Holder::claim).collect();
+        if !claims.is_empty() {
+            card.holders.extend(holders_of(&claims, device, used, cluster));
         }
-        let mut holders = all.to_vec();
-        holders.sort();
-        holders.dedup();
-        card.holders.extend(holders_of(&holders, device, used, cluster));
     }
     cards.values_mut().for_each(limit_holders);
     NodeView { name: node.name.clone(), cards, no_usage: None }
@@ -114,12 +111,16 @@ fn describe(card: &mut CardView, device: DeviceRef<'_>) {
     }
 }
 
-/// What these claims (`namespace/name`) have of the device; a share for each result.
-fn holders_of(names: &[String], device: DeviceRef<'_>, used: &NodeCards, cluster: &Cluster) -> Vec<Holder> {
+/// What these claims have of the device; a share for each result.
+fn holders_of(
+    claims: &BTreeSet<&Key>,
+    device: DeviceRef<'_>,
+    used: &NodeCards,
+    cluster: &Cluster,
+) -> Vec<Holder> {
     let (mut holders, mut results) = (Vec::new(), Vec::new());
-    for (namespace, name) in names.iter().filter_map(|name| name.split_once('/')) {
-        let key = Key::new(namespace, name);
-        let Some(claim) = cluster.objects().claims.get(&key) else { continue };
+    for key in claims {
+        let Some(claim) = cluster.objects().claims.get(*key) else { continue };
         let of_device = claim.results().iter().filter(|result| {
             result.driver == device.driver_name()
                 && result.pool == device.pool()
@@ -128,8 +129,8 @@ fn holders_of(names: &[String], device: DeviceRef<'_>, used: &NodeCards, cluster
         });
         let holder = Holder {
             device: device.name().to_owned(),
-            namespace: namespace.to_owned(),
-            claim: name.to_owned(),
+            namespace: key.namespace.clone(),
+            claim: key.name.clone(),
             pods: claim.users().iter().map(|user| user.name.clone()).collect(),
             ..Holder::default()
         };

@@ -411,6 +411,11 @@ impl Fleet {
         self.nodes.len()
     }
 
+    /// Whether no node with our cards was ever known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The node with this number.
     pub fn node(&self, index: NodeIndex) -> &FleetNode {
         &self.nodes[index as usize]

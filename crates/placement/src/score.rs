@@ -104,8 +104,7 @@ impl Score {
 }
 
 impl Score {
-    /// The same with what the node can take less of the demand, after that was computed anew. Only for a [packed](Candidate::is_packed)
-    /// one.
+    /// The same with what the node can take less of the demand, after that was computed anew. Only for one that is packed.
     pub fn with_cost(self, cost: Cost) -> Self {
         Self { loss: cost, ..self }
     }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::basis::Basis;
 use super::constraints::ConstraintState;
 use super::counters::Counters;
-use super::pick::Pick;
+use super::pick::{MayTake, Pick};
 use super::pools::{self, Pool};
 use super::slot::{Slot, SlotsOfClaims};
 use crate::amount::Nanos;
@@ -78,7 +78,7 @@ pub(crate) struct Assignment<'a, 's> {
     /// By candidate: whether it is not given, though it may be free; empty where all are.
     pub(super) withheld: Vec<bool>,
     /// Whether picks may be had together; `None` where all may.
-    pub(super) may_take: Option<&'a dyn Fn(&[Pick<'_>]) -> bool>,
+    pub(super) may_take: Option<MayTake<'a>>,
     /// Whether a device for which a selector fails is passed over, and a request for all that a constraint forbids does
     /// not end the search. kube-scheduler ends its attempt with the error.
     is_lenient: bool,
@@ -143,7 +143,7 @@ impl<'a, 's> Assignment<'a, 's> {
     }
 
     /// From now on picks only what may be had together with what is picked.
-    pub fn limit(&mut self, may_take: Option<&'a dyn Fn(&[Pick<'_>]) -> bool>) {
+    pub fn limit(&mut self, may_take: Option<MayTake<'a>>) {
         self.may_take = may_take;
     }
 

@@ -17,3 +17,6 @@ pub struct Pick<'i> {
     /// The device.
     pub device: DeviceRef<'i>,
 }
+
+/// Whether picks may be had together.
+pub type MayTake<'a> = &'a dyn Fn(&[Pick<'_>]) -> bool;

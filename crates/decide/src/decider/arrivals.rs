@@ -75,7 +75,7 @@ impl Decider {
 
     /// Counts pods that were not counted, those that were made first first.
     pub(super) fn count_arrivals(&mut self) {
-        if self.fleet.len() == 0 || self.arrivals.open.is_empty() {
+        if self.fleet.is_empty() || self.arrivals.open.is_empty() {
             return;
         }
         let objects = self.cluster.objects();

@@ -147,7 +147,7 @@ impl Decider {
         }
         let nodes: Vec<String> = self.fleet.managed_nodes().map(|node| node.name.clone()).collect();
         let asks = nodes.iter().any(|node| {
-            let node = self.cluster.objects().node(&node);
+            let node = self.cluster.objects().node(node);
             let claims = std::slice::from_ref(&asked);
             node.is_some_and(|node| {
                 self.cluster.has_what_is_asked(node, claims, &self.driver, &mut self.asker).unwrap_or(true)

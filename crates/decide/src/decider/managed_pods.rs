@@ -87,7 +87,7 @@ impl Decider {
             let status = ResourceClaimStatus { allocation: Some(allocation.clone()), ..Default::default() };
             let allocated = ResourceClaim { status: Some(status), ..known.as_ref().clone() };
             // Cannot fail: the allocator wrote the quantities.
-            let _ = self.cluster.assume_claim(allocated);
+            let _ = self.cluster.assume_claim(&allocated);
             let written = Allocation {
                 uid: claim.uid.clone(),
                 pod: reference(pod),

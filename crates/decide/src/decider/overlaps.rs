@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::overlap::overlaps;
-use tessera_cluster::{ClaimExt, Key};
+use tessera_cluster::{ClaimExt, Holder, Key};
 
 use super::Decider;
 use super::claim::reference_of;
@@ -28,13 +28,10 @@ impl Decider {
         let mut holders = BTreeSet::new();
         for device in self.cluster.inventory().devices_of_node(node) {
             if device.driver_name() == self.driver {
-                let names = self.cluster.held().holders(device).iter();
-                holders.extend(names.filter_map(|name| name.split_once('/')));
+                holders.extend(self.cluster.holders(device).filter_map(Holder::claim));
             }
         }
-        let claims = holders
-            .iter()
-            .filter_map(|(namespace, name)| self.cluster.objects().claims.get(&Key::new(*namespace, *name)));
+        let claims = holders.into_iter().filter_map(|claim| self.cluster.objects().claims.get(claim));
         let mut claims: Vec<&ResourceClaim> =
             claims.filter(|claim| claim.has_devices()).map(AsRef::as_ref).collect();
         if claims.len() < 2 {

@@ -63,7 +63,7 @@ impl Decider {
             let why = self.refusal_of(claim)?;
             Some(format!(
                 "the API server refuses to change its ResourceClaim {}, so that nothing can be allocated to it: {why}",
-                Key::from(&claim.metadata).to_string()
+                Key::from(&claim.metadata)
             ))
         })
     }

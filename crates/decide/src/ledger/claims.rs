@@ -46,7 +46,7 @@ impl Allocation {
 /// The one write to a claim.
 #[derive(Debug)]
 enum Write {
-    Allocate(Allocation),
+    Allocate(Box<Allocation>),
     /// Its devices are taken back.
     Clear,
     /// The epoch of this term is written on it.
@@ -81,7 +81,7 @@ impl ClaimWrites {
 
     /// Devices are written to the claim from now on; see [`Self::may_allocate`].
     pub fn allocate(&mut self, claim: Key, allocation: Allocation) {
-        self.rows.insert(claim, Write::Allocate(allocation));
+        self.rows.insert(claim, Write::Allocate(Box::new(allocation)));
     }
 
     /// The claim's devices are taken back from now on; `false` where it is being written already.
@@ -133,7 +133,7 @@ impl ClaimWrites {
     pub fn end_allocation(&mut self, claim: &Key) -> Option<Allocation> {
         self.allocation(claim)?;
         match self.rows.remove(claim)? {
-            Write::Allocate(allocation) => Some(allocation),
+            Write::Allocate(allocation) => Some(*allocation),
             Write::Clear | Write::Fence => None,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::{DeviceName, DeviceType};
-use tessera_cluster::{ClaimExt, Key};
+use tessera_cluster::{ClaimExt, Holder, Key};
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::{ShapeId, Time};
@@ -166,14 +166,12 @@ impl Decider {
     /// When all cards of the node are expected to be free, as their pods' `activeDeadlineSeconds` say (with `true` where one says
     /// nothing), and how many claims hold them.
     fn free_at(&self, node: &str) -> ((bool, Time), usize) {
-        let mut claims: BTreeSet<Key> = BTreeSet::new();
+        let mut claims: BTreeSet<&Key> = BTreeSet::new();
         for device in self.cluster.inventory().devices_of_node(node) {
-            let holders =
-                self.cluster.held().holders(device).iter().filter_map(|holder| holder.split_once('/'));
-            claims.extend(holders.map(|(namespace, name)| Key::new(namespace, name)));
+            claims.extend(self.cluster.holders(device).filter_map(Holder::claim));
         }
         let mut last = (false, Time::ZERO);
-        for key in &claims {
+        for key in claims.iter().copied() {
             let claim = self.cluster.objects().claims.get(key);
             let pods: Vec<_> = claims_pods(self, key, claim.map(AsRef::as_ref));
             for pod in pods {
@@ -205,4 +203,42 @@ fn claims_pods<'d>(
     let pods = users
         .filter_map(|user| decider.cluster.objects().pods.get(&key.with_name(&user.name)).map(AsRef::as_ref));
     pods.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::resource::v1::ResourceSlice;
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+    use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
+    use tessera_cluster::Object;
+
+    use super::*;
+    use crate::Observation;
+
+    /// Its victims hold the devices; counted besides, a node looks as if it had more holders than it has.
+    #[test]
+    fn what_is_nominated_is_held_by_no_claim() {
+        let mut decider = Decider::new("gpu.tessera.dev", || "share".to_owned());
+        let node: Node = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
+        let slice: ResourceSlice = serde_json::from_value(json!({ "metadata": { "name": "a-0" }, "spec": {
+            "driver": "gpu.tessera.dev", "nodeName": "a", "devices": [{ "name": "gpu-01-00" }],
+            "pool": { "name": "a", "generation": 1, "resourceSliceCount": 1 } } }))
+        .unwrap();
+        for object in [Object::from(node), Object::from(slice)] {
+            decider.observe(Time::ZERO, Observation::Applied(Box::new(object))).unwrap();
+        }
+        let until = Timestamp::from_second(60).unwrap();
+        let nomination = Nomination { node: "a".to_owned(), devices: vec!["gpu-01-00".to_owned()], until };
+        let pod: Pod =
+            serde_json::from_value(json!({ "metadata": { "name": "p", "namespace": "n", "uid": "u",
+            "annotations": { NOMINATION_ANNOTATION: nomination.encode() } },
+            "spec": { "containers": [], "resourceClaims": [{ "name": "c", "resourceClaimName": "none" }] } }))
+            .unwrap();
+        decider.with_nominated(Time::ZERO, &[(&Key::new("n", "p"), &pod)], |_| Vec::new());
+        let device = decider.cluster.inventory().devices_of_node("a").next().unwrap();
+        assert!(decider.cluster.held().holds_whole(device));
+        assert_eq!(decider.free_at("a").1, 0);
+    }
 }

@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
-    ResourceClaimStatus,
-};
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use tessera_api::managed::Nomination;
 use tessera_cluster::gang::GangId;
-use tessera_cluster::{ClaimExt, Key, PodExt};
+use tessera_cluster::{ClaimExt, Holder, Key, PodExt};
 use tessera_placement::Time;
 
 use super::super::Decider;
@@ -63,16 +60,8 @@ impl Decider {
             device: device.clone(),
             ..DeviceRequestAllocationResult::default()
         });
-        let devices =
-            DeviceAllocationResult { results: Some(results.collect()), ..DeviceAllocationResult::default() };
-        let allocation = AllocationResult { devices: Some(devices), ..AllocationResult::default() };
-        let mut claim = ResourceClaim::default();
-        claim.metadata.namespace = Some(key.namespace.clone());
-        // The name of no claim: `/` is in none.
-        claim.metadata.name = Some(format!("{}/nominated", key.name));
-        claim.status = Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() });
-        // Cannot fail: there are no quantities in it.
-        let _ = self.cluster.assume(key, pod, &nomination.node, vec![claim]);
+        let results: Vec<_> = results.collect();
+        self.cluster.nominate(key, pod, &nomination.node, &results);
         self.fleet.mark(&nomination.node);
         let until = at(nomination.until);
         let alone = || GangId {
@@ -125,12 +114,8 @@ impl Decider {
         };
         let mut holders = BTreeSet::new();
         for (device, part) in devices().zip(parts.cards()) {
-            let held = self.cluster.held().holders(device);
-            if !held.is_empty() && overlaps(part) {
-                // Those with another `/` are nominations.
-                let claims = held.iter().filter_map(|holder| holder.split_once('/'));
-                let claims = claims.filter(|(_, name)| !name.contains('/'));
-                holders.extend(claims.map(|(namespace, name)| Key::new(namespace, name)));
+            if overlaps(part) {
+                holders.extend(self.cluster.holders(device).filter_map(Holder::claim).cloned());
             }
         }
         holders

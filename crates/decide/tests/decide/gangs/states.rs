@@ -185,7 +185,7 @@ fn a_gang_waits_for_the_pause_of_a_pod_whose_write_failed() {
     let again = fed.now + Time::from_secs(1);
     assert_eq!(fed.decider.wake(), Some(again));
     fed.now = again;
-    assert_eq!(steps(&fed.decide()).1, [pod.key.name.clone()]);
+    assert_eq!(steps(&fed.decide()).1, std::slice::from_ref(&pod.key.name));
 }
 
 /// Nobody would make it anew.

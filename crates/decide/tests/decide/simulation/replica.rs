@@ -217,6 +217,14 @@ impl Replica {
         if let Err(error) = self.decider.observe(around.now, observation) {
             around.violated(|| format!("a good observation was refused: {error}"));
         }
+        self.check_taken(around);
+    }
+
+    /// The index says what holders take, whatever was seen or decided.
+    fn check_taken(&self, around: &mut Surroundings) {
+        if let Err(difference) = self.decider.cluster().check_taken() {
+            around.violated(|| difference);
+        }
     }
 
     fn may_write(&self, around: &Surroundings) -> bool {
@@ -270,7 +278,9 @@ impl Replica {
         self.is_new = false;
         self.next_round = around.now + ROUND;
         for _ in 0..MOST_AT_ONCE {
-            for intent in self.decider.decide(around.now) {
+            let intents = self.decider.decide(around.now);
+            self.check_taken(around);
+            for intent in intents {
                 around.note(|| format!("replica {}: {intent:?}", self.number));
                 if self.is_news(&intent) {
                     self.last_intent = around.now;

@@ -318,7 +318,7 @@ impl Replica {
                         && found.metadata.resource_version.as_ref() == Some(version)
                         && oracle::allocation(found).is_none()
                 });
-                if !is_open && !(is_this && is_status && writing.has_arrived) {
+                if !(is_open || is_this && is_status && writing.has_arrived) {
                     break;
                 }
                 if is_open {

@@ -1,0 +1,237 @@
+//! What is on its way but not yet observed: a pod that was sent to a node, and the devices that its claims will get there.
+//!
+//! ```text
+//! taken(holder) = nothing while it is set aside, else what is observed, else what is expected
+//! ```
+//!
+//! [`Cluster::settle`] alone writes that into the index.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+
+use crate::claim::ClaimExt;
+use crate::cluster::Cluster;
+use crate::error::ObjectError;
+use crate::holder::Holder;
+use crate::key::Key;
+use crate::pod::PodExt;
+use crate::taken::{Hold, Taken};
+
+/// Who expects something of a holder.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// This pod is on its way, or something is nominated for it.
+    Pod(Key),
+    /// A write to the claim, whatever becomes of its pod.
+    Write,
+}
+
+/// What is expected.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// By holder; what was expected last counts.
+    holds: BTreeMap<Holder, Vec<(Source, Hold)>>,
+    /// Holders of which something is expected with each pod.
+    of_pods: BTreeMap<Key, Vec<Holder>>,
+    /// Holders that count as gone.
+    aside: BTreeSet<Holder>,
+}
+
+impl Expected {
+    fn get(&self, holder: &Holder) -> Option<&Hold> {
+        self.holds.get(holder)?.last().map(|(_, hold)| hold)
+    }
+
+    fn insert(&mut self, holder: Holder, source: Source, hold: Hold) {
+        let holds = self.holds.entry(holder).or_default();
+        holds.retain(|(other, _)| *other != source);
+        holds.push((source, hold));
+    }
+
+    fn remove(&mut self, holder: &Holder, source: &Source) {
+        let Some(holds) = self.holds.get_mut(holder) else { return };
+        holds.retain(|(other, _)| other != source);
+        if holds.is_empty() {
+            self.holds.remove(holder);
+        }
+    }
+}
+
+impl Cluster {
+    /// Writes what the holder takes into the index. Returns the nodes on which that changes anything.
+    pub(crate) fn settle(&mut self, holder: &Holder) -> BTreeSet<String> {
+        let hold = self.hold_of(holder);
+        self.taken.set(&self.inventory, holder, hold)
+    }
+
+    /// What the holder takes.
+    fn hold_of(&self, holder: &Holder) -> Option<Hold> {
+        if self.expected.aside.contains(holder) {
+            return None;
+        }
+        self.observed(holder).or_else(|| self.expected.get(holder).cloned())
+    }
+
+    fn observed(&self, holder: &Holder) -> Option<Hold> {
+        match holder {
+            Holder::Claim(claim) => {
+                let claim = self.objects.claims.get(claim).filter(|claim| claim.has_devices())?;
+                // Cannot fail: the same quantities were parsed when the claim was added.
+                Hold::of_claim(claim).ok()
+            }
+            Holder::Pod(pod) => {
+                let pod = self.objects.pods.get(pod)?;
+                pod.node_name()?;
+                Some(Hold::of_pod(pod))
+            }
+            Holder::FutureClaim(..) | Holder::Nominated(_) => None,
+        }
+    }
+
+    /// Whether the index says of every holder what it takes, and nothing of others.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn check_taken(&self) -> Result<(), String> {
+        let claims = self.objects.claims.keys().cloned().map(Holder::Claim);
+        let pods = self.objects.pods.keys().cloned().map(Holder::Pod);
+        let mut anew = Taken::default();
+        for holder in claims.chain(pods).chain(self.expected.holds.keys().cloned()) {
+            anew.set(&self.inventory, &holder, self.hold_of(&holder));
+        }
+        self.taken.difference(&anew).map_or(Ok(()), Err)
+    }
+
+    /// Counts the pod as if it were bound to the node, and its claims as if they were allocated so, until
+    /// [`Self::forget`]. Replaces what was assumed of the pod before.
+    ///
+    /// # Errors
+    /// A claim holds something that is not a quantity; nothing of the pod is then assumed.
+    pub fn assume(
+        &mut self,
+        key: &Key,
+        pod: &Pod,
+        node: &str,
+        claims: Vec<ResourceClaim>,
+    ) -> Result<(), ObjectError> {
+        self.forget(key);
+        let mut holds = of_claims(key, &claims)?;
+        holds.push((Holder::Pod(key.clone()), Hold::on(node, pod)));
+        self.expect(key, holds);
+        Ok(())
+    }
+
+    /// Counts room for the pod on the node and these whole devices as taken, until [`Self::forget`], whoever has them now. Replaces what
+    /// was assumed of the pod before.
+    pub fn nominate(&mut self, key: &Key, pod: &Pod, node: &str, devices: &[DeviceRequestAllocationResult]) {
+        self.forget(key);
+        let hold = Hold::on(node, pod).with_whole(devices);
+        self.expect(key, vec![(Holder::Nominated(key.clone()), hold)]);
+    }
+
+    /// Replaces what is assumed of the claims of a pod of which something is assumed.
+    ///
+    /// # Errors
+    /// A claim holds something that is not a quantity; nothing of the claims is then assumed.
+    pub fn assume_claims(&mut self, key: &Key, claims: Vec<ResourceClaim>) -> Result<(), ObjectError> {
+        self.forget_claims(key);
+        if self.expected.of_pods.contains_key(key) {
+            let holds = of_claims(key, &claims)?;
+            self.expect(key, holds);
+        }
+        Ok(())
+    }
+
+    /// No longer assumes that the pod takes room on the node: it was seen there. Its claims stay assumed.
+    pub fn forget_room(&mut self, key: &Key) {
+        self.forget_if(key, |holder| matches!(holder, Holder::Pod(_)));
+    }
+
+    /// No longer assumes anything of the pod's claims: they are allocated by now.
+    pub fn forget_claims(&mut self, key: &Key) {
+        self.forget_if(key, |holder| matches!(holder, Holder::Claim(_) | Holder::FutureClaim(..)));
+    }
+
+    /// No longer assumes anything of the pod.
+    pub fn forget(&mut self, key: &Key) {
+        self.forget_if(key, |_| true);
+        self.expected.of_pods.remove(key);
+    }
+
+    fn expect(&mut self, pod: &Key, holds: Vec<(Holder, Hold)>) {
+        self.expected.of_pods.entry(pod.clone()).or_default();
+        for (holder, hold) in holds {
+            self.expected.insert(holder.clone(), Source::Pod(pod.clone()), hold);
+            self.settle(&holder);
+            self.expected.of_pods.entry(pod.clone()).or_default().push(holder);
+        }
+    }
+
+    fn forget_if(&mut self, pod: &Key, is_gone: impl Fn(&Holder) -> bool) {
+        let Some(holders) = self.expected.of_pods.get_mut(pod) else { return };
+        let gone: Vec<Holder> = holders.extract_if(.., |holder| is_gone(holder)).collect();
+        for holder in gone {
+            self.expected.remove(&holder, &Source::Pod(pod.clone()));
+            self.settle(&holder);
+        }
+    }
+
+    /// Counts the claim as if it were allocated so, whatever becomes of its pod, until [`Self::forget_claim`]. Replaces what was
+    /// assumed of it before.
+    ///
+    /// # Errors
+    /// The claim holds something that is not a quantity; nothing of it is then assumed.
+    pub fn assume_claim(&mut self, claim: &ResourceClaim) -> Result<(), ObjectError> {
+        self.forget_claim(&claim.key());
+        let holder = Holder::Claim(claim.key());
+        self.expected.insert(holder.clone(), Source::Write, Hold::of_claim(claim)?);
+        self.settle(&holder);
+        Ok(())
+    }
+
+    /// No longer assumes anything of the claim itself.
+    pub fn forget_claim(&mut self, key: &Key) {
+        let holder = Holder::Claim(key.clone());
+        self.expected.remove(&holder, &Source::Write);
+        self.settle(&holder);
+    }
+
+    /// Counts these pods and claims as gone, until [`Self::put_back`] for the same ones: what would fit without them? Nothing may be
+    /// applied or deleted meanwhile.
+    pub fn set_aside(&mut self, pods: &[Key], claims: &[Key]) {
+        for holder in holders(pods, claims) {
+            self.expected.aside.insert(holder.clone());
+            self.settle(&holder);
+        }
+    }
+
+    /// Undoes [`Self::set_aside`].
+    pub fn put_back(&mut self, pods: &[Key], claims: &[Key]) {
+        for holder in holders(pods, claims) {
+            self.expected.aside.remove(&holder);
+            self.settle(&holder);
+        }
+    }
+}
+
+fn holders(pods: &[Key], claims: &[Key]) -> impl Iterator<Item = Holder> {
+    let pods = pods.iter().cloned().map(Holder::Pod);
+    pods.chain(claims.iter().cloned().map(Holder::Claim))
+}
+
+/// What the claims of a pod will hold. One without a uid does not exist yet: another of its name is not it.
+fn of_claims(pod: &Key, claims: &[ResourceClaim]) -> Result<Vec<(Holder, Hold)>, ObjectError> {
+    let holds = claims.iter().enumerate().map(|(before, claim)| {
+        let holder = match &claim.metadata.uid {
+            Some(_) => Holder::Claim(claim.key()),
+            None => Holder::FutureClaim(pod.clone(), before),
+        };
+        Ok((holder, Hold::of_claim(claim)?))
+    });
+    holds.collect()
+}

@@ -1,0 +1,149 @@
+//! What holders take: the only index of devices and room that are not free.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+use tessera_allocator::held::{DeviceHold, Held, HolderId};
+use tessera_allocator::inventory::Inventory;
+
+use crate::claim::ClaimExt;
+use crate::error::ObjectError;
+use crate::holder::Holder;
+use crate::pod::PodExt;
+use crate::usage::{PodRoom, Usages};
+
+/// What a holder takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hold {
+    devices: Vec<DeviceHold>,
+    /// A node, with the room on it.
+    room: Option<(String, PodRoom)>,
+}
+
+/// What each holder takes, and what that is of each device and node.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    holds: BTreeMap<Holder, Hold>,
+    /// The holders of devices, by their names in `held`.
+    holders: HashMap<HolderId, Holder>,
+    held: Arc<Held>,
+    usages: Usages,
+}
+
+impl Hold {
+    /// The devices that are allocated to the claim.
+    ///
+    /// # Errors
+    /// A consumed capacity is not a quantity.
+    pub fn of_claim(claim: &ResourceClaim) -> Result<Self, ObjectError> {
+        let devices = DeviceHold::of(claim.results()).map_err(|error| ObjectError::of_claim(claim, error))?;
+        Ok(Self { devices, room: None })
+    }
+
+    /// The room that the pod takes where it runs; nothing if it is on no node, or has ended.
+    pub fn of_pod(pod: &Pod) -> Self {
+        let node = pod.node_name().filter(|_| !pod.is_finished());
+        node.map(|node| Self::on(node, pod)).unwrap_or_default()
+    }
+
+    /// The room that the pod takes if it runs on the node.
+    pub fn on(node: &str, pod: &Pod) -> Self {
+        Self { devices: Vec::new(), room: Some((node.to_owned(), PodRoom::of(pod))) }
+    }
+
+    /// These whole devices besides.
+    pub fn with_whole(mut self, devices: &[DeviceRequestAllocationResult]) -> Self {
+        // Cannot fail: only shares have quantities.
+        self.devices.extend(DeviceHold::of(devices).unwrap_or_default());
+        self
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.devices.is_empty() && self.room.is_none()
+    }
+
+    /// The nodes of its devices and room.
+    fn nodes(&self, inventory: &Inventory, nodes: &mut BTreeSet<String>) {
+        nodes.extend(self.room.iter().map(|(node, _)| node.clone()));
+        for device in &self.devices {
+            let found = inventory.find(device.driver(), device.pool(), device.device());
+            nodes.extend(found.filter_map(|device| device.node_name().map(str::to_owned)));
+        }
+    }
+}
+
+impl Taken {
+    /// Replaces what the holder takes. Returns the nodes on which that changes anything.
+    pub fn set(&mut self, inventory: &Inventory, holder: &Holder, hold: Option<Hold>) -> BTreeSet<String> {
+        let hold = hold.filter(|hold| !hold.is_nothing());
+        let mut nodes = BTreeSet::new();
+        if self.holds.get(holder) == hold.as_ref() {
+            return nodes;
+        }
+        let before = self.holds.remove(holder);
+        for hold in before.iter().chain(&hold) {
+            hold.nodes(inventory, &mut nodes);
+        }
+        let id = holder.id();
+        let has_devices = |hold: &Option<Hold>| hold.as_ref().is_some_and(|hold| !hold.devices.is_empty());
+        if has_devices(&before) || has_devices(&hold) {
+            let held = Arc::make_mut(&mut self.held);
+            // What stays held is never free in between, so that its entries stay.
+            held.hold(inventory, &id, hold.iter().flat_map(|hold| &hold.devices));
+            held.release(inventory, &id, before.iter().flat_map(|hold| &hold.devices));
+        }
+        if has_devices(&hold) {
+            self.holders.insert(id, holder.clone());
+        } else {
+            self.holders.remove(&id);
+        }
+        if let Some((node, room)) = before.as_ref().and_then(|hold| hold.room.as_ref()) {
+            self.usages.release(node, room);
+        }
+        if let Some((node, room)) = hold.as_ref().and_then(|hold| hold.room.as_ref()) {
+            self.usages.hold(node, room);
+        }
+        if let Some(hold) = hold {
+            self.holds.insert(holder.clone(), hold);
+        }
+        nodes
+    }
+
+    /// The holder with this name in [`Self::held`].
+    pub fn holder(&self, id: &HolderId) -> Option<&Holder> {
+        self.holders.get(id)
+    }
+
+    /// What is taken of devices.
+    pub fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    /// The same, to follow changes of the inventory.
+    pub fn held_mut(&mut self) -> &mut Held {
+        Arc::make_mut(&mut self.held)
+    }
+
+    /// What is taken of room.
+    pub fn usages(&self) -> &Usages {
+        &self.usages
+    }
+
+    /// The first difference to another that was made of the same holds, in words.
+    pub fn difference(&self, other: &Taken) -> Option<String> {
+        let known = self.holds.keys().chain(other.holds.keys());
+        if let Some(holder) =
+            known.into_iter().find(|holder| self.holds.get(holder) != other.holds.get(holder))
+        {
+            let (one, other) = (self.holds.get(holder), other.holds.get(holder));
+            return Some(format!("{holder} takes {one:?}, and should take {other:?}"));
+        }
+        if self.held != other.held {
+            return Some("of some device something else is taken than its holders take".to_owned());
+        }
+        (self.usages != other.usages)
+            .then(|| "of some node something else is taken than its pods take".to_owned())
+    }
+}
