@@ -222,6 +222,10 @@ impl Replica {
 
     /// The index says what holders take, whatever was seen or decided.
     fn check_taken(&self, around: &mut Surroundings) {
+        // Made anew, the index costs more than all else in the many runs with pairs of faults.
+        if around.plan.is_some() {
+            return;
+        }
         if let Err(difference) = self.decider.cluster().check_taken() {
             around.violated(|| difference);
         }
