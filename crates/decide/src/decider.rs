@@ -1,4 +1,4 @@
-//! The loop itself.
+//! The decision loop.
 
 mod arrivals;
 mod claim;
@@ -53,60 +53,60 @@ use crate::term::{Lists, Term};
 use crate::wait_reason::WaitReason;
 use crate::workload_pods::WorkloadPods;
 
-/// Something that was seen.
+/// An event for the decision loop.
 #[derive(Debug, Clone)]
 pub enum Observation {
     /// An object was added or changed.
     Applied(Box<Object>),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted(Kind, Key),
-    /// An object was added or changed, and cannot be read: it counts as absent, and pods that use it say so.
+    /// An object was added or changed but cannot be read. The object counts as absent, and pods using it report the error.
     Unreadable {
-        /// What it is.
+        /// Kind of the object.
         kind: Kind,
-        /// Its namespace and name.
+        /// Namespace and name.
         key: Key,
-        /// What is wrong with it.
+        /// Why the object cannot be read.
         why: String,
-        /// What could be read of a claim that holds devices: they count as taken.
+        /// The readable part of a claim holding devices: these devices count as taken.
         holds: Option<Box<ResourceClaim>>,
     },
-    /// An intent for the pod was carried out, or was not: then it is decided anew after a pause.
+    /// Outcome of the writes of an intent for a pod. After a failure, the pod is decided again after a pause.
     Carried {
         /// The pod.
         pod: PodReference,
-        /// Whether all of it was done.
+        /// Whether all writes succeeded.
         is_done: bool,
-        /// The claims whose allocation was written, each with its version after that.
+        /// Claims whose allocation was written, each with its resource version after the write.
         versions: Vec<(Key, String)>,
     },
-    /// [`Intent::Fence`] or [`Intent::Clear`] was carried out for these claims, or was not.
+    /// Outcome of [`Intent::Fence`] or [`Intent::Clear`] for these claims.
     ClaimsWritten {
         /// The claims.
         claims: Vec<Key>,
-        /// Whether all of it was done.
+        /// Whether all writes succeeded.
         is_done: bool,
     },
-    /// The API server refused to change a claim, for a reason that does not pass by itself: too many annotations, or a policy. The request
-    /// was sent once and answered, so that it did nothing and will do nothing.
+    /// The API server refused to change a claim for a lasting reason: too many annotations, or a policy. The request was sent
+    /// once and answered, so it had no effect and will have none.
     ClaimRefused {
-        /// The claim, in the version that was to be changed.
+        /// The claim, in the refused version.
         claim: ClaimReference,
-        /// The pod for which it was to get devices; `None` for [`Intent::Fence`] and [`Intent::Clear`].
+        /// The pod whose devices were to be written; `None` for [`Intent::Fence`] and [`Intent::Clear`].
         pod: Option<PodReference>,
-        /// What the API server said.
+        /// Error from the API server.
         why: String,
     },
-    /// [`Intent::Evict`] was carried out, or was refused.
+    /// Outcome of [`Intent::Evict`].
     Evicted {
         /// The pod.
         pod: PodReference,
-        /// Whether it was done.
+        /// Whether the eviction was accepted.
         is_done: bool,
     },
-    /// All claims were read anew: each was observed as it was then or later, or as gone.
+    /// All claims were listed again: each was observed as of `asked_at` or later, or as deleted.
     ClaimsListed {
-        /// When the API server was asked.
+        /// When the list was requested from the API server.
         asked_at: Time,
     },
 }
@@ -127,77 +127,77 @@ pub struct Decider {
     asker: Asker,
     fleet: Fleet,
     rankings: Rankings,
-    /// What was decided and is not yet observed.
+    /// Decisions whose writes have not been observed yet.
     ledger: Ledger,
     refusals: Refusals,
     gangs: Gangs,
     workload_pods: WorkloadPods,
-    /// Who goes first of those that wait for managed cards.
+    /// Order in which pods waiting for managed cards are served.
     standing: Queue,
     preempting: Preempting,
     round: Round,
-    /// Labels of nodes that say how far apart they are, the narrowest first.
+    /// Node labels of topology domains, narrowest first.
     topology_keys: Vec<String>,
     /// Schedulers whose pods get devices of managed cards.
     schedulers: Vec<String>,
-    /// Pods that may be ours to send.
+    /// Pods this controller may have to place.
     waiting: BTreeMap<Key, Waiting>,
-    /// Of those, the ones to look at next whatever else happens.
+    /// Waiting pods to look at next even if nothing else changed.
     queue: BTreeSet<Key>,
-    /// Pods that kube-scheduler found no node for.
+    /// Pods for which kube-scheduler found no node.
     unplaced: Unplaced,
-    /// The pools on whose nodes there is what waiting pods ask for, by what that is in short, as of the last [`Self::pools`].
+    /// By shape of unmet demand: pools with nodes having the requested devices, as of the last [`Self::pools`].
     pools_by_shape: BTreeMap<String, BTreeSet<String>>,
-    /// Pods without our gate that another controller, or this one before it was restarted, sent to a node.
+    /// Pods released to a node by another replica, or by this process before a restart.
     adopted: BTreeSet<Key>,
-    /// This term of leadership; `None` while another replica leads.
+    /// Current term of leadership; `None` while another replica leads.
     term: Option<Term>,
     lists: Lists,
-    /// How long a card must have been tainted as managed before it is given out.
+    /// How long a card must have been tainted as managed before allocation.
     handover: Time,
-    /// How long devices must have failed to be prepared before something is done about it.
+    /// How long device preparation must have failed before the controller acts.
     heal_after: Time,
     healing: Healing,
     mix: RequestMix,
     arrivals: Arrivals,
-    /// Claims to look at, for devices that nobody will use.
+    /// Claims to check for devices no pod will use.
     unclaimed: BTreeSet<Key>,
-    /// Pods on which something is to be noted.
+    /// Pods with a note to write.
     to_note: BTreeSet<Key>,
-    /// Nodes where claims may hold the same devices.
+    /// Nodes whose claims may hold overlapping devices.
     to_check: BTreeSet<String>,
-    /// Uids of claims whose pods were told in this term that a device has another owner.
+    /// Uids of claims whose pods got an Event in this term about a device with another owner.
     told_overlaps: BTreeSet<String>,
-    /// Nodes where a claim got or gave back devices: pods on their way there may get others than was thought.
+    /// Nodes where a claim gained or lost devices: pods in flight there may get other devices than assumed.
     reallocated: BTreeSet<String>,
-    /// Nodes where there were too few devices for all pods on their way there when it was looked at last.
+    /// Nodes with too few devices for all pods in flight there, as of the last look.
     crowded: BTreeSet<String>,
-    /// The fleet as it was when all waiting pods were looked at last.
+    /// Fleet generation at the last full pass over the waiting pods.
     planned: usize,
 }
 
-/// A pod with our gate, or, where there are managed cards, without any and without devices.
+/// A pod with our gate. With managed cards in the fleet, also a pod without any gate and without devices.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Why it does not go on; `None` until it was looked at.
+    /// Reason for waiting; `None` before the first look.
     why: Option<WaitReason>,
     told: Option<(WaitReason, Time)>,
-    /// After failures: not before then.
+    /// Earliest time of the next look, after a failure or a pause.
     not_before: Time,
     failures: u32,
-    /// It fits on no node with managed cards, as of the last look.
+    /// Whether the pod fit on no node with managed cards at the last look.
     is_stuck: bool,
-    /// Without a gate: asks for managed cards, so that it is this controller's.
+    /// Whether the pod asks for managed cards: without a gate, only such pods belong to this controller.
     is_managed: bool,
     shape_text: Option<String>,
 }
 
 impl Decider {
-    /// A loop for the devices of this DRA driver that knows nothing yet. Feed it everything that exists before the first
+    /// A decision loop for the devices of this DRA driver, with an empty cluster. Observe all existing objects before the first
     /// [`Self::decide`].
     ///
-    /// `share_id` makes the id of each new share of a device: a UUID that was never used, by anybody. kube-scheduler tells
-    /// the shares of a device apart by it.
+    /// `share_id` returns the id of each new share of a device: a UUID never used before by anybody. kube-scheduler distinguishes
+    /// the shares of a device by this id.
     #[must_use]
     pub fn new(driver_name: &str, share_id: impl FnMut() -> String + Send + 'static) -> Self {
         Decider {
@@ -237,43 +237,43 @@ impl Decider {
         }
     }
 
-    /// How long a card must have been tainted as managed before it is given out: so late, kube-scheduler may still write an
-    /// allocation that it decided on before. A minute unless told.
+    /// How long a card must have been tainted as managed before allocation: for so long, kube-scheduler may still write an
+    /// allocation decided before the taint. One minute by default.
     #[must_use]
     pub fn with_handover(self, handover: Time) -> Self {
         Decider { handover, ..self }
     }
 
-    /// How long a claim's devices must have failed to be prepared, for a reason that does not pass by itself, before their
-    /// cards are left alone and pods evicted. Five minutes unless told.
+    /// How long preparation of a claim's devices must have failed, for a lasting reason, before their cards are avoided
+    /// and pods evicted. Five minutes by default.
     #[must_use]
     pub fn with_heal_after(self, heal_after: Time) -> Self {
         Decider { heal_after, ..self }
     }
 
-    /// Predicts kube-scheduler of this release from now on: that of the API server. The newest known unless told.
+    /// Predicts kube-scheduler of the API server's release from now on. The newest known release by default.
     pub fn predict(&mut self, kubernetes: KubernetesVersion) {
         self.asker.set_kubernetes(kubernetes);
     }
 
-    /// Labels of nodes that say how far apart they are, the narrowest first: pods of a gang are kept together by the first
-    /// of them within which they fit. Racks, then zones, unless told.
+    /// Node labels of topology domains, narrowest first: pods of a gang are kept within one domain of the first label with enough
+    /// room. Racks, then zones, by default.
     #[must_use]
     pub fn with_topology_keys(self, topology_keys: Vec<String>) -> Self {
         Decider { topology_keys, ..self }
     }
 
-    /// The schedulers whose pods get devices of managed cards, by `schedulerName`: they must say what becomes of their pods as
-    /// kube-scheduler does, or devices would stay with pods that nobody places. `default-scheduler` unless told.
+    /// Schedulers, by `schedulerName`, whose pods get devices of managed cards. They must report scheduling results as
+    /// kube-scheduler does, or devices would stay with pods nobody places. `default-scheduler` by default.
     #[must_use]
     pub fn with_schedulers(self, schedulers: Vec<String>) -> Self {
         Decider { schedulers, ..self }
     }
 
-    /// Takes in what was seen.
+    /// Processes an observation.
     ///
     /// # Errors
-    /// The object contains something that the API server would not accept. It then counts as gone.
+    /// The object contains a value the API server would not accept. The object then counts as deleted.
     pub fn observe(&mut self, now: Time, observation: Observation) -> Result<(), ObservationError> {
         match observation {
             Observation::Applied(object) => self.apply(now, *object),
@@ -312,7 +312,7 @@ impl Decider {
         }
     }
 
-    /// What is to be done now.
+    /// Returns the intents to carry out now.
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
         self.round = Round::default();
         self.count_arrivals();
@@ -332,10 +332,10 @@ impl Decider {
         let turns = self.turns(now);
         let (looked, has_freed) = self.take_turns(now, turns);
         intents.extend(looked);
-        // What was sent on its way since then takes room, so that nothing else fits now that did not fit before.
+        // Pods sent in this pass only took room: demand without a fit before still has none.
         self.planned = self.fleet.now();
         if has_freed {
-            // The fleet was never in that state: all are looked at.
+            // Matches no fleet generation: forces a full pass.
             self.planned = usize::MAX;
             self.round.forget_victims();
             let turns = self.turns(now);
@@ -363,52 +363,52 @@ impl Decider {
             .min()
     }
 
-    /// Pods with our gate, or that ask for managed cards and have none, each with why it does not go on.
+    /// Waiting pods, each with its reason: pods with our gate, and pods asking for managed cards but without any.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &str)> {
         let ours = self.waiting.iter().filter(|(key, _)| self.is_waiting(key));
         ours.map(|(key, waiting)| (key, waiting.why.as_ref().map_or("", WaitReason::text)))
     }
 
-    /// Why the pod does not go on; `None` for one that is not looked at, or was not yet.
+    /// Why the pod waits; `None` for pods not looked at, or not yet.
     #[must_use]
     pub fn reason_of(&self, pod: &Key) -> Option<&WaitReason> {
         self.waiting.get(pod)?.why.as_ref()
     }
 
-    /// Whether the pod has our gate, or asks for managed cards and has none.
+    /// Whether the pod has our gate, or asks for managed cards but has none.
     fn is_waiting(&self, key: &Key) -> bool {
         let is_gated = || self.cluster.objects().pods.get(key).is_some_and(|pod| pod.is_gated());
         self.waiting.get(key).is_some_and(|waiting| waiting.is_managed || is_gated())
     }
 
-    /// Number of pods on their way to the node that was proposed for them.
+    /// Number of pods in flight to the node proposed for them.
     #[must_use]
     pub fn on_their_way(&self) -> usize {
         self.ledger.pods.proposed()
     }
 
-    /// What it knows of the cluster.
+    /// The known state of the cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 }
 
-/// Why something that was seen cannot be used.
+/// Why an observation cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ObservationError {
-    /// The object contains something that the API server would not accept.
+    /// The object contains a value the API server would not accept.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// A slice's annotation is no node report; the node counts as one without pools.
+    /// A slice's annotation is not a valid node report; the node counts as having no pools.
     #[error(
         "ResourceSlice {slice}: the annotation {} is no node report: {error}",
         tessera_api::node_report::ANNOTATION
     )]
     Report {
-        /// The slice.
+        /// Name of the slice.
         slice: String,
-        /// What is wrong.
+        /// Parse error.
         error: String,
     },
 }

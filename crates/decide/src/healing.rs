@@ -1,4 +1,4 @@
-//! Claims whose devices cannot be prepared, and how often pods were evicted for it.
+//! Claims whose devices cannot be prepared, and counts of the pods evicted because of them.
 
 use std::collections::BTreeMap;
 
@@ -9,48 +9,48 @@ use tessera_placement::Time;
 
 use crate::ledger::OwnerCount;
 
-/// How long a card is left alone after it was last seen to fail.
+/// How long a card is avoided after its last observed failure.
 pub(crate) const AVOIDED: Time = Time::from_secs(3600);
 
-/// Evictions of pods of one owner.
+/// Maximum number of evictions of pods of one owner.
 pub(crate) const MOST_EVICTIONS: u32 = 3;
 
-/// How long evictions are remembered after the last of an owner's pods.
+/// How long eviction counts are kept after the last eviction of an owner's pod.
 const REMEMBERED: Time = Time::from_secs(24 * 3600);
 
-/// Pause between two looks at a claim that still fails.
+/// Pause between two checks of a failing claim.
 const PAUSE: Time = Time::from_secs(30);
 
-/// What is known of failures.
+/// Known failures.
 #[derive(Debug, Default)]
 pub(crate) struct Healing {
-    /// Claims that cannot be prepared.
+    /// Claims whose devices cannot be prepared.
     failing: BTreeMap<Key, Failing>,
-    /// Evictions by owner, with when the last one was. Those before this process stand on the owner's pods.
+    /// Evictions by owner, with the time of the last one. Counts from before this process are annotated on the owner's pods.
     evictions: BTreeMap<String, (u32, Time)>,
 }
 
-/// A claim that cannot be prepared.
+/// A claim whose devices cannot be prepared.
 #[derive(Debug)]
 struct Failing {
-    /// When this process saw it first.
+    /// When this process first observed the failure.
     since: Time,
-    /// When to look at it.
+    /// When to check the claim next.
     due: Time,
 }
 
-/// What a claim says of devices that cannot be prepared.
+/// Preparation failures from a claim's device status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unready {
-    /// The first failure, by the node's clock, which may be minutes off.
+    /// Time of the first failure by the node's clock, possibly minutes off.
     pub since: Time,
-    /// The cards of the devices with which something is wrong.
+    /// Cards of the faulty devices.
     pub cards: Vec<PciBusId>,
-    /// A device and why it cannot be prepared.
+    /// One device with its error.
     pub why: String,
 }
 
-/// Which devices of the driver the claim says cannot be prepared.
+/// Devices of the driver failing preparation by the claim's status, except for invalid configurations.
 pub(crate) fn unready(claim: &ResourceClaim, driver: &str) -> Option<Unready> {
     let devices = claim.status.iter().flat_map(|status| status.devices.iter().flatten());
     let mut found: Option<Unready> = None;
@@ -76,17 +76,17 @@ pub(crate) fn unready(claim: &ResourceClaim, driver: &str) -> Option<Unready> {
 }
 
 impl Healing {
-    /// The claim cannot be prepared, as seen `now`: it is looked at when it is `due`.
+    /// Records a claim failing since `now`, to be checked when `due`.
     pub fn add_failing(&mut self, claim: &Key, now: Time, due: Time) {
         self.failing.entry(claim.clone()).or_insert(Failing { since: now, due });
     }
 
-    /// The claim can be prepared, or is gone.
+    /// Removes a claim after recovery or deletion.
     pub fn remove_failing(&mut self, claim: &Key) {
         self.failing.remove(claim);
     }
 
-    /// Claims to look at now, each with when this process saw it fail first; those that still fail are looked at again after a pause.
+    /// Claims to check now, each with the time its failure was first observed. Each is due again after a pause.
     pub fn take_due(&mut self, now: Time) -> Vec<(Key, Time)> {
         let due = self.failing.iter_mut().filter(|(_, failing)| failing.due <= now);
         due.map(|(claim, failing)| {
@@ -96,17 +96,17 @@ impl Healing {
         .collect()
     }
 
-    /// When the next claim is to be looked at.
+    /// When the next claim is due.
     pub fn next_due(&self) -> Option<Time> {
         self.failing.values().map(|failing| failing.due).min()
     }
 
-    /// How often this process evicted pods of the owner.
+    /// Number of the owner's pods evicted by this process.
     pub fn evictions(&self, owner: &str) -> u32 {
         self.evictions.get(owner).map_or(0, |(count, _)| *count)
     }
 
-    /// Counts an eviction that was done.
+    /// Counts an accepted eviction.
     pub fn count(&mut self, done: OwnerCount, now: Time) {
         self.evictions.retain(|_, (_, last)| *last + REMEMBERED > now);
         let known = self.evictions.entry(done.owner).or_insert((0, now));

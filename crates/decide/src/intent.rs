@@ -2,7 +2,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_api::managed::{Nomination, RefusedNodes};
 use tessera_cluster::Key;
 
-/// A claim in one of its versions. A write to another uid or version must fail.
+/// A claim in one of its versions. A write must fail if the uid or version differs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimReference {
     /// Namespace and name.
@@ -16,82 +16,81 @@ pub struct ClaimReference {
 /// Devices for a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimAllocation {
-    /// The claim, which has none.
+    /// The claim, still without an allocation.
     pub claim: ClaimReference,
-    /// `status.allocation`, but for the time.
+    /// `status.allocation` without `allocationTimestamp`.
     pub allocation: AllocationResult,
 }
 
-/// A pod, as opposed to others of the same name before and after it.
+/// A pod, distinguished by uid from earlier and later pods of the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodReference {
     /// Namespace and name.
     pub key: Key,
-    /// Uid; empty where the object had none. A write to a pod with another must fail.
+    /// Uid; empty where the object had none. A write to a pod with another uid must fail.
     pub uid: String,
 }
 
-/// What is to be done. What became of each must be observed, but for [`Intent::Tell`],
-/// [`Intent::Note`] and [`Intent::Nominate`].
+/// An action for the caller to carry out. Its outcome must be observed, except for [`Intent::Tell`], [`Intent::Note`] and
+/// [`Intent::Nominate`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Intent {
-    /// Write these allocations, one after the other: to each claim the finalizer and the epoch, then its status. Then, where
-    /// `lifts_gate`, propose the node and remove the gate.
+    /// Write these allocations one after the other: to each claim first the finalizer and the epoch, then its status. With
+    /// `lifts_gate`, propose the node afterwards and remove the gate.
     Allocate {
         /// The pod.
         pod: PodReference,
-        /// The node of all of them.
+        /// The node of all allocations.
         node: String,
-        /// What the claims get. Empty where the pod has its devices, and only its gate is in its way.
+        /// The allocations. Empty where the pod has its devices already and only its gate remains.
         claims: Vec<ClaimAllocation>,
         /// The epoch of this term.
         epoch: String,
-        /// Whether the pod has our gate, and is to lose it: that of a gang is kept until all of the gang have devices.
+        /// Whether to remove the pod's gate. Pods of a gang keep their gates until the whole gang has devices.
         lifts_gate: bool,
-        /// Why this node, for the Event.
+        /// Reason for the choice of node, for the Event.
         why: String,
     },
-    /// Take the devices of these claims back, where nobody has reserved them.
+    /// Remove the allocations of these claims unless reserved.
     Clear {
-        /// The pod that uses them, if any is left.
+        /// A remaining pod using the claims, if any.
         pod: Option<PodReference>,
         /// The claims.
         claims: Vec<ClaimReference>,
-        /// Why, for the Event.
+        /// Reason, for the Event.
         why: String,
     },
     /// Write the epoch of this term on these claims.
     Fence {
-        /// The claims, which have no devices.
+        /// The claims, without devices.
         claims: Vec<ClaimReference>,
         /// The epoch.
         epoch: String,
     },
-    /// Begin the watch of claims anew with a list that is not from the API server's cache; observe what it says, then
+    /// Restart the watch of claims with a list bypassing the API server's cache. Observe the listed claims, then
     /// [`crate::Observation::ClaimsListed`].
     ListClaims,
-    /// Write on the pod what a restart must not forget of it and its like.
+    /// Annotate the pod with facts about its owner's pods needed after a restart.
     Note {
         /// The pod.
         pod: PodReference,
-        /// Until when nodes that refused them are left out.
+        /// Nodes to avoid because they refused pods of the owner, each with an end time.
         nodes: RefusedNodes,
-        /// How many were evicted.
+        /// Number of evicted pods of the owner.
         evictions: u32,
     },
-    /// Write on the pod what it will get when others that are in its way have ended, or, with `None`, that nothing is planned
-    /// for it any more.
+    /// Write the devices planned for the pod once the pods in its way have ended. `None` withdraws the plan.
     Nominate {
         /// The pod.
         pod: PodReference,
-        /// What it will get.
+        /// The planned node and devices.
         nomination: Option<Nomination>,
     },
     /// Evict the pod (`policy/v1` Eviction).
     Evict {
         /// The pod.
         pod: PodReference,
-        /// Why, for the Event.
+        /// Reason, for the Event.
         why: String,
     },
     /// Propose a node for the pod (`status.nominatedNodeName`), then remove the gate.
@@ -100,40 +99,40 @@ pub enum Intent {
         pod: PodReference,
         /// The node.
         node: String,
-        /// Why this node, for the Event.
+        /// Reason for the choice of node, for the Event.
         why: String,
     },
-    /// Remove the gate and propose nothing: kube-scheduler decides alone.
+    /// Remove the gate without proposing a node: kube-scheduler decides alone.
     Release {
         /// The pod.
         pod: PodReference,
-        /// Why, for the Event.
+        /// Reason, for the Event.
         why: String,
     },
-    /// Tell the pod's owner something.
+    /// Send a message to the pod's owner, as an Event on the pod.
     Tell {
         /// The pod.
         pod: PodReference,
-        /// What it is about.
+        /// Topic of the message.
         topic: Topic,
-        /// What.
+        /// Text of the message.
         message: String,
     },
 }
 
-/// What a pod's owner is told about.
+/// Topic of a message to a pod's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
-    /// Why it is not sent to a node.
+    /// Why the pod is not sent to a node.
     NotSteered,
-    /// Why it gets no devices of managed cards.
+    /// Why the pod gets no devices of managed cards.
     NotAllocated,
-    /// A device of its claims has another owner.
+    /// A device of the pod's claims has another owner.
     Overlap,
 }
 
 impl Intent {
-    /// The pod it is about.
+    /// The pod concerned by the intent.
     #[must_use]
     pub fn pod(&self) -> Option<&PodReference> {
         match self {

@@ -1,20 +1,20 @@
-//! What was decided and is not yet observed: the only memory of what is on its way.
+//! Decisions not yet observed: the only record of writes in flight.
 //!
 //! **Guarantees**
-//! 1. A claim has at most one row, so that it is never written for two owners; a pod has at most one.
-//! 2. Devices of a row count as taken from the decision until objects show them, or until it is certain that they never
-//!    will: whatever becomes of the pod.
-//! 3. Every row waits for something that comes: the answer to a write, an object, or a deadline.
-//! 4. Following another leader drops no allocation: its write may still arrive.
+//! 1. A claim has at most one row, so no claim is ever written for two owners. A pod has at most one row.
+//! 2. Devices of a row count as taken from the decision until objects show them, or until they certainly never
+//!    will, whatever becomes of the pod.
+//! 3. Every row waits for an event certain to come: the answer to a write, an object, or a deadline.
+//! 4. Losing leadership drops no allocation: its write may still arrive.
 //!
 //! **States**
 //!
 //! ```text
-//! claim:  Allocate  Sent ──(done)──> Acknowledged(version) ──(seen, or seen later without)──> gone
+//! claim:  Allocate  Sent ──(done)──> Acknowledged(version) ──(observed, or a later version without)──> gone
 //!                    ├──(refused for good)──> gone
-//!                    └──(failed, or no answer)──> Uncertain ──(epoch written, seen, or claim gone)──> gone
+//!                    └──(failed, or no answer)──> Uncertain ──(epoch written, observed, or claim gone)──> gone
 //!         Clear, Fence  ──(answer)──> gone
-//! pod:    writing ──(answer)──> with kube-scheduler ──(bound and claims seen, refused, overdue, pod gone)──> gone
+//! pod:    writing ──(answer)──> with kube-scheduler ──(bound and claims observed, refused, overdue, pod gone)──> gone
 //! evict:  sent ──(answer, or 30 s)──> may be sent again; refused: not for a minute
 //! ```
 
@@ -26,13 +26,12 @@ pub(crate) use claims::{Allocation, ClaimWrites, Progress};
 pub(crate) use evictions::{Evictions, OwnerCount};
 pub(crate) use pods::{ManagedProposal, PodWrites, Proposal};
 
-/// What is on its way.
+/// Writes in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// Writes to claims.
     pub claims: ClaimWrites,
-    /// Pods for which something is written, or of which kube-scheduler has yet to say what becomes of them.
+    /// Pods with a write in flight, or awaiting a verdict of kube-scheduler.
     pub pods: PodWrites,
-    /// Evictions.
     pub evictions: Evictions,
 }

@@ -1,11 +1,11 @@
-//! The decision loop: which waiting pod is sent to which node, and which devices of managed cards it gets there.
+//! The decision loop: picks a node for each waiting pod, and its devices of managed cards there.
 //!
-//! Observations go in ([`Decider::observe`]), intents come out ([`Decider::decide`]); whoever feeds it carries them out
-//! and says how that went. The controller feeds it from watches, a simulator from a trace, tests from anything.
+//! Observations go in ([`Decider::observe`]), intents come out ([`Decider::decide`]). The caller carries out the intents and
+//! reports their outcomes. The controller feeds the loop from watches, a simulator from a trace, tests from anything.
 //!
 //! ```text
-//! observation ─> Decider ─┬─> Cluster (what is held, what is free, what is on its way)
-//!                         └─> Fleet (cards and pools of each node, as plugins report them)
+//! observation ─> Decider ─┬─> Cluster (allocated, free and in-flight devices)
+//!                         └─> Fleet (cards and pools of each node, as reported by plugins)
 //!      waiting pod ─> Demand ─> Ranking (nodes by Score, one for each shape of demand) ─> Intent
 //! ```
 //!

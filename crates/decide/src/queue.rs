@@ -1,4 +1,4 @@
-//! Who goes first of those that wait for managed cards, and what the others may not have meanwhile.
+//! Order of pods waiting for managed cards, and devices withheld from later ones.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,19 +9,19 @@ use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
-/// The place of a pod or a gang among those that wait: the least goes first.
+/// Sort key of a waiting pod or gang: the least goes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     priority: Reverse<i32>,
-    /// When it was complete.
+    /// Creation time of its newest pod.
     complete: Option<Timestamp>,
-    /// One of its pods, so that no two are equal.
+    /// Key of one of its pods, as a tie-breaker.
     pod: Key,
 }
 
 impl Order {
-    /// The place of a pod, or of a gang, which was complete with its newest pod. Its priority is the lowest of its pods: one of high priority
-    /// would bring all the others forward.
+    /// The order of a pod or gang. A gang counts as complete with its newest pod. A gang has the lowest priority of its pods:
+    /// otherwise one pod of high priority would bring all others forward.
     pub fn of<'p>(pods: impl Iterator<Item = &'p Pod>) -> Self {
         let mut order = Order { priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
         for pod in pods {
@@ -32,49 +32,48 @@ impl Order {
         order
     }
 
-    /// Its priority.
     pub fn priority(&self) -> i32 {
         self.priority.0
     }
 }
 
-/// What those in front keep from those behind.
+/// Devices withheld for earlier waiters from later ones.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Of each pool whose queue is strict, the first that waits, and its place.
+    /// First waiter for each pool with a strict queue, and its order.
     heads: BTreeMap<String, (Order, Who)>,
-    /// Nodes that are kept for gangs that have waited long.
+    /// Nodes reserved for gangs after a long wait.
     reserved: BTreeMap<String, Reserved>,
-    /// Pools of which a gang keeps nodes: only the first of each does.
+    /// Pools with nodes reserved for a gang: only the first gang of each pool reserves.
     reserving: BTreeMap<String, Who>,
-    /// The places of gangs among all that wait, when all were looked at last, and how many that were.
+    /// Places of gangs among all waiters at the last full pass, and the number of these waiters.
     places: BTreeMap<GangId, usize>,
     waiting: usize,
 }
 
-/// A node that is kept for a gang.
+/// A node reserved for a gang.
 #[derive(Debug)]
 struct Reserved {
     who: Who,
     priority: i32,
-    /// When all nodes of the gang are expected to be free, if that is known.
+    /// When all nodes of the gang are expected to be free, if known.
     until: Option<Time>,
-    /// Its gang is being looked at: kept until it is known whether it still is.
+    /// Set during its gang's turn: dropped at the end of the turn unless renewed.
     is_old: bool,
 }
 
-/// Somebody who waits: a pod by itself, or a gang.
+/// A waiting pod outside gangs, or a waiting gang.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Pod(Key),
     Gang(GangId),
 }
 
-/// Who asks, and until when it would run, if that is known.
+/// A request for devices by a pod or gang, with the end of its run if started now, where known.
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
     pub who: Who,
-    /// Its place, which changes when it gets another pod.
+    /// Changes when the gang gets another pod.
     pub order: Order,
     pub ends: Option<Time>,
 }
@@ -84,7 +83,7 @@ impl Queue {
         self.heads.is_empty() && self.reserved.is_empty()
     }
 
-    /// All that wait, the first first, are looked at anew. Nodes stay kept until it is their gang's turn, or it waits no more.
+    /// Begins a full pass over all waiters, in order. Reservations last until the turn of their gang, or the end of its wait.
     pub fn begin_anew(&mut self, all: &[Who]) {
         self.heads.clear();
         self.reserving.clear();
@@ -99,13 +98,13 @@ impl Queue {
         self.waiting = all.len();
     }
 
-    /// The gang's place, as people say it; `None` where it came after all were looked at, or waits alone.
+    /// The gang's place, as text; `None` where the gang came after the last full pass, or waits alone.
     pub fn place(&self, gang: &GangId) -> Option<String> {
         let place = self.places.get(gang).filter(|_| self.waiting > 1)?;
         Some(format!("place {place} in the queue"))
     }
 
-    /// It is looked at.
+    /// Begins a turn.
     pub fn begin_turn(&mut self, who: &Who) {
         self.reserving.retain(|_, other| other != who);
         for reserved in self.reserved.values_mut().filter(|reserved| reserved.who == *who) {
@@ -113,14 +112,14 @@ impl Queue {
         }
     }
 
-    /// It was looked at. Whether nodes are kept for it no more.
+    /// Ends a turn. Returns whether a node is no longer reserved.
     pub fn end_turn(&mut self, who: &Who) -> bool {
         let before = self.reserved.len();
         self.reserved.retain(|_, reserved| !(reserved.is_old && reserved.who == *who));
         self.reserved.len() < before
     }
 
-    /// It waits for cards of this pool, whose queue is strict.
+    /// Enters a waiter for cards of this pool, whose queue is strict.
     pub fn stand(&mut self, pool: &str, order: &Order, who: &Who) {
         let is_first = self.heads.get(pool).is_none_or(|(head, known)| order < head || known == who);
         if is_first {
@@ -128,12 +127,12 @@ impl Queue {
         }
     }
 
-    /// Whether somebody before that place waits for cards of each of these pools, whose queues are strict.
+    /// Whether the strict queue of each of these pools is headed by an earlier waiter.
     pub fn is_behind(&self, order: &Order, pools: &BTreeSet<String>) -> bool {
         pools.iter().all(|pool| self.heads.get(pool).is_some_and(|(head, _)| head < order))
     }
 
-    /// Whether nobody before it keeps nodes of any of these pools; it counts as the one that does from now on.
+    /// Whether no earlier waiter reserves nodes of any of these pools. If so, records `who` as reserving.
     pub fn begin_to_reserve(&mut self, pools: &BTreeSet<String>, who: &Who) -> bool {
         let is_first = pools.iter().all(|pool| self.reserving.get(pool).is_none_or(|first| first == who));
         if is_first {
@@ -142,12 +141,12 @@ impl Queue {
         is_first
     }
 
-    /// Keeps the node for a gang, until when it is expected to begin.
+    /// Reserves the node for a gang, until the gang's expected start.
     pub fn reserve(&mut self, node: String, who: Who, priority: i32, until: Option<Time>) {
         self.reserved.insert(node, Reserved { who, priority, until, is_old: false });
     }
 
-    /// Whether the node is kept from the one that asks. `pools`: those of the node's cards.
+    /// Whether an earlier waiter withholds the node from this request. `pools`: pools of the node's cards.
     pub fn is_kept_from<'q>(&self, asks: &Asks, node: &str, pools: impl Iterator<Item = &'q str>) -> bool {
         if let Some(reserved) = self.reserved.get(node) {
             let is_behind = reserved.who != asks.who && asks.order.priority() <= reserved.priority;
@@ -185,7 +184,7 @@ mod tests {
             assert!(!is_kept(&other, "main"), "{other:?}");
         }
         assert!(!is_kept(&asks(0, 20, None), "other"));
-        // The first itself, with a pod that came later.
+        // The head itself, with a later pod.
         let later = Asks { who: asks(0, 10, None).who, ..asks(0, 40, None) };
         assert!(!is_kept(&later, "main"));
     }

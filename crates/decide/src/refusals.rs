@@ -1,4 +1,4 @@
-//! Nodes on which kube-scheduler refused a pod, for reasons that this crate does not foresee.
+//! Nodes on which kube-scheduler refused a pod for reasons not predicted by this crate.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::RefusedNodes;
 use tessera_placement::Time;
 
-/// How long pods of the same owner are not sent to a node that refused one of them.
+/// How long pods of the same owner are not sent to a node after a refusal there.
 const KEPT: Time = Time::from_secs(300);
 
-/// Nodes that refused pods, by the pods' owner.
+/// Nodes with recent refusals, by owner of the refused pods.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     until: BTreeMap<(String, String), Time>,
 }
 
-/// What pods that are like each other have in common: their namespace with the uid of their controller, else their own. Anybody may write
-/// the uid of another namespace's Job on a pod as that of its controller.
+/// Identity shared by similar pods: their namespace with the uid of their controller, else their own uid. The namespace is needed
+/// because anybody may set the uid of another namespace's Job as a pod's controller.
 pub(crate) fn owner(pod: &Pod) -> String {
     let owners = pod.metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
@@ -32,7 +32,7 @@ impl Refusals {
         self.until.insert((owner, node.to_owned()), now + KEPT);
     }
 
-    /// Takes in what stands on a pod. Anybody who may change the pod may have written it.
+    /// Merges the annotation of a pod. Anybody allowed to change the pod may have written the annotation.
     pub fn learn(&mut self, owner: &str, noted: &RefusedNodes, now: Time) {
         for (node, until) in noted.iter() {
             let Ok(until) = u64::try_from(until.as_second()) else { continue };
@@ -41,7 +41,7 @@ impl Refusals {
         }
     }
 
-    /// What is to stand on a pod of this owner.
+    /// Content of the annotation for pods of this owner.
     pub fn to_note(&self, owner: &str) -> RefusedNodes {
         let mut nodes = RefusedNodes::default();
         for ((_, node), until) in self.until.iter().filter(|((other, _), _)| other == owner) {
@@ -58,18 +58,18 @@ impl Refusals {
         self.until.get(&(owner.to_owned(), node.to_owned())).is_some_and(|until| *until > now)
     }
 
-    /// Whether any node refused pods of this owner a short while ago.
+    /// Whether any node recently refused pods of this owner.
     pub fn has_any(&self, owner: &str) -> bool {
         let first = (owner.to_owned(), String::new());
         self.until.range(first..).next().is_some_and(|((other, _), _)| other == owner)
     }
 
-    /// Forgets those that have ended.
+    /// Drops expired refusals.
     pub fn remove_ended(&mut self, now: Time) {
         self.until.retain(|_, until| *until > now);
     }
 
-    /// When the next one ends.
+    /// When the next refusal expires.
     pub fn next_end(&self) -> Option<Time> {
         self.until.values().min().copied()
     }

@@ -1,4 +1,4 @@
-//! What is to be said of each GpuPool.
+//! Status summary of each GpuPool.
 
 mod verdict;
 
@@ -11,52 +11,52 @@ use tessera_placement::node_cards::WHOLE;
 
 pub use verdict::PoolVerdict;
 
-/// What is known of one GpuPool, over all nodes.
+/// State of one GpuPool over all nodes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct PoolSummary {
-    /// Nodes with a card that it decides on.
+    /// Nodes with a card of this pool.
     pub nodes: u32,
-    /// Cards that it decides on.
+    /// Cards of this pool.
     pub cards: u32,
-    /// Devices published of them.
+    /// Published devices of these cards.
     pub offered: u32,
-    /// Thousandths of cards that are held.
+    /// Allocated thousandths of cards.
     pub allocated: u64,
-    /// Thousandths of cards that are free, but of which no device can be allocated.
+    /// Free thousandths of cards without any allocatable device.
     pub unallocatable: u64,
-    /// What waiting pods ask for and do not get; the most pods first.
+    /// Unmet demand of waiting pods, most pods first.
     pub unmet: Vec<Shape>,
-    /// Cards that it selects, but that these pools decide on.
+    /// Pools owning cards also selected by this pool.
     pub outranked_by: BTreeSet<String>,
-    /// Devices that are no longer offered as they were, and stay so because claims hold them.
+    /// Devices published in an outdated form, and kept so because claims hold them.
     pub waits_for: u32,
-    /// Extended resources that its cards could provide, and nobody does: all cards are managed, and claims of extended resources
-    /// are made and allocated by kube-scheduler alone.
+    /// Extended resources its cards could provide but nobody does: all cards are managed, and claims of extended resources are
+    /// created and allocated by kube-scheduler alone.
     pub unprovided: BTreeSet<String>,
-    /// The highest priority of pods that wait while others of lower priority hold cards of it that kube-scheduler gave them, which
+    /// Highest priority of pods waiting while pods of lower priority hold cards of this pool from kube-scheduler. kube-scheduler
     /// evicts nobody for devices.
     pub passed_by: Option<i32>,
-    /// What nodes say is wrong with it, with how many say so.
+    /// Errors reported by nodes, each with the number of nodes.
     pub errors: BTreeMap<String, u32>,
-    /// What works there, and will hardly be what is wanted, with the nodes that say so.
+    /// Advice of nodes on settings in effect but hardly intended, each with the number of nodes.
     pub advice: BTreeMap<String, u32>,
-    /// All nodes of the cluster with counters, where it has some of them and kube-scheduler becomes slow with so many.
+    /// Number of nodes with counters in the whole cluster, if this pool has some and the number makes kube-scheduler slow.
     pub too_many_counters: Option<u32>,
 }
 
-/// Pods that wait for the same.
+/// Pods waiting for the same devices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
-    /// What each asks for: `4 x gpu.tessera.dev`.
+    /// Demand of each pod: `4 x gpu.tessera.dev`.
     pub text: String,
     /// Number of pods.
     pub pods: u32,
 }
 
-/// The summaries by pool, without unmet demand.
+/// Summaries by pool, without unmet demand.
 pub(crate) fn of_fleet(fleet: &mut Fleet, cluster: &Cluster, driver: &str) -> BTreeMap<String, PoolSummary> {
     let mut all: BTreeMap<String, PoolSummary> = BTreeMap::new();
-    // Pools of nodes with counters, and the number of these nodes where they cost every node.
+    // Pools of nodes with counters, and the number of these nodes whose release makes counters cost every node.
     let (mut with_counters, mut costly) = (BTreeSet::new(), 0);
     for index in 0..fleet.len() as NodeIndex {
         let used = fleet.cards(index, cluster, driver).clone();

@@ -1,55 +1,54 @@
-//! One term of leadership, as far as managed pools need it: before anything is allocated, no earlier leader's write may
-//! still arrive.
+//! One term of leadership, as needed by managed pools: nothing is allocated while an earlier leader's write may still arrive.
 //!
-//! A Lease fences nobody: a leader that stood still may send a write that it prepared long ago. So a new one reads all claims
-//! afresh and writes its epoch on each that has no devices; whatever was prepared before then meets another resource
-//! version, and is refused.
+//! A Lease fences nobody: a stalled leader may still send a write prepared long ago. A new leader therefore lists all claims and
+//! writes its epoch on each claim without devices. Any write prepared earlier then carries an outdated resource version and is
+//! refused.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tessera_placement::Time;
 
-/// One term.
+/// One term of leadership.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// Differs from that of every other term.
+    /// Differs from the epoch of every other term.
     pub epoch: String,
     pub since: Time,
-    /// Claims that have it, by uid.
+    /// Claims with this epoch, by uid.
     pub fenced: BTreeSet<String>,
-    /// Every claim without devices that an earlier leader may have known, and that may be ours, has it, or refuses it.
+    /// Set once all claims possibly known to earlier leaders are fenced, refused, allocated, or unrelated to managed cards.
     pub is_fenced: bool,
-    /// Claims that the API server refuses to change, by uid.
+    /// Claims the API server refuses to change, by uid.
     pub refused: BTreeMap<String, Refused>,
-    /// Number of writes by which uncertain allocations were settled: each makes the annotation another text, for a write that changes
-    /// nothing leaves the version as it is.
+    /// Number of writes settling uncertain allocations. Each write sets another annotation value, because a write without a
+    /// change keeps the resource version.
     pub settled: u64,
-    /// Whether claims of this form ask for managed cards.
+    /// Whether claims with this spec, as JSON, ask for managed cards.
     pub asks: HashMap<String, bool>,
 }
 
-/// A claim that the API server refuses to change.
+/// A claim the API server refuses to change.
 #[derive(Debug, Clone)]
 pub(crate) struct Refused {
-    /// What the API server said.
+    /// Error from the API server.
     pub why: String,
-    /// The version that was to be changed.
+    /// The refused resource version.
     pub version: String,
-    /// Not tried again before then.
+    /// Earliest time of the next attempt.
     pub until: Time,
-    /// It has no devices and the epoch of another term, so that a late write may still give it some: in whatever version, it gets none from
-    /// this term before the epoch is written.
+    /// The claim has no devices and the epoch of another term, so a late write may still allocate devices. In any version, the
+    /// claim gets none in this term before its epoch is written.
     pub needs_fence: bool,
 }
 
-/// Lists of all claims that the API server was asked for.
+/// Lists of all claims requested from the API server.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
-    /// When the last one that was answered was asked for.
+    /// Request time of the last answered list.
     pub fresh: Option<Time>,
-    /// One is under way.
+    /// Whether a list is in flight.
     pub is_asked: bool,
-    /// After a write to claims that failed: no other before then.
+    /// After a failed write to claims: earliest time of the next such write.
     pub not_before: Time,
 }
 
@@ -68,7 +67,7 @@ impl Term {
 }
 
 impl Term {
-    /// Whether the annotation's value is of this term.
+    /// Whether the annotation value belongs to this term.
     pub fn wrote(&self, value: Option<&String>) -> bool {
         let epoch = value.map(|value| value.split_once('#').map_or(value.as_str(), |(epoch, _)| epoch));
         epoch == Some(&self.epoch)
@@ -76,7 +75,7 @@ impl Term {
 }
 
 impl Lists {
-    /// Whether the claims are known as they were then, or later.
+    /// Whether the known claims are as of `then` or later.
     pub fn are_as_of(&self, then: Time) -> bool {
         self.fresh.is_some_and(|fresh| fresh >= then)
     }

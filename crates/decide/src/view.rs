@@ -1,4 +1,4 @@
-//! The fleet as people see it: what each card has, who holds it, who waits.
+//! The fleet for display: devices and holders of each card, and waiting pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,31 +16,31 @@ use crate::queue::Order;
 /// Billionths in a MiB.
 const MIB: i128 = (1 << 20) * 1_000_000_000;
 
-/// Nodes that a view of the fleet has so far.
+/// Nodes collected so far for a view of the fleet.
 #[derive(Debug, Default)]
 pub struct ViewPass {
     pub(crate) next: NodeIndex,
     pub(crate) nodes: Vec<NodeView>,
 }
 
-/// What the decision loop knows of the fleet, as it lies there: [`FleetSnapshot::into_view`] puts it in order, elsewhere.
+/// The decision loop's view of the fleet, unsorted. [`FleetSnapshot::into_view`] sorts outside the loop.
 #[derive(Debug, Default)]
 pub struct FleetSnapshot {
     pub(crate) at: u64,
     pub(crate) leads: bool,
     pub(crate) nodes: Vec<NodeView>,
-    /// Each with its place; `None` for those in whose order the controller has no part.
+    /// Each with its order; `None` for pods not ordered by the controller.
     pub(crate) waiting: Vec<(Option<Order>, WaitingPod)>,
 }
 
 impl FleetSnapshot {
-    /// A fleet of these nodes, where nobody waits.
+    /// A fleet of these nodes, without waiting pods.
     #[must_use]
     pub fn of_nodes(nodes: Vec<NodeView>) -> Self {
         FleetSnapshot { nodes, ..FleetSnapshot::default() }
     }
 
-    /// The fleet, nodes by name, with the place of each that waits. What cards do is not known here.
+    /// The fleet with nodes sorted by name and waiting pods numbered by place. Usage of cards is not known here.
     #[must_use]
     pub fn into_view(self) -> FleetView {
         let FleetSnapshot { at, leads, mut nodes, mut waiting } = self;
@@ -62,7 +62,7 @@ impl FleetSnapshot {
     }
 }
 
-/// A node, with what is known of it here.
+/// A node with its cards and their holders.
 pub(crate) fn of_node(fleet: &mut Fleet, index: NodeIndex, cluster: &Cluster, driver: &str) -> NodeView {
     let used = &fleet.cards(index, cluster, driver).clone();
     let node = fleet.node(index);
@@ -83,7 +83,7 @@ pub(crate) fn of_node(fleet: &mut Fleet, index: NodeIndex, cluster: &Cluster, dr
         let (Some(card), Some(used_of)) = (cards.get_mut(&address), used.cards.get(&address)) else {
             continue;
         };
-        // Of a card with two hundred partitions few are held.
+        // Of a card with two hundred partitions, only few are allocated.
         if used_of.is_all(slices) || card.memory_mib == 0 {
             describe(card, device);
         }
@@ -97,7 +97,7 @@ pub(crate) fn of_node(fleet: &mut Fleet, index: NodeIndex, cluster: &Cluster, dr
     NodeView { name: node.name.clone(), cards, no_usage: None }
 }
 
-/// Takes in what a device says of its card: the one with the most memory is the whole card.
+/// Copies a device's attributes to its card. The device with the most memory is the whole card.
 fn describe(card: &mut CardView, device: DeviceRef<'_>) {
     let memory = device.capacity(capacity::MEMORY).unwrap_or_default() / MIB;
     card.memory_mib = card.memory_mib.max(u64::try_from(memory).unwrap_or_default());
@@ -111,7 +111,7 @@ fn describe(card: &mut CardView, device: DeviceRef<'_>) {
     }
 }
 
-/// What these claims have of the device; a share for each result.
+/// The claims' holdings of the device, one entry for each allocation result.
 fn holders_of(
     claims: &BTreeSet<&Key>,
     device: DeviceRef<'_>,
@@ -145,7 +145,7 @@ fn holders_of(
     holders
 }
 
-/// What the holders of a card have of it is never more than the card, whatever was given out twice.
+/// Limits the sum of a card's holders to the card, even where devices were allocated twice.
 fn limit_holders(card: &mut CardView) {
     let mut worths: Vec<u32> = card.holders.iter().map(|holder| holder.allocated).collect();
     limit(&mut worths, card.allocated);
@@ -154,7 +154,7 @@ fn limit_holders(card: &mut CardView) {
     }
 }
 
-/// A pod that waits.
+/// A waiting pod.
 pub(crate) fn waiting_pod(
     key: &Key,
     pod: Option<&Pod>,

@@ -7,27 +7,27 @@ use tessera_placement::reason::ClearsOn;
 /// Why a pod waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitReason {
-    /// Something comes without anybody's doing: an answer to a write, an object, the end of a pause. Its owner is not told.
+    /// Ends without anybody's action: an answer to a write, an object, or the end of a pause arrives. No Event for the owner.
     Passing(String),
-    /// It cannot be placed as it is, whatever is free.
+    /// The pod cannot be placed as it is, however much is free.
     Unfit(String),
-    /// Somebody who goes first waits for cards of its pools, whose queue is strict.
+    /// An earlier pod waits for cards of its pools, whose queue is strict.
     Behind,
-    /// The answers of its selectors cost so much that some of them are found at a time.
+    /// Its selectors are so expensive to evaluate as to need several rounds.
     Costly(String),
-    /// No node can take it as things are.
+    /// No node can take the pod at present.
     NoNode {
-        /// What the nodes lack, and what is done about that.
+        /// Shortcomings of the nodes, and actions taken about them.
         text: String,
-        /// Whether it keeps its place in the queue. Others pass one that nothing could help.
+        /// Whether the pod keeps its place in the queue. Others pass a pod nothing could help.
         keeps_place: bool,
     },
-    /// Pods of lower priority make room for it, or will.
+    /// Pods of lower priority make room for this pod, or will.
     Preempting(String),
 }
 
 impl WaitReason {
-    /// The name of its variant, for programs.
+    /// The name of the variant, for programs.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl WaitReason {
         }
     }
 
-    /// The text that is told.
+    /// The text for people.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -53,7 +53,7 @@ impl WaitReason {
         }
     }
 
-    /// Whether its owner is told: others pass before anybody could read them.
+    /// Whether the owner gets an Event. Other reasons end before anybody could read them.
     #[must_use]
     pub fn is_told(&self) -> bool {
         !matches!(self, WaitReason::Passing(_))
@@ -71,7 +71,7 @@ impl WaitReason {
         }
     }
 
-    /// What can make an end of it.
+    /// The kind of change able to end the wait.
     #[must_use]
     pub fn clears_on(&self) -> ClearsOn {
         match self {

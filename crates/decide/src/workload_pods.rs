@@ -1,4 +1,4 @@
-//! Which pods a Job, JobSet, LeaderWorkerSet or PodGroup concerns: of many in a namespace, a change of one is about few.
+//! Pods affected by a Job, JobSet, LeaderWorkerSet or PodGroup: a change of one concerns few of the many pods in a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::named_by;
 use tessera_cluster::{Key, Kind};
 
-/// Pods by what they name.
+/// Pods by the objects they name.
 #[derive(Debug, Default)]
 pub(crate) struct WorkloadPods {
     pods: BTreeMap<(Kind, Key), BTreeSet<Key>>,
 }
 
 impl WorkloadPods {
-    /// The pod was so, and is so from now on; `None` where it was not there, or is gone.
+    /// Updates the index for a changed pod; `None` where the pod was absent before, or is deleted.
     pub fn replace(&mut self, key: &Key, before: Option<&Pod>, after: Option<&Pod>) {
         let (before, after) = (before.map(named_by), after.map(named_by));
         if before == after {
@@ -32,7 +32,7 @@ impl WorkloadPods {
         }
     }
 
-    /// The pods that name the object.
+    /// The pods naming the object.
     pub fn of(&self, kind: Kind, key: &Key) -> impl Iterator<Item = &Key> {
         self.pods.get(&(kind, key.clone())).into_iter().flatten()
     }

@@ -1,6 +1,6 @@
-//! Learns what is asked for, from the pods that come and go: those that wait, and those that others placed.
+//! Learns the demand for devices from arriving and departing pods, including pods placed by others.
 //!
-//! Each pod counts once, when its claims are first known. So a controller that starts again learns from the pods that are there.
+//! Each pod counts once, when its claims are first known. A restarted controller thus learns from the existing pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,27 +20,27 @@ use tessera_placement::value::Asked;
 
 use super::Decider;
 
-/// Nodes of a model that are asked whether they could take a pod, the first ones first.
+/// Nodes tried for a pod per model, in fleet order.
 const NODES_OF_MODEL: usize = 4;
 
-/// Which pods were counted.
+/// Counted pods.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// To be counted.
+    /// Pods to count.
     open: BTreeSet<Key>,
     counted: BTreeMap<Key, Counted>,
 }
 
-/// A pod that was counted.
+/// A counted pod.
 #[derive(Debug)]
 struct Counted {
     uid: String,
-    /// It was seen on a node.
+    /// Whether the pod was observed on a node.
     has_run: bool,
 }
 
 impl Decider {
-    /// A pod was seen.
+    /// Handles an added or changed pod.
     pub(super) fn see_arrival(&mut self, key: &Key, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let is_other = self.arrivals.counted.get(key).is_some_and(|counted| counted.uid != uid);
@@ -56,7 +56,7 @@ impl Decider {
         }
     }
 
-    /// A pod is gone, or will need its devices no more.
+    /// Handles the end of a pod, or of its need for devices.
     pub(super) fn see_departure(&mut self, key: &Key) {
         self.arrivals.open.remove(key);
         if self.arrivals.counted.remove(key).is_some_and(|counted| counted.has_run) {
@@ -64,7 +64,7 @@ impl Decider {
         }
     }
 
-    /// A pod's claims changed.
+    /// Handles a change of a pod's claims.
     pub(super) fn see_claims_of_arrival(&mut self, key: &Key) {
         if !self.arrivals.counted.contains_key(key)
             && let Some(pod) = self.cluster.objects().pods.get(key).cloned()
@@ -73,7 +73,7 @@ impl Decider {
         }
     }
 
-    /// Counts pods that were not counted, those that were made first first.
+    /// Counts new pods, oldest first.
     pub(super) fn count_arrivals(&mut self) {
         if self.fleet.is_empty() || self.arrivals.open.is_empty() {
             return;
@@ -88,7 +88,7 @@ impl Decider {
         open.sort();
         for (_, key) in open {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
-            // One whose claims do not exist yet is seen again with them.
+            // A pod whose claims do not exist yet is queued again with its claims.
             if let Some(asked) = self.asked_by(&pod) {
                 self.fleet.packing.arrived(&asked.demands);
                 asked.partitions.iter().for_each(|profile| self.mix.arrived(profile));
@@ -99,7 +99,7 @@ impl Decider {
         }
     }
 
-    /// What a pod asks for; nothing where no node has such devices. `None` where its claims are not known, or cost too much to evaluate now.
+    /// A pod's demand; empty where no node has such devices. `None` if its claims are unknown, or too costly to evaluate now.
     fn asked_by(&mut self, pod: &Pod) -> Option<Asked> {
         let subject = subject::of_pod(self.cluster.objects(), pod);
         let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
@@ -107,7 +107,7 @@ impl Decider {
             return None;
         }
         let wanted: Vec<&Wanted> = subject.claims.iter().collect();
-        // Whichever node it is on, others could have taken it.
+        // Ignore its own node: other nodes could have taken the pod, too.
         let mut pod = subject.pod.clone()?;
         pod.spec.get_or_insert_default().node_name = None;
         let room = Room::asked(&pod);
@@ -124,7 +124,7 @@ impl Decider {
         Some(asked)
     }
 
-    /// What the claims would take of empty nodes of each model.
+    /// The claims' demand on empty nodes of each model.
     fn asked(&mut self, pod: &Pod, room: Room, claims: &[Claim]) -> Asked {
         self.fleet.refresh(&self.cluster, &self.driver);
         let mut asked_of = HashMap::<u8, usize>::new();
@@ -165,7 +165,7 @@ impl Decider {
             }
             let mut of_cards: Vec<u16> = taken.into_iter().map(|(_, part)| part).collect();
             of_cards.sort_unstable();
-            // Of models of different sizes, where the same memory is more of a card.
+            // Of models of different sizes: the same memory is a larger part of a smaller card.
             parts = parts.max(of_cards);
         }
         if parts.is_empty() {
@@ -185,7 +185,7 @@ impl Decider {
         Asked { demands, partitions }
     }
 
-    /// What allocations take of the cards of a node of which nothing is held, by card: the model, and thousandths.
+    /// The allocations' use of each card of an otherwise empty node: the card's model, and thousandths.
     fn taken_when_empty(&mut self, index: NodeIndex, allocations: &[AllocationResult]) -> Vec<(u8, u16)> {
         let mut cards: NodeCards = self.fleet.cards(index, &self.cluster, &self.driver).emptied();
         cards.add(&self.cluster, allocations, &self.driver);
@@ -195,7 +195,7 @@ impl Decider {
     }
 }
 
-/// Whether it may ask for devices by claims.
+/// Whether the pod may ask for devices by claims.
 fn asks_for_devices(pod: &Pod) -> bool {
     let names_claims =
         pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some());
@@ -204,7 +204,7 @@ fn asks_for_devices(pod: &Pod) -> bool {
     names_claims || has_extended || pod.is_gated()
 }
 
-/// Everything that decides which devices of which nodes it may have.
+/// Everything relevant to the choice of nodes and devices for the pod.
 fn shape(pod: &Pod, room: Room, wanted: &[&Wanted]) -> String {
     let spec = pod.spec.as_ref();
     let claims: Vec<_> = wanted.iter().map(|wanted| &wanted.claim.spec).collect();

@@ -1,4 +1,4 @@
-//! What a ResourceClaim says of its devices.
+//! Ownership of a ResourceClaim's devices.
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
@@ -9,13 +9,13 @@ use super::Decider;
 use crate::intent::ClaimReference;
 
 impl Decider {
-    /// Whether the claim has devices of managed cards, or others from this controller, that nobody has reserved.
+    /// Whether the claim has devices of managed cards, or others from this controller, not reserved by any pod.
     pub(super) fn is_unused(&self, claim: &ResourceClaim) -> bool {
         self.is_allocated_by_us(claim) && claim.has_devices() && !claim.is_reserved()
     }
 
-    /// Whether the claim's devices are this controller's to take back: those of managed cards are, whatever stands on the claim,
-    /// which its owner may write; of cards that are managed no longer, the mark says it.
+    /// Whether this controller may deallocate the claim. Devices of managed cards always qualify, regardless of annotations the
+    /// claim's owner could write. For cards no longer managed, the epoch annotation decides.
     pub(super) fn is_allocated_by_us(&self, claim: &ResourceClaim) -> bool {
         let is_marked =
             || claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
@@ -25,7 +25,7 @@ impl Decider {
     fn has_managed_devices(&self, claim: &ResourceClaim) -> bool {
         let Some(node) = claim.allocated_node().and_then(|node| self.fleet.find(node)) else { return false };
         let node = self.fleet.node(node);
-        // Who administers a device takes it from nobody.
+        // Administrative access takes no device from others.
         let takes = |result: &&DeviceRequestAllocationResult| {
             result.driver == self.driver && result.admin_access != Some(true)
         };

@@ -1,4 +1,4 @@
-//! Devices that we gave to claims of which no pod is left: claims that somebody made and named, for those of a pod go with it.
+//! Deallocates claims without a remaining pod: claims created by users, since a pod's own claims are deleted with the pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, PodExt};
@@ -8,7 +8,7 @@ use super::claim::reference_of;
 use crate::intent::Intent;
 
 impl Decider {
-    /// Takes back what no pod will use.
+    /// Deallocates claims no pod will use.
     pub(super) fn clear_unclaimed(&mut self) -> Vec<Intent> {
         if self.term.is_none() {
             return Vec::new();
@@ -35,7 +35,7 @@ impl Decider {
         self.pods_of(claim).next().is_some()
     }
 
-    /// The pods that use the claim, or will.
+    /// The pods using the claim, now or later.
     pub(super) fn pods_of(&self, claim: &Key) -> impl Iterator<Item = &Pod> {
         let first = claim.with_name("");
         let pods = self.cluster.objects().pods.range(first..);
@@ -45,7 +45,7 @@ impl Decider {
             .filter(|pod| !pod.has_ended() && pod.names_claim(&claim.name))
     }
 
-    /// A pod is gone or at its end: its claims may be left without any.
+    /// Handles a deleted or finished pod: its claims may have no pod left.
     pub(super) fn see_end(&mut self, pod: &Pod) {
         if self.term.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! The fleet for people, a node at a time, so that nothing waits for the whole of a large one.
+//! The fleet for display, collected one node at a time so as not to block on a large fleet.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::queue::Order;
 use crate::view::{self, FleetSnapshot, ViewPass};
 
 impl Decider {
-    /// Takes the next node into the view; `false` when all are in it. Each node is as it was when its turn came.
+    /// Adds the next node to the view; `false` once complete. Each node is shown as of its turn.
     pub fn view_next(&mut self, pass: &mut ViewPass) -> bool {
         if pass.next as usize >= self.fleet.len() {
             return false;
         }
         let node = view::of_node(&mut self.fleet, pass.next, &self.cluster, &self.driver);
         pass.next += 1;
-        // Slices of a node that is gone stay for a while.
+        // Slices of a deleted node stay for a while.
         if !node.cards.is_empty() {
             pass.nodes.push(node);
         }
         true
     }
 
-    /// Ends a pass: its nodes, and who waits now.
+    /// Ends a pass: its nodes, and the pods waiting now.
     #[must_use]
     pub fn view(&self, pass: ViewPass, now: Time) -> FleetSnapshot {
         let mut of_gangs: BTreeMap<&GangId, Order> = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Decider {
         }
         for (key, text) in self.unplaced() {
             let Some(pod) = self.cluster.objects().pods.get(key) else { continue };
-            // Which of them kube-scheduler tries first, nobody else knows.
+            // kube-scheduler's order among them is unknown.
             let pools = self.pools_of_shape(Some(text));
             let mut waits = view::waiting_pod(key, Some(pod), None, unplaced::reason(pod), pools);
             waits.priority = pod.priority();

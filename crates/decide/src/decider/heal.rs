@@ -1,5 +1,5 @@
-//! Devices that cannot be prepared: their cards are left alone for a while, and pods that somebody makes anew are evicted, so
-//! that the new ones get others.
+//! Handles devices failing preparation: their cards are avoided for a while, and pods with a controller are evicted, so their
+//! replacements get other devices.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -16,7 +16,7 @@ use crate::ledger::OwnerCount;
 use crate::refusals;
 
 impl Decider {
-    /// A claim changed, or is gone: its devices may have failed.
+    /// Handles a changed or deleted claim: its devices may have failed.
     pub(super) fn see_failure(&mut self, now: Time, key: &Key) {
         let claim = self.cluster.objects().claims.get(key);
         let ours = claim.filter(|claim| self.is_allocated_by_us(claim));
@@ -26,7 +26,7 @@ impl Decider {
         }
     }
 
-    /// Acts on devices that could not be prepared for long enough.
+    /// Acts on devices failing preparation for too long.
     pub(super) fn heal(&mut self, now: Time) -> Vec<Intent> {
         self.fleet.forget_avoided(now);
         if self.term.is_none() {
@@ -39,7 +39,7 @@ impl Decider {
             if let Some(node) = claim.allocated_node() {
                 self.fleet.avoid(node, &unready.cards, now + AVOIDED);
             }
-            // A card that failed before a restart is left alone at once. Nobody is evicted by the clock of a node.
+            // A card failing since before a restart is avoided at once. Evictions do not rely on a node's clock.
             if since + self.heal_after > now {
                 continue;
             }
@@ -64,8 +64,7 @@ impl Decider {
         intents
     }
 
-    /// Pods that hold the claim and could not start, and of which somebody makes new ones: each with its owner, and how often
-    /// pods of that were evicted before.
+    /// Pending pods holding the claim whose controller will replace them, each with its owner and the owner's previous evictions.
     fn to_evict(&self, now: Time, key: &Key, claim: &ResourceClaim) -> Vec<(PodReference, String, u32)> {
         let pods = claim.users().iter().filter_map(|user| {
             let pod = self.cluster.objects().pods.get(&key.with_name(&user.name))?;
@@ -79,12 +78,12 @@ impl Decider {
             .collect()
     }
 
-    /// How often pods of the pod's owner were evicted, as far as it is known here or stands on the pod.
+    /// Number of evicted pods of the pod's owner, from this process or the pod's annotation.
     pub(super) fn evictions_of(&self, pod: &Pod) -> u32 {
         self.healing.evictions(&refusals::owner(pod)).max(noted_evictions(pod))
     }
 
-    /// An eviction was done, or refused.
+    /// Handles the outcome of an eviction.
     pub(super) fn evicted(&mut self, now: Time, pod: &PodReference, is_done: bool) {
         if !is_done {
             self.ledger.evictions.refuse(pod, now);
@@ -93,7 +92,7 @@ impl Decider {
         }
     }
 
-    /// Has it written on the pod how many of its like were evicted, if that is more than stands there.
+    /// Schedules a note of the owner's evictions on the pod if its annotation shows fewer.
     pub(super) fn see_evictions(&mut self, key: &Key, pod: &Pod) {
         if self.term.is_some() && !pod.has_ended() && self.evictions_of(pod) > noted_evictions(pod) {
             self.to_note.insert(key.clone());
@@ -101,7 +100,7 @@ impl Decider {
     }
 }
 
-/// What stands on the pod. Anybody who may change the pod may have written it.
+/// Count from the pod's annotation. Anybody allowed to change the pod may have written the annotation.
 fn noted_evictions(pod: &Pod) -> u32 {
     let annotations = pod.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(EVICTIONS_ANNOTATION)?.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Terms of leadership, fresh lists of claims, and cards that are handed over by kube-scheduler.
+//! Terms of leadership, fresh lists of claims, and the handover of cards from kube-scheduler.
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::claim::Claim;
@@ -11,12 +11,12 @@ use super::claim::reference_of;
 use crate::intent::{ClaimReference, Intent};
 use crate::term::Term;
 
-/// Pause after a write to claims that failed.
+/// Pause after a failed write to claims.
 const PAUSE: Time = Time::from_secs(2);
 
 impl Decider {
-    /// From now on this replica leads. `epoch` differs from that of every other term. Without this, nothing of managed cards
-    /// is allocated.
+    /// Starts a term of leadership. `epoch` differs from the epoch of every other term. Without a term, no managed
+    /// card is allocated.
     pub fn lead(&mut self, now: Time, epoch: &str) {
         self.term = Some(Term::new(epoch.to_owned(), now));
         self.ledger.claims.forget_clears_and_fences();
@@ -28,7 +28,7 @@ impl Decider {
         self.queue.extend(self.waiting.keys().cloned());
     }
 
-    /// From now on this replica does not lead.
+    /// Ends leadership.
     pub fn follow(&mut self) {
         self.term = None;
         self.ledger.claims.forget_fences();
@@ -37,7 +37,7 @@ impl Decider {
         self.to_check.clear();
     }
 
-    /// Until when cards must have been tainted to be given out now.
+    /// Latest taint time of cards that may be allocated now.
     pub(super) fn handed_over(&self) -> Option<Time> {
         self.lists.fresh?.checked_sub(self.handover)
     }
@@ -47,7 +47,7 @@ impl Decider {
         self.term.as_ref().is_some_and(|term| term.is_fenced && self.lists.are_as_of(term.since))
     }
 
-    /// Asks for what is missing before managed cards are allocated.
+    /// Requests the list and the fences missing before managed cards may be allocated.
     pub(super) fn prepare_term(&mut self, now: Time) -> Vec<Intent> {
         let Some(term) = &self.term else { return Vec::new() };
         if !self.fleet.has_managed() {
@@ -68,7 +68,7 @@ impl Decider {
         intents
     }
 
-    /// Makes sure that writes of which nobody knows what became do not arrive any more.
+    /// Fences writes with an unknown outcome, so they cannot arrive later.
     fn settle(&mut self, now: Time) -> Vec<Intent> {
         let Some(term) = self.term.as_mut().filter(|_| self.lists.not_before <= now) else {
             return Vec::new();
@@ -87,9 +87,9 @@ impl Decider {
         intents
     }
 
-    /// Has the epoch written on claims without devices that an earlier leader may have known.
+    /// Writes the epoch on claims without devices possibly known to an earlier leader.
     fn fence(&mut self, now: Time) -> Vec<Intent> {
-        // The list was asked for in this term: what an earlier leader knew is in it, and later claims it never saw.
+        // The list was requested in this term and includes all claims known to earlier leaders: later claims need no fence.
         if self.term.as_ref().is_none_or(|term| term.is_fenced) {
             return Vec::new();
         }
@@ -108,11 +108,11 @@ impl Decider {
         }
         let epoch = term.epoch.clone();
         let fresh = open.into_iter().filter(|claim| self.ledger.claims.fence(&claim.key));
-        // Each by itself: none waits for the answer to another.
+        // One intent per claim: no claim waits for the answer to another.
         fresh.map(|claim| Intent::Fence { claims: vec![claim], epoch: epoch.clone() }).collect()
     }
 
-    /// The claim may show the epoch before the answer to its write comes: nothing more is awaited then.
+    /// Ends a fence when the claim shows the epoch, possibly before the write's answer: nothing more is awaited then.
     pub(super) fn end_fence_seen(&mut self, key: &Key) {
         let claim = self.cluster.objects().claims.get(key);
         let annotations = claim.and_then(|claim| claim.metadata.annotations.as_ref());
@@ -134,7 +134,7 @@ impl Decider {
             && self.refusal_of(claim).is_none()
     }
 
-    /// Whether any managed card is what the claim asks for.
+    /// Whether the claim asks for any managed card.
     fn may_be_ours(&mut self, claim: &ResourceClaim) -> bool {
         let form = serde_json::to_string(&claim.spec).unwrap_or_default();
         if let Some(known) = self.term.as_ref().and_then(|term| term.asks.get(&form)) {
@@ -142,7 +142,7 @@ impl Decider {
         }
         let Ok(asked) = Claim::try_from(claim) else { return false };
         if self.unanswered_of(std::slice::from_ref(&asked)).is_some() {
-            // A fence too many does no harm.
+            // A superfluous fence does no harm.
             return true;
         }
         let nodes: Vec<String> = self.fleet.managed_nodes().map(|node| node.name.clone()).collect();
@@ -172,7 +172,7 @@ impl Decider {
             let uid = self.cluster.objects().claims.get(claim).and_then(|claim| claim.metadata.uid.clone());
             let was_fencing = self.ledger.claims.end_fence(claim);
             if was_fencing {
-                // It may have got devices meanwhile, which nobody could take back.
+                // The claim may have got devices meanwhile, and the fence in flight blocked their deallocation.
                 self.unclaimed.insert(claim.clone());
                 self.mark_claim(claim);
             }
@@ -200,7 +200,7 @@ impl Decider {
         }
     }
 
-    /// When to go on with what is missing.
+    /// When to continue with missing lists, fences and retries.
     pub(super) fn next_of_term(&self) -> Option<Time> {
         let term = self.term.as_ref().filter(|_| self.fleet.has_managed())?;
         let handover = self.fleet.next_handover().map(|tainted| tainted + self.handover);

@@ -1,4 +1,4 @@
-//! Looks at one waiting pod and says what to do with it.
+//! Looks at one waiting pod and decides on its next step.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::subject::PodObstacle;
@@ -17,33 +17,33 @@ use crate::queue::Asks;
 use crate::refusals;
 use crate::wait_reason::WaitReason;
 
-/// What to do with a pod.
+/// Next step for a pod.
 enum Choice {
-    /// Give it devices of managed cards there.
+    /// Allocate devices of managed cards on this node.
     Managed {
         node: String,
         suitable: usize,
     },
-    /// It may get devices of managed cards, but it is too early to tell.
+    /// Managed cards may fit, but this term may not allocate yet.
     TooEarly,
     Node {
         node: String,
         suitable: usize,
     },
-    /// All that suits is cards of pools that kube-scheduler allocates alone.
+    /// Only cards of pools allocated by kube-scheduler alone fit.
     Native,
-    /// Why, and the nodes that have the devices but no room besides.
+    /// Explanation, and nodes with the devices but without other room.
     Nowhere {
         sentence: String,
         crowded: Vec<String>,
-        /// Whether it asks for managed cards.
+        /// Whether the pod asks for managed cards.
         is_managed: bool,
     },
     /// kube-scheduler would end its attempt with this error.
     Fatal(String),
 }
 
-/// How often a pod's owner is told a new reason.
+/// Minimum interval between Events about a pod's reason for waiting.
 const TELL_EVERY: Time = Time::from_secs(30);
 
 impl Decider {
@@ -107,7 +107,7 @@ impl Decider {
         }
         let shared: Vec<Key> = demand.shared().collect();
         if let Some(node) = self.ledger.pods.node_of_claims(&shared).map(str::to_owned) {
-            // The claim gets its devices with the pod that came first; this one must go there, too.
+            // The claim gets its devices with the first pod; this pod must follow to the same node.
             let text = format!("waits until another pod's claim has devices on {node}");
             return self.waits(now, key, &pod, WaitReason::Passing(text));
         }
@@ -132,9 +132,9 @@ impl Decider {
                 if let Some(waiting) = self.waiting.get_mut(key) {
                     waiting.is_stuck = true;
                 }
-                // Some of its claims may have devices from us, on a node that does not have the others'.
+                // Some claims may have devices from this controller on a node without devices for the others.
                 let taken = self.take_back(key, &pod, &demand, &sentence);
-                // Told when it is known whether others make room.
+                // The Event follows once preemption was considered.
                 self.note_why(key, WaitReason::NoNode { text: sentence, keeps_place: false });
                 taken
             }
@@ -164,8 +164,8 @@ impl Decider {
         }
     }
 
-    /// The best node that did not refuse a pod of this owner a short while ago: of managed cards if it fits there now, else
-    /// of others.
+    /// The best node without a recent refusal of this owner's pods: one with managed cards if the pod fits there now, else
+    /// another.
     fn choose(&mut self, now: Time, demand: &Demand, owner: &str, is_gated: bool) -> Choice {
         let mut managed = None;
         if self.fleet.has_managed() {
@@ -181,7 +181,7 @@ impl Decider {
         if !is_gated {
             return managed.unwrap_or(Choice::Native);
         }
-        // kube-scheduler would find nothing: half as many rankings are kept then.
+        // kube-scheduler would find no device: skipping its ranking halves the number of rankings kept.
         if let Some(managed) =
             managed.take_if(|_| self.fleet.strict(&self.cluster, &self.driver).hides_everything)
         {
@@ -196,7 +196,7 @@ impl Decider {
         }
     }
 
-    /// Whether any device of a steered node, free or not, is what the pod asks for.
+    /// Whether any device of a steered node, free or not, matches the pod's requests.
     fn is_ours(&mut self, demand: &Demand) -> bool {
         (0..self.fleet.len() as NodeIndex).any(|index| {
             let node = self.fleet.node(index);
@@ -213,7 +213,7 @@ impl Decider {
         self.cluster.has_what_is_asked(node, &claims, &self.driver, &mut self.asker).unwrap_or(false)
     }
 
-    /// Whether a pod of lower priority runs on the node, and this one may preempt it.
+    /// Whether a pod of lower priority runs on the node and may be preempted by this pod.
     fn could_preempt(&self, pod: &Pod, node: &str) -> bool {
         let policy = pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref());
         policy != Some("Never")
@@ -230,14 +230,14 @@ impl Decider {
         Intent::Release { pod: reference(pod), why }
     }
 
-    /// Notes why the pod waits.
+    /// Records why the pod waits.
     pub(super) fn note_why(&mut self, key: &Key, why: WaitReason) {
         if let Some(waiting) = self.waiting.get_mut(key) {
             waiting.why = Some(why);
         }
     }
 
-    /// Notes why the pod waits, and tells its owner where that is told and is news.
+    /// Records why the pod waits, and returns an Event for its owner if the reason is new and worth reporting.
     pub(super) fn waits(&mut self, now: Time, key: &Key, pod: &Pod, why: WaitReason) -> Option<Intent> {
         let waiting = self.waiting.get_mut(key)?;
         let is_told = match &waiting.told {
@@ -255,7 +255,7 @@ impl Decider {
     }
 }
 
-/// The best of the nodes that is kept for nobody else and refused no pod of this owner a short while ago.
+/// The best node neither reserved for others nor with a recent refusal of this owner's pods.
 fn best(mut ranked: Ranked<'_>, now: Time, asks: Option<&Asks>, owner: &str) -> Choice {
     let ranking = ranked.ranking;
     if let Some(error) = ranking.fatal() {

@@ -1,4 +1,4 @@
-//! Writes to claims: devices for them, devices taken back, and the epoch of a term.
+//! Writes to claims: allocations, deallocations, and the epoch of a term.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,54 +6,54 @@ use tessera_cluster::Key;
 
 use crate::intent::PodReference;
 
-/// Progress of the write of an allocation.
+/// Progress of an allocation's write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Without an answer.
+    /// Not answered yet.
     Sent,
-    /// Done: the claim has this version.
+    /// Succeeded: the claim has this version.
     Acknowledged(String),
-    /// Failed or unanswered, so that it may still arrive, until another write to the claim has changed its version.
+    /// Failed or unanswered: may still arrive until another write has changed the claim's version.
     Uncertain,
 }
 
-/// Devices that are written to a claim.
+/// Devices being written to a claim.
 #[derive(Debug, Clone)]
 pub(crate) struct Allocation {
     /// The claim's uid.
     pub uid: String,
-    /// The pod that is to use them.
+    /// The pod for which the devices are allocated.
     pub pod: PodReference,
     pub node: String,
-    /// The claim's version before the writes, where it is a number.
+    /// The claim's version before the writes, if numeric.
     pub version: Option<u128>,
     /// The term's epoch, written first.
     pub epoch: String,
     pub progress: Progress,
-    /// The epoch of a term is written on the claim meanwhile, so that what did not arrive until then cannot any more.
+    /// Whether an epoch is being written on the claim, as a fence against a late arrival of this allocation.
     pub is_fencing: bool,
 }
 
 impl Allocation {
-    /// Whether a claim with this version and epoch shows that the devices cannot arrive any more: the writes are for a version
-    /// that is gone.
+    /// Whether a claim with this version and epoch rules out a later arrival of the devices: the writes require an outdated
+    /// version.
     pub fn is_fenced_off(&self, version: Option<u128>, epoch: Option<&String>) -> bool {
         let is_later = self.version.zip(version).is_some_and(|(written, seen)| seen > written);
         is_later && epoch.is_some_and(|epoch| *epoch != self.epoch)
     }
 }
 
-/// The one write to a claim.
+/// The single write in flight to a claim.
 #[derive(Debug)]
 enum Write {
     Allocate(Box<Allocation>),
-    /// Its devices are taken back.
+    /// Its devices are being deallocated.
     Clear,
-    /// The epoch of this term is written on it.
+    /// The epoch of this term is being written.
     Fence,
 }
 
-/// The claim is being written already.
+/// The claim has a write in flight.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("devices are being written to its ResourceClaim {0} already")]
 pub(crate) struct AlreadyWritten(String);
@@ -68,7 +68,7 @@ impl ClaimWrites {
     /// Whether devices may be written to each of these claims.
     ///
     /// # Errors
-    /// One of them is being written, or is here twice: of two writes nobody could tell which devices it gets.
+    /// One of them has a write in flight, or is listed twice: the result of two writes would be undetermined.
     pub fn may_allocate<'c>(&self, claims: impl IntoIterator<Item = &'c Key>) -> Result<(), AlreadyWritten> {
         let mut seen = BTreeSet::new();
         for claim in claims {
@@ -79,18 +79,18 @@ impl ClaimWrites {
         Ok(())
     }
 
-    /// Devices are written to the claim from now on; see [`Self::may_allocate`].
+    /// Records an allocation being written to the claim; see [`Self::may_allocate`].
     pub fn allocate(&mut self, claim: Key, allocation: Allocation) {
         self.rows.insert(claim, Write::Allocate(Box::new(allocation)));
     }
 
-    /// The claim's devices are taken back from now on; `false` where it is being written already.
+    /// Records a deallocation of the claim; `false` if another write is in flight.
     pub fn clear(&mut self, claim: &Key) -> bool {
         self.insert(claim, Write::Clear)
     }
 
-    /// The epoch is written on the claim from now on, beside an allocation, if one is on its way; `false` where the epoch is being written
-    /// already, or devices are being taken back.
+    /// Records a write of the epoch to the claim, in addition to an allocation in flight. `false` if the epoch is already being
+    /// written or the claim is being deallocated.
     pub fn fence(&mut self, claim: &Key) -> bool {
         match self.rows.get_mut(claim) {
             Some(Write::Allocate(allocation)) => !std::mem::replace(&mut allocation.is_fencing, true),
@@ -106,7 +106,7 @@ impl ClaimWrites {
         is_free
     }
 
-    /// Devices that are written to the claim.
+    /// The allocation being written to the claim.
     pub fn allocation(&self, claim: &Key) -> Option<&Allocation> {
         match self.rows.get(claim)? {
             Write::Allocate(allocation) => Some(allocation),
@@ -114,7 +114,7 @@ impl ClaimWrites {
         }
     }
 
-    /// The claims to which devices are written for the pod.
+    /// The claims with an allocation in flight for the pod.
     pub fn of_pod(&self, pod: &PodReference) -> Vec<Key> {
         let allocations = self.allocations().filter(|(_, allocation)| allocation.pod == *pod);
         allocations.map(|(claim, _)| claim.clone()).collect()
@@ -124,12 +124,12 @@ impl ClaimWrites {
         self.rows.keys().filter_map(|claim| Some((claim, self.allocation(claim)?)))
     }
 
-    /// Whether devices are written to the claim, or taken back.
+    /// Whether the claim is being allocated or deallocated.
     pub fn changes_devices(&self, claim: &Key) -> bool {
         matches!(self.rows.get(claim), Some(Write::Allocate(_) | Write::Clear))
     }
 
-    /// The allocation is seen, or cannot arrive any more: it counts no longer.
+    /// Removes an allocation once observed or certain never to arrive: its devices count no longer.
     pub fn end_allocation(&mut self, claim: &Key) -> Option<Allocation> {
         self.allocation(claim)?;
         match self.rows.remove(claim)? {
@@ -138,7 +138,7 @@ impl ClaimWrites {
         }
     }
 
-    /// The answer for the pod: `versions` of the claims whose allocation was written. Of the others nobody knows.
+    /// Handles the answer for the pod: `versions` lists the claims with a written allocation. All others become uncertain.
     pub fn acknowledge(&mut self, pod: &PodReference, versions: &[(Key, String)]) {
         for (claim, write) in &mut self.rows {
             let Write::Allocate(allocation) = write else { continue };
@@ -152,7 +152,7 @@ impl ClaimWrites {
         }
     }
 
-    /// The answer to the write of an epoch; whether one was under way.
+    /// Handles the answer to an epoch's write. Returns whether one was in flight.
     pub fn end_fence(&mut self, claim: &Key) -> bool {
         match self.rows.get_mut(claim) {
             Some(Write::Fence) => self.rows.remove(claim).is_some(),
@@ -161,19 +161,19 @@ impl ClaimWrites {
         }
     }
 
-    /// The answer to taking devices back, or the claim is gone; whether they were being taken back.
+    /// Handles the answer to a deallocation, or the claim's deletion. Returns whether a deallocation was in flight.
     pub fn end_clear(&mut self, claim: &Key) -> bool {
         let is_it = matches!(self.rows.get(claim), Some(Write::Clear));
         is_it && self.rows.remove(claim).is_some()
     }
 
-    /// Forgets the writes of another kind than allocations, at the begin of a term: each is decided on anew.
+    /// Drops all writes but allocations at the beginning of a term: each is decided again.
     pub fn forget_clears_and_fences(&mut self) {
         self.forget_fences();
         self.rows.retain(|_, write| !matches!(write, Write::Clear));
     }
 
-    /// Forgets the epochs that are being written, at the end of a term.
+    /// Drops epoch writes, at the end of a term.
     pub fn forget_fences(&mut self) {
         self.rows.retain(|_, write| match write {
             Write::Fence => false,
@@ -185,7 +185,7 @@ impl ClaimWrites {
         });
     }
 
-    /// Whether any answer is to come after which more claims can be fenced.
+    /// Whether fencing more claims has to wait for a pending answer.
     pub fn delays_fences(&self) -> bool {
         self.rows.values().any(|write| match write {
             Write::Fence | Write::Clear => true,
@@ -193,14 +193,14 @@ impl ClaimWrites {
         })
     }
 
-    /// Uncertain allocations that nothing makes certain yet.
+    /// Uncertain allocations without a fence in flight.
     pub fn to_settle(&self) -> impl Iterator<Item = (&Key, &Allocation)> {
         let is_open =
             |allocation: &Allocation| allocation.progress == Progress::Uncertain && !allocation.is_fencing;
         self.allocations().filter(move |(_, allocation)| is_open(allocation))
     }
 
-    /// Whether nobody knows what became of the claim's allocation.
+    /// Whether the outcome of the claim's allocation is unknown.
     pub fn is_uncertain(&self, claim: &Key) -> bool {
         self.allocation(claim).is_some_and(|allocation| allocation.progress == Progress::Uncertain)
     }

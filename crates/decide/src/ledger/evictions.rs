@@ -1,17 +1,17 @@
-//! Evictions on their way, and those that were refused.
+//! Evictions in flight, and refused ones.
 
 use std::collections::BTreeMap;
 
 use crate::intent::PodReference;
 use tessera_placement::Time;
 
-/// Pause between two evictions of the same pod: one without an effect is tried again.
+/// Pause before an eviction without effect is sent again.
 const AGAIN: Time = Time::from_secs(30);
 
-/// How long a pod counts as one that may not be evicted, after that was refused.
+/// How long a pod counts as not evictable after a refusal.
 const UNEVICTABLE: Time = Time::from_secs(60);
 
-/// Number of pods of an owner that were evicted because their devices could not be prepared.
+/// Number of an owner's pods evicted because their devices could not be prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnerCount {
     pub owner: String,
@@ -22,7 +22,7 @@ pub(crate) struct OwnerCount {
 struct Row {
     sent: Option<Time>,
     refused: Option<Time>,
-    /// Holds once it is done; kept here because the pod may be gone by then.
+    /// Valid once the eviction is accepted; kept here because the pod may be gone by then.
     count: Option<OwnerCount>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Evictions {
 }
 
 impl Evictions {
-    /// The pod is evicted from now on; `false` where it was so short a while ago that it may not be gone yet.
+    /// Records an eviction; `false` if a recent one may still be in progress.
     pub fn send(&mut self, pod: PodReference, count: Option<OwnerCount>, now: Time) -> bool {
         self.remove_ended(now);
         if self.is_sent(&pod, now) {
@@ -44,12 +44,12 @@ impl Evictions {
         true
     }
 
-    /// Whether the pod was evicted so short a while ago that it may not be gone yet.
+    /// Whether a recent eviction may still be in progress.
     pub fn is_sent(&self, pod: &PodReference, now: Time) -> bool {
         self.rows.get(pod).and_then(|row| row.sent).is_some_and(|since| since + AGAIN > now)
     }
 
-    /// The eviction was done: the count that holds from now on, if it was for one.
+    /// The eviction was accepted. Returns the owner's new count, if any.
     pub fn done(&mut self, pod: &PodReference) -> Option<OwnerCount> {
         self.rows.get_mut(pod)?.count.take()
     }
@@ -60,12 +60,12 @@ impl Evictions {
         self.rows.entry(pod.clone()).or_default().refused = Some(now);
     }
 
-    /// Whether an eviction of the pod was refused a short while ago.
+    /// Whether an eviction of the pod was refused recently.
     pub fn is_refused(&self, pod: &PodReference, now: Time) -> bool {
         self.rows.get(pod).and_then(|row| row.refused).is_some_and(|since| since + UNEVICTABLE > now)
     }
 
-    /// A term begins: what an earlier one sent may have had no effect.
+    /// Drops send times at the start of a term: evictions of an earlier term may have had no effect.
     pub fn forget_sent(&mut self) {
         self.rows.values_mut().for_each(|row| row.sent = None);
     }

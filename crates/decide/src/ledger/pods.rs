@@ -1,4 +1,4 @@
-//! Pods for which something is written, or of which kube-scheduler has yet to say what becomes of them.
+//! Pods with a write in flight, or awaiting a verdict of kube-scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,36 +7,35 @@ use tessera_cluster::Key;
 use crate::intent::PodReference;
 use tessera_placement::Time;
 
-/// A node that was proposed for a pod.
+/// A node proposed for a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposal {
     pub node: String,
-    /// Claims without devices that other pods may use, too: those pods must follow it.
+    /// Claims without devices and with other possible users: their pods must go to the same node.
     pub shared: Vec<Key>,
-    /// Its claims were seen with devices, or it needs none there.
+    /// Whether its claims were observed with devices, or it needs none there.
     pub is_allocated: bool,
-    /// Where this controller allocates its devices.
+    /// Set if this controller allocates its devices.
     pub managed: Option<ManagedProposal>,
 }
 
 /// A proposal with devices from this controller.
 #[derive(Debug, Clone)]
 pub(crate) struct ManagedProposal {
-    /// kube-scheduler's verdict on the pod before.
+    /// kube-scheduler's verdict on the pod before the allocation.
     pub verdict_before: Option<String>,
-    /// Deadline: if kube-scheduler still reports that it finds no node, it rejected this one.
+    /// Deadline: if kube-scheduler still reports no node by then, it has rejected this one.
     pub due: Time,
-    /// Claims to which devices are written for it.
+    /// Claims being allocated for the pod.
     pub claims: Vec<Key>,
 }
 
-/// A pod's row.
 #[derive(Debug)]
 struct Row {
     pod: PodReference,
-    /// A write for the pod has no answer yet.
+    /// A write for the pod is unanswered.
     is_writing: bool,
-    /// Its gate is being removed, without a proposal or with all of its gang.
+    /// Its gate is being removed, without a proposal or together with the whole gang.
     is_released: bool,
     proposal: Option<Proposal>,
 }
@@ -47,14 +46,13 @@ impl Row {
     }
 }
 
-/// Rows by pod.
 #[derive(Debug, Default)]
 pub(crate) struct PodWrites {
     rows: BTreeMap<Key, Row>,
 }
 
 impl PodWrites {
-    /// The row of this pod; of an earlier pod with its name nothing is kept.
+    /// The row of this pod; drops the row of an earlier pod with the same name.
     fn row(&mut self, pod: &PodReference) -> &mut Row {
         let row = self.rows.entry(pod.key.clone()).or_insert_with(|| Row::new(pod.clone()));
         if row.pod != *pod {
@@ -63,7 +61,7 @@ impl PodWrites {
         row
     }
 
-    /// Removes the row if it says nothing any more.
+    /// Removes an empty row.
     fn tidy(&mut self, pod: &Key) {
         let is_empty = |row: &Row| !row.is_writing && !row.is_released && row.proposal.is_none();
         if self.rows.get(pod).is_some_and(is_empty) {
@@ -71,12 +69,12 @@ impl PodWrites {
         }
     }
 
-    /// Something is written for the pod from now on.
+    /// Records a write in flight for the pod.
     pub fn write(&mut self, pod: &PodReference) {
         self.row(pod).is_writing = true;
     }
 
-    /// The answer to [`Self::write`].
+    /// Records the answer to [`Self::write`].
     pub fn answer(&mut self, pod: &PodReference) {
         if let Some(row) = self.rows.get_mut(&pod.key).filter(|row| row.pod == *pod) {
             row.is_writing = false;
@@ -84,17 +82,17 @@ impl PodWrites {
         }
     }
 
-    /// Whether a write for the pod has no answer yet.
+    /// Whether a write for the pod is unanswered.
     pub fn is_writing(&self, pod: &PodReference) -> bool {
         self.rows.get(&pod.key).is_some_and(|row| row.pod == *pod && row.is_writing)
     }
 
-    /// The pod's gate is removed from now on.
+    /// Records the removal of the pod's gate.
     pub fn release(&mut self, pod: &PodReference) {
         self.row(pod).is_released = true;
     }
 
-    /// The pod was seen without its gate, or its gate could not be removed.
+    /// Ends a release: the pod was observed without its gate, or removing the gate failed.
     pub fn end_release(&mut self, pod: &Key) {
         if let Some(row) = self.rows.get_mut(pod) {
             row.is_released = false;
@@ -107,19 +105,19 @@ impl PodWrites {
         self.rows.get(pod).is_some_and(|row| row.is_released)
     }
 
-    /// The node is proposed for the pod from now on.
+    /// Records the node proposed for the pod.
     pub fn propose(&mut self, pod: &PodReference, proposal: Proposal) {
         self.row(pod).proposal = Some(proposal);
     }
 
-    /// The proposal is carried out, or is over.
+    /// Removes a proposal, carried out or obsolete.
     pub fn end_proposal(&mut self, pod: &Key) -> Option<Proposal> {
         let proposal = self.rows.get_mut(pod)?.proposal.take();
         self.tidy(pod);
         proposal
     }
 
-    /// What was proposed for the pod.
+    /// The pod's proposal.
     pub fn proposal(&self, pod: &Key) -> Option<&Proposal> {
         self.rows.get(pod)?.proposal.as_ref()
     }
@@ -143,7 +141,7 @@ impl PodWrites {
         self.proposals().map(|(pod, _)| pod).filter(move |pod| pod.namespace == namespace)
     }
 
-    /// Pods proposed to these nodes to which kube-scheduler has not given devices yet, each with its node.
+    /// Pods proposed to these nodes but without devices from kube-scheduler yet, each with its node.
     pub fn open_on(&self, nodes: &BTreeSet<String>) -> Vec<(Key, String)> {
         if nodes.is_empty() {
             return Vec::new();
@@ -154,13 +152,13 @@ impl PodWrites {
         open.map(|(pod, proposal)| (pod.clone(), proposal.node.clone())).collect()
     }
 
-    /// Pods with devices from this controller that are not bound at `now`, and should be.
+    /// Pods with devices from this controller, not bound by their deadline.
     pub fn overdue(&self, now: Time) -> Vec<Key> {
         let due = self.deadlines().filter(|(_, due)| *due <= now);
         due.map(|(pod, _)| pod.clone()).collect()
     }
 
-    /// When the next one is overdue.
+    /// Earliest deadline.
     pub fn next_due(&self) -> Option<Time> {
         self.deadlines().map(|(_, due)| due).min()
     }

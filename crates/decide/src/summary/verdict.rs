@@ -1,4 +1,4 @@
-//! What is to be said of a GpuPool in words: the same in its status and in a simulation.
+//! Verdict on a GpuPool in words, the same in its status and in a simulation.
 
 use tessera_api::gpu_pool::condition;
 use tessera_api::kubernetes::SLOW_FROM_NODES;
@@ -6,19 +6,19 @@ use tessera_api::node_report::LAYOUT;
 
 use super::PoolSummary;
 
-/// Whether a GpuPool does what it should.
+/// Whether a GpuPool works as specified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolVerdict {
-    /// Whether all is well.
+    /// Whether the pool is ready.
     pub is_ready: bool,
-    /// In one word: of [`condition`].
+    /// Reason of the condition, from [`condition`].
     pub reason: &'static str,
-    /// In words.
+    /// Message of the condition.
     pub message: String,
 }
 
 impl PoolSummary {
-    /// Whether the pool does what it should, and if not, why.
+    /// Whether the pool works as specified, and if not, why.
     pub fn verdict(&self) -> PoolVerdict {
         let (is_ready, reason, message) = verdict(self);
         PoolVerdict { is_ready, reason, message }
