@@ -1,6 +1,6 @@
-//! Gangs: pods that start together or not at all.
+//! Gangs: pods scheduled all or nothing.
 //!
-//! What a gang has reached is read from its pods and claims alone, so that after a crash the next leader goes on:
+//! A gang's progress is derived only from its pods and claims, so the next leader continues after a crash:
 //!
 //! ```text
 //! open ──(all planned, then written)──> allocated ──(all seen allocated)──> lifted ──> bound
@@ -29,11 +29,11 @@ use members::Found;
 pub(super) use members::{Gang, Member, State};
 pub(super) use place::Placement;
 
-/// So long after its newest pod a gang that may be smaller waits for more of them.
+/// Time after its newest pod during which a gang of variable size waits for more pods.
 const MORE_MAY_COME: Time = Time::from_secs(10);
 
 impl Decider {
-    /// What to do with a gang of which any pod waits.
+    /// Next step for a gang with at least one waiting pod.
     pub(super) fn look_at_gang(&mut self, now: Time, id: &GangId) -> Vec<Intent> {
         let found = self.members_of(id);
         let pods: Vec<_> = found.iter().map(|(key, pod, _)| (key, pod.as_ref())).collect();
@@ -64,7 +64,7 @@ impl Decider {
         let mut intents = match self.is_complete(now, &gang) {
             Ok(()) => self.go_on_with(now, &gang),
             Err(why) => {
-                // A pod may have gone while devices were written for the others.
+                // A pod may have disappeared while devices were being allocated to the others.
                 let mut intents = self.hold_nothing(&gang, &why);
                 let why = self.stays_incomplete(now, &gang, why);
                 intents.extend(self.gang_waits(now, id, &why));
@@ -76,7 +76,7 @@ impl Decider {
         intents
     }
 
-    /// Whether so many of its pods exist that it can begin.
+    /// Whether enough pods of the gang exist to start it.
     fn is_complete(&mut self, now: Time, gang: &Gang) -> Result<(), String> {
         let count = gang.members.len() + gang.done;
         if count < gang.min {
@@ -90,10 +90,10 @@ impl Decider {
         Ok(())
     }
 
-    /// The next step of the commit: devices for those that have none, or, where all have theirs, the gates.
+    /// The next step of the commit: allocate devices to pods without them, or lift the gates once all have theirs.
     fn go_on_with(&mut self, now: Time, gang: &Gang) -> Vec<Intent> {
         let mut intents = Vec::new();
-        // Those without a gate are on their way as any other pod, or come back from it.
+        // Pods without a gate are either on their way like any other pod, or were refused and need a new decision.
         for member in gang.in_state(&State::Lifted).filter(|member| member.demand.is_some()) {
             if self.ledger.pods.proposal(&member.key).is_none() {
                 intents.extend(self.look_at(now, &member.key));
@@ -122,7 +122,7 @@ impl Decider {
         }
         match self.place(now, gang, &open, needed) {
             Ok(placements) if !placements.is_empty() => self.write(now, placements),
-            // As many as fit have their devices.
+            // As many pods as fit already have their devices.
             Ok(_) => self.lift(now, gang),
             Err(why) => {
                 if let Some(too_large) = self.too_large(gang, &open, needed) {
@@ -155,7 +155,7 @@ impl Decider {
         }
     }
 
-    /// A gang that nothing could help: it holds nothing, and others pass it.
+    /// A gang without any remedy left: it gives up its devices, and other pods and gangs pass it.
     fn gives_way(&mut self, now: Time, gang: &Gang, text: String) -> Vec<Intent> {
         let mut intents = self.hold_nothing(gang, &text);
         let why = WaitReason::NoNode { text, keeps_place: false };
@@ -163,8 +163,8 @@ impl Decider {
         intents
     }
 
-    /// Has the devices written, and no gate lifted yet. Pods without a gate are bound as soon as they have theirs, so they come
-    /// last.
+    /// Writes allocations without lifting any gate yet. Pods without a gate come last, because kube-scheduler binds them as soon as they
+    /// have devices.
     fn write(&mut self, now: Time, placements: Vec<Placement>) -> Vec<Intent> {
         let any_gated = placements.iter().any(|placed| placed.pod.is_gated());
         let mut intents = Vec::new();
@@ -179,7 +179,7 @@ impl Decider {
         intents
     }
 
-    /// Lifts the gates of all that have their devices.
+    /// Lifts the gate of every pod with all its devices.
     fn lift(&mut self, now: Time, gang: &Gang) -> Vec<Intent> {
         let Some(epoch) = self.term.as_ref().map(|term| term.epoch.clone()) else { return Vec::new() };
         let mut intents = Vec::new();
@@ -191,7 +191,7 @@ impl Decider {
                 continue;
             };
             self.count_as_sent(now, &member.key, member, node);
-            // Until it is seen without.
+            // Released until the pod is observed without its gate.
             self.ledger.pods.release(&reference(&member.pod));
             intents.push(Intent::Allocate {
                 pod: reference(&member.pod),
@@ -205,12 +205,12 @@ impl Decider {
         intents
     }
 
-    /// A pod with devices that were written by another process is on its way as one of this one is.
+    /// Records a proposal for a pod whose devices were allocated by another process, as for one of our own.
     fn count_as_sent(&mut self, now: Time, key: &Key, member: &Member, node: &str) {
         if self.ledger.pods.proposal(key).is_some() {
             return;
         }
-        // Cannot fail: there are no claims in it.
+        // Cannot fail: no claims are passed.
         let _ = self.cluster.assume(key, &member.pod, node, Vec::new());
         self.fleet.mark(node);
         let due = now + super::managed_pods::UNTIL_BOUND;
@@ -220,7 +220,7 @@ impl Decider {
         self.ledger.pods.propose(&reference(&member.pod), proposal);
     }
 
-    /// Takes the devices of all back that have some, where none of the gang runs or is on its way.
+    /// Takes back all devices of the gang, unless one of its pods already runs or is on its way.
     fn hold_nothing(&mut self, gang: &Gang, why: &str) -> Vec<Intent> {
         if gang.members.iter().any(Member::holds) {
             return Vec::new();
@@ -228,14 +228,14 @@ impl Decider {
         gang.allocated().filter_map(|member| self.take_back_of(member, why)).collect()
     }
 
-    /// Takes the devices of a member back.
+    /// Takes back the devices of one member.
     fn take_back_of(&mut self, member: &Member, why: &str) -> Option<Intent> {
         self.end_proposal(&member.key);
         let demand = member.demand.as_ref()?;
         self.take_back(&member.key, &member.pod, demand, why)
     }
 
-    /// Notes why a gang waits, on all of its pods that do; the owner of the first of them is told.
+    /// Records the wait reason on all waiting pods of the gang, and reports it on the first one only.
     fn gang_waits(&mut self, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
         let mut members = self.members_of(id);
         members.retain(|(key, ..)| self.waiting.contains_key(key));
@@ -251,7 +251,7 @@ impl Decider {
         intents
     }
 
-    /// Tells all pods of a gang what is wrong with it.
+    /// Reports the reason on all pods of the gang.
     fn tell_all(&mut self, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
         let members = self.members_of(id);
         let told = members.iter().filter_map(|(key, pod, _)| self.waits(now, key, pod, why.clone()));

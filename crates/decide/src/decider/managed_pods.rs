@@ -1,4 +1,4 @@
-//! Pods that get devices of managed cards.
+//! Pods with devices of managed cards.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimStatus};
@@ -17,14 +17,14 @@ use crate::ledger::{Allocation, ManagedProposal, Progress, Proposal};
 use crate::refusals;
 use crate::wait_reason::WaitReason;
 
-/// How long kube-scheduler may say of a pod with devices that it finds no node, for it may not have seen them yet.
+/// Grace for a verdict of kube-scheduler on a pod with devices: it may not have observed the allocation yet.
 const MAY_BE_LATE: Time = Time::from_secs(5);
 
-/// How long a pod with devices may wait with what kube-scheduler said before.
+/// How long a pod with devices may wait under an earlier verdict of kube-scheduler.
 pub(super) const UNTIL_BOUND: Time = Time::from_secs(30);
 
 impl Decider {
-    /// Gives the pod's claims devices of managed cards on the node.
+    /// Allocates managed cards on the node to the pod's claims.
     pub(super) fn allocate(
         &mut self,
         now: Time,
@@ -43,7 +43,7 @@ impl Decider {
         self.allocate_fit(now, (key, pod), demand, (node, fit), why, pod.is_gated())
     }
 
-    /// Gives the pod's claims these devices of the node, and lifts its gate after that, where `lifts_gate`.
+    /// Allocates these devices of the node to the pod's claims. With `lifts_gate`, also removes the pod's gate afterwards.
     pub(super) fn allocate_fit(
         &mut self,
         now: Time,
@@ -80,7 +80,7 @@ impl Decider {
         Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, why })
     }
 
-    /// Counts the devices as taken, whatever becomes of the pod.
+    /// Counts the devices as taken, regardless of the pod's outcome.
     fn note_allocations(&mut self, pod: &Pod, node: &str, claims: &[ClaimAllocation], epoch: &str) {
         for ClaimAllocation { claim, allocation } in claims {
             let Some(known) = self.cluster.objects().claims.get(&claim.key) else { continue };
@@ -101,7 +101,7 @@ impl Decider {
         }
     }
 
-    /// The allocation arrived, or cannot any more.
+    /// Ends the assumed allocation: either observed, or no longer possible.
     pub(super) fn end_allocation(&mut self, claim: &Key) {
         if let Some(allocation) = self.ledger.claims.end_allocation(claim) {
             self.cluster.forget_claim(claim);
@@ -109,7 +109,7 @@ impl Decider {
         }
     }
 
-    /// Ends the claim's allocation if the claim, as it was seen or seen to be gone, shows what became of it.
+    /// Ends the claim's assumed allocation once the observed state or deletion of the claim settles its outcome.
     pub(super) fn settle_allocation(&mut self, key: &Key) {
         let Some(allocation) = self.ledger.claims.allocation(key) else { return };
         let claim = self.cluster.objects().claims.get(key);
@@ -130,7 +130,7 @@ impl Decider {
         }
     }
 
-    /// What to do with a pod that has all its devices, some of them from us, and is on no way that this process knows.
+    /// Next step for a pod with all its devices, some allocated by us, without a proposal in this process.
     pub(super) fn go_on(&mut self, now: Time, key: &Key, pod: &Pod, demand: &Demand) -> Option<Intent> {
         let ours: Vec<&Wanted> =
             demand.subject.claims.iter().filter(|wanted| self.is_unused(&wanted.claim)).collect();
@@ -142,7 +142,7 @@ impl Decider {
             return self.take_back(key, pod, demand, &format!("kube-scheduler finds no room on {node}"));
         }
         let managed = ManagedProposal { verdict_before: None, due: now + UNTIL_BOUND, claims: Vec::new() };
-        // Cannot fail: there are no claims in it.
+        // Cannot fail: no claims are passed.
         let _ = self.cluster.assume(key, pod, &node, Vec::new());
         self.fleet.mark(&node);
         let proposal = Proposal { node, shared: Vec::new(), is_allocated: true, managed: Some(managed) };
@@ -150,7 +150,7 @@ impl Decider {
         None
     }
 
-    /// Takes back what the pod has of us and nobody has reserved, but for claims with which another pod is on its way.
+    /// Takes back our unreserved devices from the pod, except claims in use by another pod on its way.
     pub(super) fn take_back(&mut self, key: &Key, pod: &Pod, demand: &Demand, why: &str) -> Option<Intent> {
         self.term.as_ref()?;
         let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim);
@@ -173,13 +173,13 @@ impl Decider {
         others.any(|pod| self.cluster.objects().pods.get(pod).is_some_and(|pod| pod.names_claim(&claim.name)))
     }
 
-    /// Whether devices of the pod's claims are being written or taken back.
+    /// Whether an allocation or deallocation of the pod's claims is in flight.
     pub(super) fn is_being_written(&self, demand: &Demand) -> bool {
         let mut claims = demand.subject.claims.iter().map(|wanted| Key::from(&wanted.claim.metadata));
         claims.any(|claim| self.ledger.claims.changes_devices(&claim))
     }
 
-    /// What kube-scheduler says of a pod with devices from us: where it finds no node, that is soon believed.
+    /// Shortens the deadline of a pod with our devices once kube-scheduler newly reports no node for it.
     pub(super) fn hear_verdict(&mut self, now: Time, key: &Key, pod: &Pod) {
         let Some(managed) = self.ledger.pods.proposal_mut(key).and_then(|proposal| proposal.managed.as_mut())
         else {
@@ -190,7 +190,7 @@ impl Decider {
         }
     }
 
-    /// Gives up nodes on which pods with devices were not bound in time.
+    /// Gives up nodes whose pods with devices were not bound in time.
     pub(super) fn give_up_overdue(&mut self, now: Time) {
         for key in self.ledger.pods.overdue(now) {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
@@ -199,14 +199,14 @@ impl Decider {
             } else if let Some(managed) =
                 self.ledger.pods.proposal_mut(&key).and_then(|proposal| proposal.managed.as_mut())
             {
-                // kube-scheduler has not looked at it.
+                // kube-scheduler has not tried the pod yet.
                 managed.due = now + UNTIL_BOUND;
             }
         }
     }
 
-    /// All that is written for the pod was written, and some of it is gone: kube-scheduler looked at the pod when only a part of
-    /// its claims had devices, and took those back. That says nothing of the node, and nobody else gives them again.
+    /// Ends the proposal if all writes were answered and some allocations are gone: kube-scheduler tried the pod while only part of its
+    /// claims had devices, and deallocated them. The node is not to blame, and nobody else allocates them again.
     pub(super) fn see_partly_taken(&mut self, key: &Key, pod: &Pod) {
         let managed = self.ledger.pods.proposal(key).and_then(|proposal| proposal.managed.as_ref());
         let Some(managed) = managed.filter(|_| !self.ledger.pods.is_writing(&reference(pod))) else { return };
@@ -221,7 +221,7 @@ impl Decider {
         }
     }
 
-    /// The node of a pod with devices from us does not suit kube-scheduler.
+    /// kube-scheduler refused the node of a pod with our devices.
     pub(super) fn refused(&mut self, now: Time, key: &Key, pod: &Pod) {
         let Some(node) = self.ledger.pods.proposal(key).map(|proposal| proposal.node.clone()) else { return };
         self.refusals.add(refusals::owner(pod), &node, now);
@@ -230,7 +230,7 @@ impl Decider {
         self.queue.insert(key.clone());
     }
 
-    /// Writes down what a restart must not forget.
+    /// Intents to persist refused nodes and evictions for the next leader, on the pods.
     pub(super) fn note(&mut self) -> Vec<Intent> {
         let keys = std::mem::take(&mut self.to_note);
         let pods = keys.iter().filter_map(|key| self.cluster.objects().pods.get(key));

@@ -1,4 +1,4 @@
-//! Takes in what was seen.
+//! Takes in observed objects.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use super::{Decider, ObservationError};
 use crate::intent::PodReference;
 use crate::refusals;
 
-/// The longest pause after a write that failed.
+/// The longest pause after a failed write.
 const LONGEST_PAUSE: Time = Time::from_secs(30);
 
 impl Decider {
@@ -63,7 +63,7 @@ impl Decider {
                 if is_reallocated {
                     self.mark_claim(&key);
                 }
-                // A follower would only gather them; a new leader looks at all.
+                // A follower would only accumulate them; a new leader checks all claims.
                 if self.term.is_some() {
                     self.unclaimed.insert(key.clone());
                 }
@@ -91,7 +91,7 @@ impl Decider {
                     self.see_workload(Kind::JobSet, &job_set);
                 }
             }
-            // Whoever looks for somebody to evict does so again and again.
+            // The search for victims is repeated periodically anyway.
             Kind::DisruptionBudget => {}
             Kind::DeviceClass | Kind::DeviceTaintRule => {
                 self.rankings.clear();
@@ -107,7 +107,7 @@ impl Decider {
         report.map_err(|error| ObservationError::Report { slice: key.name, error: error.to_string() })
     }
 
-    /// An object exists and cannot be read: but for the devices that a claim holds, it counts as gone.
+    /// An unreadable object counts as deleted, except for the devices held by a claim.
     pub(super) fn see_unreadable(
         &mut self,
         now: Time,
@@ -129,7 +129,7 @@ impl Decider {
         seen
     }
 
-    /// Pods without gates matter from now on, for there are managed cards.
+    /// With the first managed cards, pods without gates become this controller's business too.
     fn see_open_pods(&mut self) {
         for (key, pod) in &self.cluster.objects().pods {
             if is_open(pod) && self.ledger.pods.proposal(key).is_none() {
@@ -200,7 +200,7 @@ impl Decider {
         self.cluster.delete(kind, key);
     }
 
-    /// What makes pods changed: they may be of other gangs, or of none.
+    /// A workload object changed: its pods may now belong to other gangs, or to none.
     fn see_workload(&mut self, kind: Kind, key: &Key) {
         for pod in self.workload_pods.of(kind, key) {
             let Some(found) = self.cluster.objects().pods.get(pod) else { continue };
@@ -216,7 +216,7 @@ impl Decider {
         self.cluster.objects().pods.get(key)?.node_name().map(str::to_owned)
     }
 
-    /// The node that a slice in the inventory is for.
+    /// The node of a slice in the inventory.
     fn node_of_slice(&self, slice: &str) -> Option<String> {
         self.cluster.inventory().node_of_slice(slice).map(str::to_owned)
     }
@@ -227,7 +227,7 @@ impl Decider {
         }
     }
 
-    /// Marks the nodes on which the claim has devices.
+    /// Marks the nodes of the claim's devices.
     pub(super) fn mark_claim(&mut self, key: &Key) {
         let Some(claim) = self.cluster.objects().claims.get(key) else { return };
         let mut nodes = BTreeSet::new();
@@ -243,7 +243,7 @@ impl Decider {
         }
     }
 
-    /// Partitions that the claim had, if any, are given back.
+    /// Records the release of the claim's partitions, if any.
     fn see_departures(&mut self, key: &Key) {
         let Some(held) = self.cluster.objects().claims.get(key) else {
             return;
@@ -253,7 +253,7 @@ impl Decider {
         (0..partitions).for_each(|_| self.mix.departed());
     }
 
-    /// A claim changed: pods that use it are looked at again, and one on its way may have arrived.
+    /// A claim changed: re-examines pods using it, one of which may have completed its allocation.
     pub(super) fn see_claim(&mut self, now: Time, claim: &Key) {
         let owner = self.cluster.objects().claims.get(claim);
         let owner = owner.and_then(|claim| claim.owning_pod()).map(str::to_owned);
@@ -285,7 +285,7 @@ impl Decider {
         let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), &object);
         let is_allocated = has_its_devices(&subject);
         if was_allocated && is_managed && !is_allocated && object.node_name().is_none() {
-            // kube-scheduler took them back: the node does not suit it.
+            // kube-scheduler deallocated them: the node does not suit it.
             self.refused(now, pod, &object);
         }
         if !was_allocated && is_managed && !is_allocated {
@@ -312,7 +312,7 @@ impl Decider {
         let before = self.cluster.objects().pods.get(key).map(AsRef::as_ref);
         self.workload_pods.replace(key, before, Some(pod));
         let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
-        // A pod that was resized takes another part of its node.
+        // A resized pod takes a different amount of its node.
         let takes_the_same = |before: &Pod| {
             let stays = before.node_name() == pod.node_name() && before.phase() == pod.phase();
             stays && (pod.node_name().is_none() || take_the_same(before, pod))
@@ -328,7 +328,7 @@ impl Decider {
             nodes.iter().for_each(|node| self.fleet.mark(node));
         }
         if !same_uid {
-            // Another pod of this name is gone.
+            // The earlier pod of this name is gone.
             if let Some(before) = before.cloned() {
                 self.see_end(&before);
             }
@@ -375,7 +375,7 @@ impl Decider {
             return;
         };
         let is_elsewhere = pod.node_name().is_some_and(|node| node != proposal.node);
-        // Of a managed pod, the devices say it, and if they do not, time.
+        // For a managed pod, refusal is inferred from deallocated devices, or else from the deadline.
         let is_refused = pod.node_name().is_none() && pod.is_unschedulable() && proposal.managed.is_none();
         if is_elsewhere || is_refused {
             self.refusals.add(refusals::owner(pod), &proposal.node, now);
@@ -383,7 +383,7 @@ impl Decider {
         if pod.has_ended() || is_elsewhere || is_refused {
             self.end_proposal(key);
         } else if pod.node_name().is_some() {
-            // Its claims come by another watch, perhaps later; until then their devices are not free.
+            // Its claims come by another watch, perhaps later. Until then their devices are not free.
             let subject = tessera_cluster::subject::of_pod(self.cluster.objects(), pod);
             if proposal.is_allocated || has_its_devices(&subject) {
                 self.end_proposal(key);
@@ -395,7 +395,7 @@ impl Decider {
         }
     }
 
-    /// The pod waits for nothing of ours any more.
+    /// The pod no longer waits for this controller.
     fn forget_waiting(&mut self, key: &Key) {
         self.ledger.pods.end_release(key);
         if self.waiting.remove(key).is_some() {
@@ -404,7 +404,7 @@ impl Decider {
     }
 
     pub(super) fn carried(&mut self, now: Time, pod: &PodReference, is_done: bool) {
-        // What was written may have been seen already, and seen to be taken back.
+        // The write may already have been observed, and even its reversal.
         let claims = self.ledger.claims.of_pod(pod);
         claims.iter().for_each(|claim| self.settle_allocation(claim));
         if is_done {
@@ -412,7 +412,7 @@ impl Decider {
         }
         let found = self.cluster.objects().pods.get(&pod.key);
         let is_same = found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&pod.uid));
-        // One that was seen without the gate is on its way, even if the answer to the write was lost.
+        // A pod observed without its gate is on its way, even if the answer to the write was lost.
         if is_done || !is_same || !self.waiting.contains_key(&pod.key) {
             return;
         }
@@ -427,7 +427,7 @@ impl Decider {
     }
 }
 
-/// Whether all claims of the pod were seen with devices.
+/// Whether all claims of the pod are observed as allocated.
 pub(super) fn has_its_devices(subject: &Subject) -> bool {
     let is_gate = |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(_));
     subject.obstacles.iter().all(is_gate) && subject.claims.iter().all(Wanted::is_allocated)

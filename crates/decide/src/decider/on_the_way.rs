@@ -1,4 +1,4 @@
-//! Pods on their way to the node that was proposed for them: what they will get counts as taken.
+//! Pods on their way to a proposed node: their expected devices and room count as taken.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
@@ -12,7 +12,7 @@ use super::pod::reference;
 use crate::ledger::Proposal;
 
 impl Decider {
-    /// The proposal is carried out, or is over: it counts no longer.
+    /// Ends a proposal, whether carried out or abandoned.
     pub(super) fn end_proposal(&mut self, key: &Key) {
         if let Some(proposal) = self.ledger.pods.end_proposal(key) {
             self.cluster.forget(key);
@@ -20,9 +20,9 @@ impl Decider {
         }
     }
 
-    /// Counts pods that are on their way already as such.
+    /// Adopts pods already on their way, released by another replica or before a restart.
     pub(super) fn adopt(&mut self) {
-        // Those that do not fit stay here: what is in their way may have gone already, unseen.
+        // Pods without a fit stay listed: an obstacle may have disappeared unobserved.
         let adopted: Vec<Key> = self.adopted.iter().cloned().collect();
         for key in adopted {
             let Some(pod) = self.cluster.objects().pods.get(&key).cloned() else { continue };
@@ -41,8 +41,7 @@ impl Decider {
         }
     }
 
-    /// Gives pods on their way other devices where theirs went to somebody else: kube-scheduler takes pods in an order of
-    /// its own.
+    /// Reassigns assumed devices of pods on their way if another claim got them: kube-scheduler takes pods in its own order.
     pub(super) fn assume_anew(&mut self) {
         let mut nodes = std::mem::take(&mut self.reallocated);
         if self.fleet.now() != self.planned {
@@ -52,7 +51,7 @@ impl Decider {
         for (key, node) in self.ledger.pods.open_on(&nodes) {
             let Some(pod) = self.cluster.objects().pods.get(&key) else { continue };
             let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
-            // Else it keeps what was assumed, until somebody has evaluated its selectors.
+            // Otherwise the pod keeps its assumed devices until its selectors are evaluated.
             if demand.obstacle().is_none()
                 && self.cluster.answer_ahead(demand.claims(), &mut 0, &mut self.asker).is_ok()
             {
@@ -74,26 +73,26 @@ impl Decider {
         }
     }
 
-    /// What the pod would get of the node's managed cards, if it can run there.
+    /// The pod's allocations from the node's managed cards, if it can run there.
     pub(super) fn fit_managed_cards(&mut self, demand: &Demand, node: &str) -> Option<Takes> {
         let index = self.fleet.find(node)?;
         fit::of_managed_cards(demand, index, &mut self.view_of_nodes()).takes()
     }
 
-    /// What kube-scheduler would give the pod on the node, if it can run there.
+    /// The allocations kube-scheduler would choose for the pod on the node, if it can run there.
     pub(super) fn fit_by_scheduler(&mut self, demand: &Demand, node: &str) -> Option<Takes> {
         let index = self.fleet.find(node)?;
         fit::by_scheduler(demand, index, &mut self.view_of_nodes()).takes()
     }
 
-    /// Counts the pod as on its way to the node.
+    /// Records the pod as on its way to the node.
     pub(super) fn send(&mut self, key: &Key, pod: &Pod, demand: &Demand, node: &str, fit: Takes) {
         let Some(object) = self.cluster.objects().node(node) else {
             return;
         };
         let (wanted, _) = demand.on(object);
         let is_allocated = wanted.is_empty();
-        // Claims that this controller writes have rows of their own.
+        // Claims written by this controller have their own ledger rows.
         let natives = wanted.into_iter().zip(fit.allocations).zip(fit.is_managed);
         let natives = natives.filter(|(_, is_managed)| !is_managed).map(|(both, _)| both);
         let (wanted, allocations): (Vec<&Wanted>, Vec<AllocationResult>) = natives.unzip();

@@ -1,4 +1,4 @@
-//! Claims that hold the same device, because kube-scheduler and this controller, or two of either, did not know of each other.
+//! Claims holding the same device after concurrent allocations by kube-scheduler and this controller, or by two instances of either.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ use super::pod::reference;
 use crate::intent::{Intent, PodReference, Topic};
 
 impl Decider {
-    /// Of two claims for the same device, or for more of a card than there is, takes back the one that nobody has reserved,
-    /// else the newer; where that is reserved its pods are told, for nobody can take it back.
+    /// Of two claims on the same device, or exceeding a card's capacity, clears the unreserved one, else the newer. If the loser is
+    /// reserved, nobody can deallocate its devices, so its pods are notified.
     pub(super) fn resolve_overlaps(&mut self) -> Vec<Intent> {
-        // While a list is read, claims of before and after it stand side by side.
+        // During a relist, claims from before and after it coexist.
         if self.term.is_none() || self.lists.is_asked {
             return Vec::new();
         }
@@ -48,7 +48,7 @@ impl Decider {
         let name = Key::from(&claim.metadata);
         let why = format!("{device} of its claim {name} is also held by another claim");
         if claim.is_reserved() {
-            // Once, and not with every change on the node.
+            // Sent once, not on every change of the node.
             if !self.told_overlaps.insert(claim.metadata.uid.clone().unwrap_or_default()) {
                 return Vec::new();
             }
@@ -66,7 +66,7 @@ impl Decider {
         }
         let pods: Vec<PodReference> = self.pods_of(&name).map(reference).collect();
         for pod in &pods {
-            // The node is not to blame, and not to be left out.
+            // The node is not at fault and stays eligible.
             self.end_proposal(&pod.key);
             if self.waiting.contains_key(&pod.key) {
                 self.queue.insert(pod.key.clone());

@@ -1,4 +1,4 @@
-//! Where priorities do nothing: pods wait for cards that kube-scheduler gave to others of lower priority. It evicts nobody for devices.
+//! Ineffective priorities: pods waiting for cards given by kube-scheduler to pods of lower priority. It never preempts for devices.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +12,15 @@ use tessera_placement::demand::Demand;
 
 use super::Decider;
 
-/// Most kinds of waiting pods that are looked at, the highest priorities first.
+/// Limit on shapes of waiting pods examined, highest priorities first.
 const MOST_SHAPES: usize = 16;
 
-/// Most waiting pods that are looked at.
+/// Limit on waiting pods examined.
 const MOST_PODS: usize = 256;
 
 impl Decider {
-    /// The pools whose cards kube-scheduler gives out and that have pods waiting while others of lower priority hold cards of
-    /// them: the highest priority that waits.
+    /// Pools allocated by kube-scheduler with pods waiting while pods of lower priority hold their cards. The value is the highest
+    /// waiting priority.
     pub(super) fn passed_by(&mut self) -> BTreeMap<String, i32> {
         let lowest = self.lowest_of_scheduler();
         let Some(least) = lowest.values().copied().min() else { return BTreeMap::new() };
@@ -53,7 +53,7 @@ impl Decider {
         passed
     }
 
-    /// By pool: the lowest priority of the pods that hold cards of it which are not managed.
+    /// By pool: the lowest priority of the pods holding its unmanaged cards.
     fn lowest_of_scheduler(&self) -> BTreeMap<String, i32> {
         let mut lowest: BTreeMap<String, i32> = BTreeMap::new();
         for (key, claim) in &self.cluster.objects().claims {
@@ -76,7 +76,7 @@ impl Decider {
         lowest
     }
 
-    /// The pools of the cards that the claim holds and that are not managed.
+    /// The pools of unmanaged cards held by the claim.
     fn pools_of_scheduler(&self, claim: &ResourceClaim) -> BTreeSet<&str> {
         let node = claim.allocated_node().and_then(|node| self.fleet.find(node));
         let Some((_, report)) = node.and_then(|node| self.fleet.node(node).report.as_ref()) else {
@@ -93,7 +93,7 @@ impl Decider {
     }
 }
 
-/// Whether it would preempt others where anybody did.
+/// Whether the pod's preemptionPolicy allows preemption.
 fn may_preempt(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref()) != Some("Never")
 }

@@ -1,4 +1,4 @@
-//! What a Pod says of its way to a node.
+//! Scheduling state read from a Pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::PodExt;
@@ -10,8 +10,8 @@ pub(super) fn reference(pod: &Pod) -> PodReference {
     PodReference { key: pod.key(), uid: pod.metadata.uid.clone().unwrap_or_default() }
 }
 
-/// Whether it needs no devices any more, or will need none within a minute: the deletionTimestamp is the end of its grace, however long
-/// that is, and one that has passed by more is of a pod that is stuck.
+/// Whether the pod needs no devices now or within a minute. The deletionTimestamp marks the end of its grace, of any length; if passed by
+/// more than a minute, the pod is stuck.
 pub(super) fn ends_soon(pod: &Pod, now: Time) -> bool {
     const SOON: i64 = 60;
     let Some(end) = &pod.metadata.deletion_timestamp else { return pod.has_ended() };
@@ -19,7 +19,7 @@ pub(super) fn ends_soon(pod: &Pod, now: Time) -> bool {
     pod.is_finished() || (end.0.as_second() - now).abs() <= SOON
 }
 
-/// Whether it has no gate and no node, and asks for devices: kube-scheduler looks at it, and finds none of managed cards.
+/// Whether the pod asks for devices and has neither gate nor node: kube-scheduler tries it, and finds none of managed cards.
 pub(super) fn is_open(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let asks = spec.resource_claims.iter().flatten().next().is_some();

@@ -1,4 +1,4 @@
-//! What is said of GPU pools.
+//! Summaries of GPU pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use tessera_placement::demand::Demand;
 use super::Decider;
 use crate::summary::{self, PoolSummary, Shape};
 
-/// Shapes of unmet demand that a pool's status has.
+/// Limit on shapes of unmet demand in a pool's status.
 const MOST_SHAPES: usize = 16;
 
-/// Shapes of unmet demand of which it is found out which pools could meet it: each may look at all nodes.
+/// Limit on shapes of unmet demand matched to pools: each match may scan all nodes.
 const MOST_ASKED: usize = 256;
 
 impl Decider {
-    /// What is to be said of each GpuPool that a node reports.
+    /// The summary of each GpuPool reported by a node.
     pub fn pools(&mut self) -> BTreeMap<String, PoolSummary> {
         let mut pools = summary::of_fleet(&mut self.fleet, &self.cluster, &self.driver);
         self.pools_by_shape.clear();
@@ -45,14 +45,14 @@ impl Decider {
         pools
     }
 
-    /// What pods ask for and do not get, in short, with how many they are and one of them: the most pods first.
+    /// Unmet demand by short description, with the number of pods and an example pod; most pods first.
     fn unmet(&mut self) -> Vec<(String, u32, Key)> {
         self.look_at_unplaced();
         let mut shapes: BTreeMap<&str, (u32, &Key)> = BTreeMap::new();
         let ours =
             self.waiting.iter().filter_map(|(key, waiting)| Some((key, waiting.shape_text.as_deref()?)));
         let ours = ours.filter(|(key, _)| self.ledger.pods.proposal(key).is_none());
-        // One that was looked at because there are managed cards, too, and asks for others.
+        // Includes open pods listed as waiting only because managed cards exist.
         let others = self
             .unplaced()
             .filter(|(key, _)| self.waiting.get(*key).is_none_or(|waiting| waiting.shape_text.is_none()));
@@ -65,7 +65,7 @@ impl Decider {
         shapes.into_iter().map(|(text, (pods, key))| (text.to_owned(), pods, key.clone())).collect()
     }
 
-    /// Extended resources of classes, each with its class, where all cards are managed so that kube-scheduler finds none.
+    /// Extended resources of DeviceClasses, each with its class, if all cards are managed: kube-scheduler cannot provide them.
     fn unprovided(&self) -> Vec<(String, String)> {
         let mut cards = self
             .fleet
@@ -100,7 +100,7 @@ impl Decider {
         self.cluster.has_what_is_asked(node, claims, &self.driver, &mut self.asker).unwrap_or(false)
     }
 
-    /// The pools on whose nodes there is what the pod asks for, free or not; none before that can be told.
+    /// The pools with matching devices for the pod, free or not; empty until its selectors are evaluated.
     pub(super) fn pools_asked(&mut self, demand: &Demand) -> BTreeSet<String> {
         if self.is_unanswered(demand) {
             return BTreeSet::new();
@@ -108,7 +108,7 @@ impl Decider {
         self.pools_with(|decider, node| decider.is_ours_on(demand, node))
     }
 
-    /// The pools of nodes of which that is true; asked only for nodes of pools that are not known to be among them.
+    /// The pools with any node satisfying the predicate. Skips nodes whose pools are all found already.
     fn pools_with(&mut self, mut is_so: impl FnMut(&mut Self, &str) -> bool) -> BTreeSet<String> {
         let mut asked = BTreeSet::new();
         for index in 0..self.fleet.len() {

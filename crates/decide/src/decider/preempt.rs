@@ -1,11 +1,11 @@
-//! Pods of lower priority make room for one that fits nowhere, or for a gang.
+//! Preemption of lower-priority pods for a pod without a suitable node, or for a gang.
 //!
 //! ```text
-//! planned without the victims ──> nominated (node and devices stand on the pods, seen) ──> victims evicted ──> devices free
+//! planned without the victims ──> nominated (node and devices on the pods, observed) ──> victims evicted ──> devices free
 //! ```
 //!
-//! The nomination stands on the pods, so that the next leader goes on with it, and its devices count as taken from then on:
-//! nobody else gets them when they become free.
+//! Nominations are written to the pods, so the next leader resumes with them. From then on their devices count as taken: no other pod
+//! gets them once free.
 
 mod hold;
 mod victims;
@@ -25,68 +25,68 @@ use super::pod::{ends_soon, reference};
 use super::round::Alike;
 use crate::intent::{Intent, PodReference};
 
-/// How long pods are given beyond their grace to end, and their devices to become free.
+/// Time allowed to victims beyond their grace to end and free their devices.
 const KEPT: Time = Time::from_secs(600);
 
-/// The longest grace that is waited for. Pods may have any.
+/// The longest grace waited for. Kubernetes sets no limit.
 const LONGEST_GRACE: Time = Time::from_secs(24 * 3600);
 
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
 const USUAL_GRACE: i64 = 30;
 
-/// Pause between two plans for the same pods where the first found nobody to evict, or was not seen yet.
+/// Pause between two plans for the same pods if the first found no victims or was not observed yet.
 const PLAN_AGAIN: Time = Time::from_secs(10);
 
-/// What is remembered of those that others make room for.
+/// State of ongoing preemptions.
 #[derive(Debug, Default)]
 pub(super) struct Preempting {
-    /// Not to be planned anew before then.
+    /// Earliest time of the next plan, by gang.
     nominating: BTreeMap<GangId, Time>,
-    /// What was decided on and not seen on the pods yet: it counts at once, so that nobody plans with the same victims.
+    /// Nominations not yet observed on their pods. They count at once, so no other plan picks the same victims.
     planned: BTreeMap<Key, Planned>,
     /// Pods whose nominations count as taken, each with the node.
     held_for: BTreeMap<Key, String>,
-    /// Some did, and do so no more.
+    /// Whether a nomination ceased to count as taken.
     has_freed: bool,
-    /// The lowest priority of those that hold managed cards, as of then.
+    /// The lowest priority among holders of managed cards, with the time of the computation.
     lowest: Option<(Time, i32)>,
 }
 
-/// A nomination that is being written.
+/// A nomination in flight.
 #[derive(Debug)]
 struct Planned {
     pod: PodReference,
     nomination: Nomination,
-    /// Where it was not seen by then, it is planned anew.
+    /// Planned anew if not observed by then.
     until: Time,
 }
 
-/// What is done so that others make room.
+/// Outcome of a preemption attempt.
 pub(super) struct Preemption {
     pub intents: Vec<Intent>,
-    /// Why the pods wait now; where nobody can be evicted, more about that.
+    /// Wait reason of the pods; without victims, an addition to it.
     pub why: String,
-    /// Whether room is being made.
+    /// Whether preemption is under way.
     pub is_under_way: bool,
 }
 
-/// Why nobody can be evicted.
+/// Why there are no victims.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NoVictims {
-    /// Nobody's going would help.
+    /// No eviction would help.
     Nobody,
-    /// Somebody's would, whom a disruption budget keeps.
+    /// Eviction would help, but a PodDisruptionBudget forbids it.
     Kept,
 }
 
-/// The pod's nomination, if there is one.
+/// The pod's nomination, if any.
 pub(super) fn nomination(pod: &Pod) -> Option<Nomination> {
     let text = pod.metadata.annotations.as_ref()?.get(tessera_api::managed::NOMINATION_ANNOTATION)?;
     Nomination::decode(text)
 }
 
 impl Decider {
-    /// Has others evicted so that these pods fit, at least `needed` of them; `None` where nobody can be.
+    /// Preempts others for at least `needed` of these pods; `None` if nobody can be preempted.
     pub(super) fn preempt(
         &mut self,
         now: Time,
@@ -105,7 +105,7 @@ impl Decider {
         }
         let is_over = nominated.iter().any(|(_, nomination)| !is_in_force(nomination, now));
         if nominated.len() < needed && !is_over {
-            // They are written one after the other, and seen so.
+            // Nominations are written and observed one after the other.
             let again = *self.preempting.nominating.entry(gang.id.clone()).or_insert(now + PLAN_AGAIN);
             if now < again {
                 self.gangs.set_due(&gang.id, again);
@@ -118,7 +118,7 @@ impl Decider {
         Some(self.evict_for(now, gang, &nominated))
     }
 
-    /// Plans who has to go, and writes on the pods what they will get.
+    /// Chooses victims, and nominates nodes and devices for the pods.
     fn nominate(&mut self, now: Time, gang: &Gang, open: &[&Member], needed: usize) -> Option<Preemption> {
         let least = gang.priority();
         if least <= self.lowest_priority(now) {
@@ -141,7 +141,7 @@ impl Decider {
             Ok(found) => found,
             Err(NoVictims::Nobody) => return None,
             Err(NoVictims::Kept) => {
-                // Nothing tells that a budget allows more.
+                // A change of the budget triggers no retry.
                 self.gangs.set_due(&gang.id, now + PLAN_AGAIN);
                 let why =
                     "pods of lower priority would make room, and a PodDisruptionBudget keeps them".to_owned();
@@ -168,13 +168,13 @@ impl Decider {
         Some(Preemption { intents, why, is_under_way: true })
     }
 
-    /// How long the last of these pods may take to end.
+    /// The longest remaining termination time of these pods.
     fn longest_grace(&self, now: Time, pods: &BTreeSet<Key>) -> Time {
         let pods = pods.iter().filter_map(|key| self.cluster.objects().pods.get(key));
         pods.map(|pod| grace(pod, now)).max().unwrap_or_default().min(LONGEST_GRACE)
     }
 
-    /// As [`Self::find_victims`], once in a round for pods that ask for the same where nobody can be evicted.
+    /// As [`Self::find_victims`], but a failure is cached for the round and shared by pods with the same demand.
     fn find_victims_once(
         &mut self,
         now: Time,
@@ -193,7 +193,7 @@ impl Decider {
         found
     }
 
-    /// Evicts who holds what was nominated.
+    /// Evicts the holders of nominated devices.
     fn evict_for(&mut self, now: Time, gang: &Gang, nominated: &[(&Member, Nomination)]) -> Preemption {
         let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
         let mut victims: BTreeSet<Key> = BTreeSet::new();
@@ -244,7 +244,7 @@ impl Decider {
         Preemption { intents, why, is_under_way: true }
     }
 
-    /// The lowest priority of those that hold managed cards: mostly nobody may preempt anybody, and that is soon known.
+    /// The lowest priority among holders of managed cards: a cheap test for the usual case without possible victims.
     fn lowest_priority(&mut self, now: Time) -> i32 {
         if let Some((at, lowest)) = self.preempting.lowest
             && at == now
@@ -260,7 +260,7 @@ impl Decider {
         lowest
     }
 
-    /// The pod's priority, or that of its gang.
+    /// The pod's priority, or its gang's.
     fn priority_of(&self, pod: &Key) -> i32 {
         match self.gangs.of(pod) {
             Some(gang) => self.order_of(gang).priority(),
@@ -268,13 +268,13 @@ impl Decider {
         }
     }
 
-    /// Whether a pod of the node will soon have ended, and takes room until it has.
+    /// Whether a pod on the node will end soon and still takes room.
     fn is_anybody_ending_on(&self, now: Time, node: &str) -> bool {
         let mut pods = self.cluster.objects().pods.values();
         pods.any(|pod| pod.node_name() == Some(node) && ends_soon(pod, now))
     }
 
-    /// The gang's pods of which this is one, or this one alone.
+    /// The bound pods of this pod's gang and the pod itself, or the pod alone.
     pub(super) fn with_its_gang(&self, pod: &Key) -> Vec<Key> {
         match self.gangs.of(pod) {
             None => vec![pod.clone()],
@@ -290,8 +290,8 @@ impl Decider {
     }
 }
 
-/// Whether the nomination counts now. Anybody who may change the pod may have written it, so none counts for much longer than one of ours,
-/// by a replica's clock that is ahead.
+/// Whether the nomination counts now. Anyone able to change the pod may have written it, so the expiry is capped at our longest plus
+/// slack for a replica's fast clock.
 fn is_in_force(nomination: &Nomination, now: Time) -> bool {
     let until = at(nomination.until);
     until > now && until <= now + LONGEST_GRACE + 2 * KEPT
@@ -310,13 +310,13 @@ fn at(time: Timestamp) -> Time {
     Time::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
 }
 
-/// What was planned for pods is not seen on them yet.
+/// The plan has not been observed on the pods yet.
 fn being_written() -> Preemption {
     let why = "what is planned for it is being written".to_owned();
     Preemption { intents: Vec::new(), why, is_under_way: true }
 }
 
-/// Takes nominations back.
+/// Removes nominations.
 fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
     let intent = |(member, _): &(&Member, Nomination)| Intent::Nominate {
         pod: reference(&member.pod),
@@ -325,7 +325,7 @@ fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
     Preemption { intents: nominated.iter().map(intent).collect(), why: why.to_owned(), is_under_way: true }
 }
 
-/// Pods by name, as many as a sentence takes.
+/// The first pods by name, with the number of others.
 fn names(pods: &BTreeSet<Key>) -> String {
     const MOST: usize = 4;
     let first: Vec<String> = pods.iter().take(MOST).map(Key::to_string).collect();

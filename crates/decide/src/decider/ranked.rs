@@ -1,4 +1,4 @@
-//! The nodes for a demand, with all that says who may have which of them now.
+//! Ranked nodes for a demand, with reservations and refusals applied.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_placement::Time;
@@ -11,7 +11,7 @@ use super::Decider;
 use crate::queue::{Asks, Queue};
 use crate::refusals::{self, Refusals};
 
-/// The nodes for a demand, on which devices would be allocated in one way.
+/// The nodes for a demand under one way of allocating devices.
 pub(super) struct Ranked<'d> {
     pub ranking: &'d Side,
     pub view: View<'d>,
@@ -20,18 +20,18 @@ pub(super) struct Ranked<'d> {
 }
 
 impl Ranked<'_> {
-    /// Whether the node is kept for others. `asks` is `None` where nobody keeps anything.
+    /// Whether the node is kept for others. `asks` is `None` if no node is kept for anybody.
     pub fn is_kept(&self, asks: Option<&Asks>, index: NodeIndex) -> bool {
         let node = self.view.fleet.node(index);
         asks.is_some_and(|asks| self.standing.is_kept_from(asks, &node.name, node.pools()))
     }
 
-    /// How many of the nodes that can take it are kept for others.
+    /// Number of suitable nodes kept for others.
     pub fn kept(&self, asks: Option<&Asks>) -> usize {
         self.ranking.best().filter(|(_, index)| self.is_kept(asks, *index)).count()
     }
 
-    /// Whether the node is kept for nobody else, and refused no pod of this owner a short while ago.
+    /// Whether the node is neither kept for others nor recently refused a pod of this owner.
     pub fn is_free(&self, now: Time, asks: Option<&Asks>, owner: &str, index: NodeIndex) -> bool {
         !self.is_kept(asks, index) && !self.refusals.contains(owner, &self.view.fleet.node(index).name, now)
     }
@@ -45,14 +45,14 @@ impl Decider {
         Ranked { ranking, view, refusals, standing }
     }
 
-    /// The nodes on which kube-scheduler would find devices for this demand, as of now.
+    /// The nodes where kube-scheduler would find devices for this demand, as of now.
     pub(super) fn ranked_others(&mut self, demand: &Demand) -> Ranked<'_> {
         let (mut view, rankings, refusals, standing) = self.split();
         let ranking = rankings.others(demand, &mut view);
         Ranked { ranking, view, refusals, standing }
     }
 
-    /// Whether each node that could take the pod now refused its like a short while ago, or each that could if less of it were held.
+    /// Whether all nodes with room now, or all with room if less were held, recently refused a pod of the same owner.
     pub(super) fn is_refused_wherever_it_fits(&mut self, now: Time, demand: &Demand, pod: &Pod) -> bool {
         let owner = refusals::owner(pod);
         if !self.refusals.has_any(&owner) {
@@ -69,7 +69,7 @@ impl Decider {
         all(Box::new(ranked.ranking.best().map(|(_, index)| index))) || all(Box::new(ranked.ranking.could()))
     }
 
-    /// What nodes are judged by.
+    /// State for judging nodes.
     pub(super) fn view_of_nodes(&mut self) -> View<'_> {
         self.split().0
     }

@@ -1,4 +1,4 @@
-//! Claims that the API server refuses to change: they are left alone for a while, and nobody else waits for them.
+//! Claims the API server refuses to change: left alone for a while without blocking others.
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::managed::EPOCH_ANNOTATION;
@@ -12,11 +12,11 @@ use crate::intent::{ClaimReference, Intent, PodReference};
 use crate::ledger::{Allocation, Progress};
 use crate::term::Refused;
 
-/// So long a claim is left alone in the version that was refused.
+/// How long a claim is left alone in the refused version.
 const TRY_AGAIN: Time = Time::from_secs(300);
 
 impl Decider {
-    /// The API server refused to change the claim; `pod`: where it was to get devices.
+    /// The API server refused to change the claim; `pod`: the pod to receive its devices.
     pub(super) fn claim_refused(
         &mut self,
         now: Time,
@@ -30,7 +30,7 @@ impl Decider {
                 && allocation.progress == Progress::Sent
         };
         if self.ledger.claims.allocation(&claim.key).is_some_and(is_it) {
-            // What was refused cannot arrive later, and nothing else is on its way for it.
+            // A refused write cannot arrive later, and no other is in flight for the claim.
             self.end_allocation(&claim.key);
         }
         if pod.is_none() {
@@ -49,14 +49,14 @@ impl Decider {
         self.see_claim(now, &claim.key);
     }
 
-    /// What the API server said when it refused to change the claim as it is, if that was a short while ago.
+    /// The API server's reason for a recent refusal to change the claim, if still applicable.
     pub(super) fn refusal_of(&self, claim: &ResourceClaim) -> Option<&str> {
         let refused = self.term.as_ref()?.refused.get(claim.metadata.uid.as_ref()?)?;
         let version = claim.metadata.resource_version.as_ref();
         (refused.needs_fence || Some(&refused.version) == version).then_some(refused.why.as_str())
     }
 
-    /// Why the pod gets nothing where one of its claims without devices cannot be changed.
+    /// Why the pod gets no devices, if one of its unallocated claims cannot be changed.
     pub(super) fn refused_claim_of(&self, demand: &Demand) -> Option<String> {
         let open = demand.subject.claims.iter().filter(|wanted| !wanted.is_allocated());
         open.map(|wanted| &wanted.claim).find_map(|claim| {
@@ -68,7 +68,7 @@ impl Decider {
         })
     }
 
-    /// Claims that were left alone for long enough are tried again.
+    /// Retries claims left alone for long enough.
     pub(super) fn try_refused_again(&mut self, now: Time) -> Vec<Intent> {
         let Some(term) = &mut self.term else { return Vec::new() };
         let ended: Vec<(String, Refused)> =

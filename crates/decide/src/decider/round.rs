@@ -1,4 +1,4 @@
-//! What was found out in one round and holds until its end, so that pods that ask for the same share it.
+//! Findings valid for one round, shared by pods with the same demand.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use super::preempt::NoVictims;
 use super::selector_costs::OF_ROUND;
 use crate::refusals::{self, Refusals};
 
-/// What was found out in this round.
+/// Findings of this round.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// Cost of selectors that may still be spent.
+    /// Remaining budget for selector evaluation.
     pub selector_cost: u64,
-    /// Claims whose selectors have had their part, by shape, each with what is to be said of it.
+    /// Claims whose selectors used up their share, by shape, each with the wait reason.
     unanswered: BTreeMap<ShapeId, String>,
-    /// Whether no node could take pods of a shape if it were empty.
+    /// Whether no node could take pods of the shape even if empty.
     fits_no_empty_node: BTreeMap<ShapeId, bool>,
-    /// Pods for which nobody can be preempted.
+    /// Pods without possible victims.
     without_victims: BTreeMap<Alike, NoVictims>,
 }
 
-/// What pods have in common for which the same could be preempted.
+/// Properties shared by pods with the same possible victims.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Alike {
     shape: ShapeId,
     priority: i32,
-    /// Where nodes refused its like.
+    /// The pod's owner, if nodes refused its pods.
     owner: Option<String>,
-    /// Who ends in time may use what is kept for others.
+    /// Pods with a deadline may use nodes reserved for others.
     ends_after: Option<i64>,
 }
 
 impl Alike {
-    /// Of a pod by itself. `None` for a gang: it counts on what its own pods have.
+    /// The key of a single pod. `None` for a gang, whose result depends on its own pods' devices.
     pub fn of(gang: &Gang, refusals: &Refusals) -> Option<Self> {
         let [member] = gang.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
@@ -59,37 +59,37 @@ impl Default for Round {
 }
 
 impl Round {
-    /// What is to be said of claims of this shape whose selectors have had their part of the round.
+    /// The wait reason of claims of this shape, if their selectors used up their share of the round.
     pub fn unanswered(&self, claims_shape: ShapeId) -> Option<&str> {
         self.unanswered.get(&claims_shape).map(String::as_str)
     }
 
-    /// The selectors of such claims have had their part of the round.
+    /// Marks the selectors of such claims as having used up their share.
     pub fn set_unanswered(&mut self, claims_shape: ShapeId, why: &str) {
         self.unanswered.insert(claims_shape, why.to_owned());
     }
 
-    /// What is known of pods of this shape.
+    /// Whether no node could take pods of this shape even if empty, if known.
     pub fn fits_no_empty_node(&self, shape: ShapeId) -> Option<bool> {
         self.fits_no_empty_node.get(&shape).copied()
     }
 
-    /// Whether no node could take pods of this shape if it were empty.
+    /// Records whether no node could take pods of this shape even if empty.
     pub fn set_fits_no_empty_node(&mut self, shape: ShapeId, fits_none: bool) {
         self.fits_no_empty_node.insert(shape, fits_none);
     }
 
-    /// Why nobody can be preempted for pods like these, if that is known.
+    /// Why there are no victims for pods like these, if known.
     pub fn no_victims(&self, alike: &Alike) -> Option<NoVictims> {
         self.without_victims.get(alike).copied()
     }
 
-    /// Nobody can be preempted for pods like these, for that reason.
+    /// Records why there are no victims for pods like these.
     pub fn set_no_victims(&mut self, alike: Alike, why: NoVictims) {
         self.without_victims.insert(alike, why);
     }
 
-    /// Something is kept for somebody no more, so that others may have it.
+    /// A node or device is no longer kept for a pod, so others may use it.
     pub fn forget_victims(&mut self) {
         self.without_victims.clear();
     }

@@ -1,4 +1,4 @@
-//! Pods of schedulers that nobody named: whether one places them, and what it says of them, is not known here.
+//! Pods of unlisted schedulers, whose placement and verdicts are unknown to this controller.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, PodExt};
@@ -10,7 +10,7 @@ use crate::intent::Intent;
 use crate::wait_reason::WaitReason;
 
 impl Decider {
-    /// Why the pod gets no device of managed cards whatever is free, if its scheduler is none of those that were named.
+    /// Why the pod never gets managed cards, if its scheduler is not a configured one.
     pub(super) fn unknown_scheduler(&self, pod: &Pod) -> Option<String> {
         let name = pod.scheduler_name();
         let is_known = self.schedulers.iter().any(|known| known == name);
@@ -23,7 +23,7 @@ impl Decider {
         })
     }
 
-    /// Leaves the pod to its scheduler: without our gate, and told so where managed cards are what it asks for.
+    /// Leaves the pod to its scheduler: removes our gate, or reports the reason if the pod asks for managed cards.
     pub(super) fn leave_to_its_scheduler(
         &mut self,
         now: Time,

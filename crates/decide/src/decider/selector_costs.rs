@@ -1,7 +1,7 @@
-//! Selectors that cost much to evaluate: some of it in each round, so that nobody else waits for them.
+//! Budget for expensive selectors: evaluation is spread over rounds, so other pods are not delayed.
 //!
-//! Counted in cost as Kubernetes counts it, and not in time: the loop has no clock. Answers are kept, so
-//! that each round gets on; who waits for answers keeps nobody from anything.
+//! Measured in Kubernetes' CEL cost units instead of time, because the loop has no clock. Answers are cached, so each round makes
+//! progress. Pods waiting for answers block nobody.
 
 use tessera_allocator::claim::Claim;
 use tessera_allocator::selectors::Unanswered;
@@ -10,20 +10,20 @@ use tessera_placement::demand::Demand;
 
 use super::Decider;
 
-/// Cost that a round has for the claims of pods of one kind.
+/// Cost per round for the claims of one shape.
 const OF_KIND: u64 = 10_000_000;
 
-/// Cost that a round has for all claims.
+/// Cost per round for all claims.
 pub(super) const OF_ROUND: u64 = 50_000_000;
 
-/// So long later what is left is gone on with.
+/// Delay before evaluation continues.
 pub(super) const PAUSE: Time = Time::from_millis(100);
 
-/// Longest part of an expression that is told, in characters.
+/// Longest part of an expression shown, in characters.
 const LONGEST: usize = 120;
 
 impl Decider {
-    /// Why it is too early to ask what the pod's claims would get; `None` where no answer costs much any more.
+    /// Why the pod's claims cannot be allocated yet; `None` once no remaining evaluation is expensive.
     pub(super) fn unanswered(&mut self, demand: &Demand) -> Option<String> {
         if let Some(why) = self.round.unanswered(demand.claims_shape) {
             return Some(why.to_owned());
@@ -42,7 +42,7 @@ impl Decider {
         answered.err().map(|unanswered| sentence(&unanswered))
     }
 
-    /// Whether any answer about what the claims would get costs much. Costs nothing itself.
+    /// Whether any evaluation for the claims is still expensive. Itself costs nothing.
     pub(super) fn is_unanswered(&mut self, demand: &Demand) -> bool {
         self.cluster.answer_ahead(demand.claims(), &mut 0, &mut self.asker).is_err()
     }

@@ -1,4 +1,4 @@
-//! What is kept of nodes between questions is what would be found anew.
+//! Cached knowledge of nodes equals a fresh computation.
 
 mod events;
 
@@ -28,7 +28,7 @@ fn card(number: usize) -> String {
     format!("gpu-{:02x}-00", number + 1)
 }
 
-/// A node with whole cards and shares of them by MPS.
+/// A node with whole cards and MPS shares of them.
 fn node(number: usize, way: Way) -> Vec<Object> {
     let name = format!("n{number}");
     let counters = json!({ "memory-slice-0": { "value": "1" } });
@@ -106,7 +106,7 @@ fn pod(name: &str, cpu: usize, node: Option<&str>) -> Value {
 
 struct Scene {
     decider: Decider,
-    /// Who allocates: the tests give what kube-scheduler, or the loop, would.
+    /// The allocating side: the tests allocate as kube-scheduler or the loop would.
     way: Way,
     live: Vec<(String, usize)>,
 }
@@ -127,7 +127,7 @@ impl Scene {
         }
     }
 
-    /// A pod comes; where there is a node for it, it is bound there.
+    /// Creates a pod and binds it, if a node has room.
     fn run(&mut self, name: &str, kind: usize, cpu: usize) {
         self.ask(name, kind, cpu);
         let intents = self.decider.decide(Time::ZERO);
@@ -142,7 +142,7 @@ impl Scene {
         };
         let node = if self.way == Way::Managed { best(self) } else { steered };
         let Some(node) = node else { return self.end(name) };
-        // It does not take its own devices from itself.
+        // The pod must not compete with its own assumed devices.
         self.decider.cluster.forget(&Key::new("n", name));
         let fit = match self.way {
             Way::Managed => self.decider.fit_managed_cards(&demand, &node),
@@ -161,7 +161,7 @@ impl Scene {
         Demand::of(self.decider.cluster.objects(), found).unwrap()
     }
 
-    /// Best nodes first, and why others are blocked.
+    /// Nodes, best first, and why others are blocked.
     fn ranking(
         &mut self,
         demand: &Demand,
@@ -179,7 +179,7 @@ impl Scene {
     }
 }
 
-/// By a number that looks random.
+/// A pseudo-random number below `most`.
 fn below(state: &mut u64, most: usize) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize % most
@@ -210,7 +210,7 @@ fn what_is_kept_is_what_would_be_found_anew() {
     keeps_what_it_would_find(Way::Steered);
 }
 
-/// The best card for a share depends on what was learnt since it was looked for, and on the CPU that the pod needs besides.
+/// The best card for a share depends on the learned demand since the last look, and on the pod's CPU request.
 #[test]
 fn and_so_of_managed_cards() {
     keeps_what_it_would_find(Way::Managed);
@@ -244,7 +244,7 @@ fn keeps_what_it_would_find(way: Way) {
             if way == Way::Steered {
                 assert_eq!(kept, anew, "event {event}");
             } else {
-                // What decides between equals is of the card that was best once.
+                // The tie-breaker stems from the card ranked best earlier.
                 let costs = |(best, why): &(Vec<(Score, NodeIndex)>, String)| {
                     let mut costs: Vec<_> =
                         best.iter().map(|(score, index)| (score.cost(), *index)).collect();
@@ -261,7 +261,7 @@ fn keeps_what_it_would_find(way: Way) {
 }
 
 impl Scene {
-    /// A loop that starts now: it sees what exists, and nothing of what was before.
+    /// A restarted loop: observes the existing objects without any history.
     fn restarted(&self) -> Self {
         let mut scene = Self::with_nodes(self.decider.fleet.len(), self.way);
         let objects = self.decider.cluster.objects();
@@ -285,8 +285,8 @@ impl Scene {
     }
 }
 
-/// Pods that are gone or got nothing are lost with a restart; what runs says as much as when it came. Fewer than fifty pods are too few to
-/// plan by, as at the very first.
+/// A restart loses pods already gone or never placed; running pods teach as much as on arrival. Fewer than fifty pods are too few to plan
+/// by, as on the first start.
 #[test]
 fn a_loop_that_starts_anew_learns_from_the_pods_that_run() {
     let mut scene = Scene::with_nodes(40, Way::Managed);
@@ -309,7 +309,7 @@ fn a_loop_that_starts_anew_learns_from_the_pods_that_run() {
     assert_ne!(first(&mut ignorant), before, "what was learnt makes a difference");
 }
 
-/// Whoever waits for a partition, or has one of kube-scheduler, asks for it as much as who got it from the loop, before a restart or after.
+/// A partition counts as demand whether its pod waits or got it from kube-scheduler or the loop, before or after a restart.
 #[test]
 fn partitions_count_as_asked_for_whoever_has_them() {
     let mut scene = Scene::with_nodes(0, Way::Managed);
@@ -340,10 +340,10 @@ fn partitions_count_as_asked_for_whoever_has_them() {
     }
 }
 
-/// What is found out for one pod holds for all that ask for the same, until the round ends.
+/// A finding for one pod holds for all pods with the same demand, until the round ends.
 #[test]
 fn pods_that_ask_for_the_same_share_a_plan_in_which_nobody_is_preempted() {
-    // A plan counts each node without who is on it.
+    // A plan marks each node as changed when its victims are set aside.
     let plans = |waiting: usize, cards: usize| {
         let mut scene = Scene::with_nodes(3, Way::Managed);
         scene.decider.lead(Time::ZERO, "one");
@@ -380,7 +380,7 @@ fn pods_that_ask_for_the_same_share_a_plan_in_which_nobody_is_preempted() {
     assert_eq!(plans(40, CARDS + 1), 0, "more than any node has");
 }
 
-/// As many shapes as are kept: none is ranked for kube-scheduler, too, where that would find no device.
+/// One entry per shape: none is also ranked for kube-scheduler if kube-scheduler would find no device.
 #[test]
 fn of_managed_cards_each_shape_has_one_ranking() {
     for (way, rankings) in [(Way::Managed, 20), (Way::Steered, 20)] {
@@ -397,7 +397,7 @@ fn of_managed_cards_each_shape_has_one_ranking() {
     }
 }
 
-/// However many kinds of pods wait: what was found out for one is not forgotten for another before its turn comes again.
+/// Cached findings survive until a pod's next turn, however many shapes wait.
 #[test]
 fn a_node_that_changed_is_judged_once_for_each_shape_that_waits() {
     const SHAPES: usize = 600;

@@ -1,4 +1,4 @@
-//! Who is looked at, and in which order.
+//! Choice and order of the pods and gangs to examine.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ use crate::intent::Intent;
 use crate::queue::{Asks, Order, Who};
 use crate::wait_reason::WaitReason;
 
-/// A pod or a gang that is to be looked at.
+/// A pod or gang to be examined.
 pub(super) struct Turn {
     who: Who,
     order: Order,
-    /// Whether it changed itself, or asked to be looked at now.
+    /// Whether the pod itself changed or is due.
     is_due: bool,
 }
 
 impl Decider {
-    /// Who is to be looked at now, first things first: all that wait if anything changed, else those who changed themselves.
+    /// The pods and gangs to examine, in queue order: all waiting ones if the fleet changed, else only changed or due ones.
     pub(super) fn turns(&mut self, now: Time) -> Vec<Turn> {
         let all = self.fleet.now() != self.planned;
         let mut due_pods = std::mem::take(&mut self.queue);
@@ -35,7 +35,7 @@ impl Decider {
             if self.gangs.members(&gang).next().is_some() {
                 gangs.insert(gang);
             } else {
-                // A pod that others make room for counts as a gang of its own.
+                // A pod with a preemption under way is listed as a gang of its own.
                 due_pods.extend(
                     Some(Key::new(gang.namespace, gang.name)).filter(|pod| self.waiting.contains_key(pod)),
                 );
@@ -61,8 +61,8 @@ impl Decider {
         turns.into_iter().map(|(order, who)| Turn { is_due: is_due(&who), who, order }).collect()
     }
 
-    /// Whether nothing can have changed for a pod that found no card when it was looked at last: somebody before it waits for
-    /// cards, in every pool that there is. Where a queue is strict and long, that is nearly everybody.
+    /// Whether nothing can have changed for a pod without a suitable card at the last look: someone ahead waits for cards in every pool.
+    /// In a long strict queue, nearly all pods are in this state.
     fn is_behind(&mut self, turn: &Turn) -> bool {
         let Who::Pod(key) = &turn.who else { return false };
         let is_stuck = self.waiting.get(key).is_some_and(|waiting| waiting.is_stuck);
@@ -82,8 +82,7 @@ impl Decider {
         self.waits(now, key, &pod, WaitReason::Behind)
     }
 
-    /// Looks at these, one after the other. Returns, too, whether something is kept for one of them no more: others may have
-    /// that.
+    /// Examines these in order. Also returns whether something is no longer kept for one of them, so others may use it.
     pub(super) fn take_turns(&mut self, now: Time, turns: Vec<Turn>) -> (Vec<Intent>, bool) {
         let mut intents = Vec::new();
         let mut has_freed = false;
@@ -113,13 +112,13 @@ impl Decider {
         (intents, has_freed)
     }
 
-    /// The place of a gang among those that wait.
+    /// The queue position of a gang.
     pub(super) fn order_of(&self, gang: &GangId) -> Order {
         let pods = self.gangs.members(gang).filter_map(|key| self.cluster.objects().pods.get(key));
         Order::of(pods.map(AsRef::as_ref))
     }
 
-    /// What to do with a pod that is of no gang.
+    /// Next step for a pod outside any gang.
     pub(super) fn look_at_pod(&mut self, now: Time, key: &Key) -> Vec<Intent> {
         let Some(waiting) = self.waiting.get_mut(key) else { return Vec::new() };
         let Some(pod) = self.cluster.objects().pods.get(key).cloned() else { return Vec::new() };
@@ -134,7 +133,7 @@ impl Decider {
         }
         waiting.is_stuck = false;
         if let Err(error) = gang::of_pod(self.cluster.objects(), &pod) {
-            // Gangs are of managed cards.
+            // Gangs exist only for managed cards.
             waiting.is_managed = true;
             let why = WaitReason::Unfit(error.to_string());
             return self.waits(now, key, &pod, why).into_iter().collect();
@@ -148,14 +147,14 @@ impl Decider {
         })
     }
 
-    /// A pod that fits nowhere keeps its place, and others may have to make room for it.
+    /// Keeps the queue position of a pod without a suitable node, and preempts others for it if possible.
     fn stand_and_preempt(&mut self, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
         let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { return Vec::new() };
         let mut text = self.reason_of(key).map(WaitReason::to_string).unwrap_or_default();
-        // Before any plan: nobody's going would help.
+        // Checked before any plan: no eviction would help.
         if self.fits_no_empty_node(&demand) {
             if let Some(waiting) = self.waiting.get_mut(key) {
-                // That stays so, whoever goes first: it is not told anything else instead.
+                // Remains true regardless of the queue, so the reason must not be replaced by another.
                 waiting.is_stuck = false;
             }
             let text = format!("{text}; no node could take it if it were empty: others pass it");
@@ -187,7 +186,7 @@ impl Decider {
         intents
     }
 
-    /// Who waits for cards of a pool whose queue is strict keeps those behind from them.
+    /// In pools with a strict queue, blocks cards for everyone behind this waiting pod or gang.
     pub(super) fn stand(&mut self, order: &Order, who: &Who, demand: &Demand) {
         let strict = self.fleet.strict(&self.cluster, &self.driver).pools.clone();
         if strict.is_empty() {
@@ -198,7 +197,7 @@ impl Decider {
         }
     }
 
-    /// How a pod, or the gang that it is of, asks for managed cards.
+    /// The queue position and expected end of a pod or its gang.
     pub(super) fn asks(&self, now: Time, pod: &Pod) -> Asks {
         let key = Key::from(&pod.metadata);
         let ends = |pod: &Pod| {
@@ -221,10 +220,10 @@ impl Decider {
         }
     }
 
-    /// One that may have kept others from something waits no more.
+    /// A pod no longer waits: anything kept for it is available to others.
     pub(super) fn see_place_left(&mut self) {
         if !self.standing.is_empty() {
-            // The fleet was never in that state: all are looked at.
+            // Matches no fleet generation, so all waiting pods are examined.
             self.planned = usize::MAX;
         }
     }

@@ -1,4 +1,4 @@
-//! Kinds of objects that cannot be listed: who may be of a gang of theirs waits, and everybody else goes on.
+//! Kinds of objects without list access: pods possibly in gangs of these kinds wait, all others proceed.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use tessera_cluster::gang::{self, GangError};
 use super::Decider;
 
 impl Decider {
-    /// From now on all objects were observed but those of these kinds. Only Jobs, JobSets, LeaderWorkerSets, PodGroups and
-    /// PodDisruptionBudgets may be among them; without these last nobody is preempted.
+    /// Marks all objects except those of these kinds as observed. Only Jobs, JobSets, LeaderWorkerSets, PodGroups and
+    /// PodDisruptionBudgets may be unlisted; without PodDisruptionBudgets nobody is preempted.
     pub fn set_unlisted(&mut self, kinds: &BTreeSet<Kind>) {
         if self.cluster.objects().unlisted == *kinds {
             return;
@@ -23,7 +23,7 @@ impl Decider {
         self.queue.extend(self.waiting.keys().cloned());
     }
 
-    /// Whether the pod may be of a gang that cannot be listed: nobody knows which others would have to go with it.
+    /// Whether the pod may be in a gang of an unlisted kind, whose other pods to evict with it are unknown.
     pub(super) fn may_be_of_a_gang(&self, pod: &Pod) -> bool {
         matches!(gang::of_pod(self.cluster.objects(), pod), Err(GangError::NotListed { .. }))
     }

@@ -1,4 +1,4 @@
-//! Pods that wait for devices which kube-scheduler allocates alone: it found no node for them, and nobody else will.
+//! Pods waiting for devices only kube-scheduler allocates: it found no node for them, and no other component will.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +11,24 @@ use tessera_placement::demand;
 
 use super::Decider;
 
-/// Characters of kube-scheduler's reason that are shown: it counts nodes by reason, so that more is of somebody else.
+/// Characters shown of kube-scheduler's message. It counts nodes by reason, so a longer one is from someone else.
 const LONGEST_REASON: usize = 1024;
 
-/// Pods that kube-scheduler found no node for.
+/// Pods without a node according to kube-scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct Unplaced {
-    /// What each asks for of our devices, in short; `None` where that is nothing, or was not looked at yet.
+    /// Short description of each pod's demand for our devices; `None` if there is none or it is not examined yet.
     pods: BTreeMap<Key, Option<String>>,
-    /// Those to look at.
+    /// Pods to re-examine.
     changed: BTreeSet<Key>,
-    /// Namespaces of which all are to be looked at.
+    /// Namespaces to re-examine completely.
     changed_namespaces: BTreeSet<String>,
-    /// All are to be looked at.
+    /// Whether to re-examine all pods.
     changed_all: bool,
 }
 
 impl Decider {
-    /// A pod was seen.
+    /// Handles an observed pod.
     pub(super) fn see_unplaced(&mut self, key: &Key, pod: &Pod) {
         if is_unplaced(pod) {
             self.unplaced.pods.entry(key.clone()).or_default();
@@ -38,16 +38,16 @@ impl Decider {
         }
     }
 
-    /// A pod is gone, or has a node.
+    /// A pod is deleted or bound.
     pub(super) fn forget_unplaced(&mut self, key: &Key) {
         self.unplaced.pods.remove(key);
         self.unplaced.changed.remove(key);
     }
 
-    /// A claim is there, has changed, or will be gone.
+    /// A claim was created or changed, or is about to be deleted.
     pub(super) fn see_claim_of_unplaced(&mut self, claim: &Key) {
         match self.cluster.objects().claims.get(claim).and_then(|claim| claim.owning_pod()) {
-            // Of thousands of pods with a claim each, one is looked at.
+            // With thousands of pods and a claim each, only the owner is examined.
             Some(pod) => {
                 let pod = claim.with_name(pod);
                 if self.unplaced.pods.contains_key(&pod) {
@@ -58,7 +58,7 @@ impl Decider {
         }
     }
 
-    /// A template of this namespace is there, or has changed.
+    /// A template of this namespace was created or changed.
     pub(super) fn see_template_of_unplaced(&mut self, namespace: &str) {
         self.unplaced.changed_namespaces.insert(namespace.to_owned());
     }
@@ -68,7 +68,7 @@ impl Decider {
         self.unplaced.changed_all = true;
     }
 
-    /// Looks at those that changed.
+    /// Re-examines changed pods.
     pub(super) fn look_at_unplaced(&mut self) {
         let Unplaced { pods, changed, changed_namespaces, changed_all } = &mut self.unplaced;
         let (all, namespaces) = (std::mem::take(changed_all), std::mem::take(changed_namespaces));
@@ -81,14 +81,14 @@ impl Decider {
         }
     }
 
-    /// Pods that wait for kube-scheduler to allocate devices of ours, as of the last look: each with what it asks for, in short.
+    /// Pods waiting for kube-scheduler to allocate our devices, as of the last look, each with a short description of its demand.
     pub(super) fn unplaced(&self) -> impl Iterator<Item = (&Key, &str)> {
         let ours = self.unplaced.pods.iter().filter_map(|(key, asks)| Some((key, asks.as_deref()?)));
         ours.filter(|(key, _)| !self.is_waiting(key) && self.ledger.pods.proposal(key).is_none())
     }
 }
 
-/// Whether kube-scheduler tried the pod, which may ask for devices, and found no node. Behind a gate it does not try.
+/// Whether kube-scheduler tried a pod possibly asking for devices, and found no node. It does not try gated pods.
 fn is_unplaced(pod: &Pod) -> bool {
     pod.node_name().is_none() && !pod.has_ended() && pod.is_refused() && may_ask_for_devices(pod)
 }
@@ -104,7 +104,7 @@ fn may_ask_for_devices(pod: &Pod) -> bool {
         || spec.init_containers.iter().flatten().chain(&spec.containers).any(has_extended)
 }
 
-/// What the pod asks for in claims without devices, if any of it is ours.
+/// Demand of the pod's unallocated claims, if any part is for our driver.
 fn asks_for(objects: &Objects, pod: &Pod, driver: &str) -> Option<String> {
     let subject = subject::of_pod(objects, pod);
     let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
@@ -112,7 +112,7 @@ fn asks_for(objects: &Objects, pod: &Pod, driver: &str) -> Option<String> {
     claims.iter().any(|claim| is_ours(objects, claim, driver)).then(|| demand::text(&claims))
 }
 
-/// Whether the claim or one of its classes names the driver, as all do that select its devices by more than chance.
+/// Whether the claim or one of its classes names the driver, as any deliberate selection of its devices does.
 fn is_ours(objects: &Objects, claim: &Claim, driver: &str) -> bool {
     let is_ours = |ask: &DeviceRequest| {
         let class = objects.classes.get(&Key::cluster(&ask.class));
@@ -131,7 +131,7 @@ fn names(class: &DeviceClass, driver: &str) -> bool {
     selectors.filter_map(|selector| selector.cel.as_ref()).any(|cel| cel.expression.contains(driver))
 }
 
-/// Why kube-scheduler says that the pod has no node.
+/// kube-scheduler's reason for not placing the pod.
 pub(super) fn reason(pod: &Pod) -> String {
     let message: String = pod.scheduler_message().unwrap_or_default().chars().take(LONGEST_REASON).collect();
     format!("kube-scheduler: {message}")

@@ -1,4 +1,4 @@
-//! Volumes: where they can be used decides where their pods run.
+//! Volumes, whose topology constrains the nodes of their pods.
 
 use tessera_cluster::usage::volume_claims;
 use tessera_cluster::{Key, Kind};
@@ -6,7 +6,7 @@ use tessera_cluster::{Key, Kind};
 use super::Decider;
 
 impl Decider {
-    /// Whether a pod that waits uses this PersistentVolumeClaim, or the PersistentVolume of one.
+    /// Whether a waiting pod uses this PersistentVolumeClaim, or this PersistentVolume through one.
     pub(super) fn is_volume_of_waiting(&self, kind: Kind, key: &Key) -> bool {
         let objects = self.cluster.objects();
         self.waiting.keys().filter_map(|waiting| Some((waiting, objects.pods.get(waiting)?))).any(

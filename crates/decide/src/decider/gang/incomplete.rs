@@ -1,4 +1,4 @@
-//! Gangs of which too few pods exist.
+//! Gangs with too few existing pods.
 
 use tessera_cluster::PodExt;
 use tessera_placement::Time;
@@ -9,11 +9,11 @@ use super::Gang;
 use super::members::Found;
 use crate::wait_reason::WaitReason;
 
-/// So long after its newest pod a gang that is not complete is told so.
+/// Time after its newest pod at which an incomplete gang is reported.
 const TELL_AFTER: Time = Time::from_secs(60);
 
 impl Decider {
-    /// Why a gang waits of which too few pods exist.
+    /// Wait reason of a gang with too few existing pods.
     pub(super) fn stays_incomplete(&mut self, now: Time, gang: &Gang, why: String) -> WaitReason {
         let due = gang.newest() + TELL_AFTER;
         if now < due {
@@ -26,7 +26,7 @@ impl Decider {
         WaitReason::Unfit(hint.map_or_else(|| why.clone(), |hint| format!("{why}; {hint}")))
     }
 
-    /// Pods that wait with their gang ask for cards, whatever keeps it from being looked at.
+    /// Records the demand of pods waiting with their gang, even while the gang itself cannot be placed.
     pub(super) fn note_what_is_asked(&mut self, found: &[Found]) {
         for (key, pod, _) in found.iter().filter(|(_, pod, _)| pod.node_name().is_none()) {
             let Ok(demand) = Demand::of(self.cluster.objects(), pod) else { continue };
@@ -40,7 +40,7 @@ impl Decider {
     }
 }
 
-/// Why pods of such an owner may never exist all at once.
+/// Why a controller of this kind may never create all pods at once.
 fn hint(owner: &str) -> Option<&'static str> {
     match owner {
         "ReplicaSet" => Some(

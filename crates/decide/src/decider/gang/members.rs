@@ -1,4 +1,4 @@
-//! What each pod of a gang has reached.
+//! Progress of each pod of a gang.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +14,24 @@ use super::super::pod::reference;
 use crate::refusals;
 use crate::wait_reason::WaitReason;
 
-/// What a pod of a gang has reached.
+/// Progress of a pod of a gang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum State {
-    /// It needs devices and has none, with the gate or without.
+    /// Needs devices and has none, gated or not.
     Open,
-    /// It has its gate, and its devices on this node; `None` for one that needs none of managed cards.
+    /// Gated, with devices on this node; `None` if it needs none of managed cards.
     Allocated(Option<String>),
-    /// It has its gate, and devices on a node that is gone, or that does not suit kube-scheduler.
+    /// Gated, with devices on a node since deleted or refused by kube-scheduler.
     Astray,
-    /// It has no gate any more and is not bound yet.
+    /// Without a gate, not bound yet.
     Lifted,
-    /// It has a node.
+    /// Bound to a node.
     Bound,
-    /// Its work is done.
+    /// Succeeded.
     Done,
 }
 
-/// A pod of a gang, as it was found.
+/// A pod of a gang, with its membership.
 pub(super) type Found = (Key, Box<Pod>, Membership);
 
 /// A pod of a gang.
@@ -40,32 +40,32 @@ pub(in super::super) struct Member {
     pub pod: Box<Pod>,
     pub rank: Rank,
     pub state: State,
-    /// What it needs, unless it is bound.
+    /// Its demand, unless it is bound.
     pub demand: Option<Demand>,
 }
 
 impl Member {
-    /// Whether it has a node, or is on its way to one, and devices there that nobody else can have.
+    /// Whether the pod is bound or released with claims, so nobody else can get its devices.
     pub fn holds(&self) -> bool {
         let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
         matches!(self.state, State::Lifted | State::Bound) && claims.into_iter().next().is_some()
     }
 }
 
-/// A gang whose pods agree about it.
+/// A gang whose pods agree on its parameters.
 pub(in super::super) struct Gang {
     pub id: GangId,
     pub size: usize,
     pub min: usize,
     pub when_partial: WhenPartial,
-    /// Number of its pods that are done and exist no more.
+    /// Number of its succeeded pods already deleted.
     pub done: usize,
-    /// By rank.
+    /// Sorted by rank.
     pub members: Vec<Member>,
 }
 
 impl Gang {
-    /// A pod that is of no gang, as one of its own.
+    /// A pod outside any gang, as a gang of one.
     pub fn of_one(key: &Key, pod: &Pod, demand: Demand) -> Self {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let id = GangId {
@@ -97,13 +97,13 @@ impl Gang {
         self.members.iter().filter(|member| matches!(member.state, State::Allocated(_)))
     }
 
-    /// Number of pods that are done, bound, or on their way to it.
+    /// Number of pods succeeded, bound, or released to their node.
     pub fn there(&self) -> usize {
         let is_there = |member: &&Member| matches!(member.state, State::Lifted | State::Bound | State::Done);
         self.members.iter().filter(is_there).count() + self.done
     }
 
-    /// The lowest of its pods' priorities.
+    /// The lowest priority of its pods.
     pub fn priority(&self) -> i32 {
         self.members.iter().map(|member| member.pod.priority()).min().unwrap_or(i32::MIN)
     }
@@ -113,7 +113,7 @@ impl Gang {
         self.members.iter().map(|member| created(&member.pod)).max().unwrap_or_default()
     }
 
-    /// The nodes of pods that have one, or devices on one.
+    /// The nodes its pods are bound to or hold devices on.
     pub fn nodes(&self) -> BTreeSet<String> {
         let node = |member: &Member| match &member.state {
             State::Allocated(node) => node.clone(),
@@ -123,14 +123,14 @@ impl Gang {
     }
 }
 
-/// When the pod was created, to the second.
+/// Creation time of the pod, in whole seconds.
 pub(super) fn created(pod: &Pod) -> Time {
     let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
     created.and_then(|created| u64::try_from(created).ok()).map(Time::from_secs).unwrap_or_default()
 }
 
 impl Decider {
-    /// The pods of a gang, but for those that are ending or failed: others come in their place.
+    /// The pods of a gang, except terminating and failed ones: replacements are expected for them.
     pub(super) fn members_of(&self, id: &GangId) -> Vec<Found> {
         let objects = self.cluster.objects();
         let found = self.gangs.members(id).filter_map(|key| {
@@ -142,10 +142,10 @@ impl Decider {
         found.collect()
     }
 
-    /// What each pod has reached.
+    /// Determines the state of each pod.
     ///
     /// # Errors
-    /// Why that cannot be told now, or why the gang cannot go on whatever is free.
+    /// Why the states cannot be determined yet, or why the gang cannot start regardless of free devices.
     pub(super) fn sort_out(&mut self, now: Time, id: &GangId, found: &[Found]) -> Result<Gang, WaitReason> {
         let Some((_, _, first)) = found.first() else { return Err(WaitReason::Passing(String::new())) };
         let pods: Vec<&Pod> = found.iter().map(|(_, pod, _)| pod.as_ref()).collect();
@@ -196,7 +196,7 @@ impl Decider {
         let demand = Demand::of(self.cluster.objects(), pod);
         let demand = demand.map_err(|error| WaitReason::Unfit(error.to_string()))?;
         if let Some(obstacle) = demand.obstacle() {
-            // A claim of a template may come by its watch after its pod.
+            // A claim made from a template may be observed after its pod: they come by separate watches.
             let is_passing = matches!(obstacle, PodObstacle::NoClaim { .. });
             let text = format!("pod {name} of the gang: {obstacle}");
             return Err(if is_passing { WaitReason::Passing(text) } else { WaitReason::Unfit(text) });

@@ -1,4 +1,4 @@
-//! Gangs of which some pods run while too few others can.
+//! Gangs with some pods running and no room for enough of the others.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::ClaimExt;
@@ -11,18 +11,17 @@ use super::super::pod::reference;
 use super::members::{Gang, Member, State, created};
 use crate::intent::Intent;
 
-/// A pod that is not bound so long after its gang began gets devices on another node.
+/// Time in the partial state after which a gang member not yet bound gets devices on another node.
 const SPARE_AFTER: Time = Time::from_secs(120);
 
-/// A gang that is still partial so long after it began is given up.
+/// Time in the partial state after which a gang is given up.
 const GIVE_UP_AFTER: Time = Time::from_secs(200);
 
-/// Pause between two looks at one that was given up.
+/// Pause before another look at a gang already given up.
 const LOOK_AGAIN: Time = Time::from_secs(30);
 
 impl Decider {
-    /// Sees to it that a gang of which some pods run does not stay without the others. `is_stuck`: nothing can be done for it
-    /// now.
+    /// Keeps a gang from running partially for long. `is_stuck`: no other action is possible for it now.
     pub(super) fn see_partial(&mut self, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
         let bound = || gang.in_state(&State::Bound);
         let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
@@ -49,8 +48,8 @@ impl Decider {
         self.give_up(now, gang, (now - since).as_secs() / 60)
     }
 
-    /// Since when it is partial, as far as objects tell: from when the last of those that run got its devices, but not before the
-    /// first of the others was there.
+    /// Start of the partial state, as far as the objects show: when the last running pod got its devices, but not before the first of the
+    /// other pods was created.
     fn partial_since(&self, now: Time, gang: &Gang, running: &[&Member]) -> Time {
         let allocated = running.iter().filter_map(|member| self.allocated_at(&member.pod)).max();
         let others = gang.members.iter().filter(|member| !matches!(member.state, State::Bound | State::Done));
@@ -67,7 +66,7 @@ impl Decider {
         times.max()
     }
 
-    /// What is not bound loses its devices; what is, is evicted or kept.
+    /// Takes devices back from pods not yet bound. Bound and released pods are evicted, or kept if the gang says so.
     fn give_up(&mut self, now: Time, gang: &Gang, minutes: u64) -> Vec<Intent> {
         let running = gang.in_state(&State::Bound).count();
         let why = format!(

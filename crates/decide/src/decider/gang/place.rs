@@ -1,4 +1,4 @@
-//! Where the pods of a gang go: all of them are planned, each with the others counted as there, before anything is written.
+//! Placement of a gang: all pods are planned before any write, each with the earlier ones counted as placed.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::super::on_the_way::with_devices;
 use super::members::{Gang, Member};
 use crate::refusals;
 
-/// Areas in which a gang is tried before all nodes are.
+/// Number of areas tried before falling back to all nodes.
 const MOST_AREAS: usize = 64;
 
-/// What one pod gets.
+/// Node and devices planned for one pod.
 pub(in super::super) struct Placement {
     pub key: Key,
     pub pod: Box<Pod>,
@@ -28,22 +28,22 @@ pub(in super::super) struct Placement {
     pub fit: Takes,
 }
 
-/// A pod with the node that it was tried on.
+/// Index of a pod, with the node and devices tried for it.
 type Tried = (usize, String, Takes);
 
-/// Pods that fit the same nodes, and those nodes.
+/// Pods of one shape, with the nodes they fit.
 struct Shape {
     nodes: BTreeMap<NodeIndex, Score>,
     pods: usize,
-    /// Place of the first of them.
+    /// Index of its first pod.
     first: usize,
 }
 
 impl Decider {
-    /// Where the open pods go: all of them, or, where the others suffice without, as many as fit but at least `needed`.
+    /// Places all open pods or, if not all of them fit, as many as do, but at least `needed`.
     ///
     /// # Errors
-    /// Why too few of them fit.
+    /// Why fewer than `needed` pods fit.
     pub(in super::super) fn place(
         &mut self,
         now: Time,
@@ -61,7 +61,7 @@ impl Decider {
                 shapes.insert(demand.shape, Shape { nodes, pods: 1, first });
             }
         }
-        // Those that fit on the fewest nodes first.
+        // Pods with the fewest suitable nodes go first.
         let scarcity = |place: &usize| {
             let shape = open[*place].demand.as_ref().and_then(|demand| shapes.get(&demand.shape));
             shape.map_or(0, |shape| shape.nodes.len())
@@ -74,7 +74,7 @@ impl Decider {
         let mut best = Vec::new();
         let mut shortest = String::new();
         for (number, area) in areas(candidates, levels, &partners, open.len()).into_iter().enumerate() {
-            // The last is all nodes.
+            // The last area consists of all nodes.
             if number >= MOST_AREAS && !area.is_all {
                 continue;
             }
@@ -96,7 +96,7 @@ impl Decider {
         Err(shortest)
     }
 
-    /// The nodes that could take the pod if it were alone.
+    /// The nodes with room for this pod alone.
     fn suitable(
         &mut self,
         now: Time,
@@ -120,7 +120,7 @@ impl Decider {
         Ok(free.map(|(score, index)| (index, score)).collect())
     }
 
-    /// Every node that takes any of them, with how many of the scarcest.
+    /// All nodes suitable for any of the pods, each with its capacity for the scarcest shape.
     fn candidates(&mut self, shapes: &BTreeMap<ShapeId, Shape>) -> Vec<Candidate> {
         let mut all: Vec<&Shape> = shapes.values().collect();
         all.sort_by_key(|shape| (shape.nodes.len(), shape.first));
@@ -133,7 +133,7 @@ impl Decider {
                 let name = self.fleet.node(*index).name.clone();
                 let free = self.fleet.cards(*index, &self.cluster, &self.driver).free();
                 let takes = free.saturating_sub(score.free_after());
-                // Parts of cards: so many of them as there are pods.
+                // For parts of cards, assume room for all pods of the shape.
                 let pods = free.checked_div(takes).map_or(shape.pods, |pods| pods as usize);
                 let path = self.path(&name);
                 found.insert(*index, Candidate { score: *score, pods, path, name });
@@ -142,11 +142,11 @@ impl Decider {
         found.into_values().collect()
     }
 
-    /// Puts the pods, in that order, on the first of the nodes that takes each, and counts them as there. Stops counting a kind
-    /// of pod where one of it fits nowhere.
+    /// Puts each pod, in this order, on the first node with room for it, and counts it as placed. A shape is not tried further once one
+    /// of its pods fits nowhere.
     fn try_on(&mut self, open: &[&Member], order: &[usize], nodes: &[String]) -> Vec<Tried> {
         let mut tried = Vec::new();
-        // Nodes before that one are full for the shape.
+        // By shape, index of the first node not yet known to be full.
         let mut first: BTreeMap<ShapeId, usize> = BTreeMap::new();
         for place in order {
             let member = open[*place];
@@ -168,7 +168,7 @@ impl Decider {
         tried
     }
 
-    /// Whether nothing of any card of the node is left: known sooner than that a pod does not fit.
+    /// Whether no part of any card is free: a cheaper test than a failed fit.
     fn is_full(&mut self, node: &str) -> bool {
         let Some(index) = self.fleet.find(node) else { return false };
         let cards = self.fleet.cards(index, &self.cluster, &self.driver);
@@ -203,7 +203,7 @@ impl Decider {
         tried.into_iter().filter_map(placement).collect()
     }
 
-    /// Why not all of the gang fit, with those that do counted as there.
+    /// Why the gang does not fit completely; `tried` pods count as placed.
     fn what_is_missing(
         &mut self,
         now: Time,
@@ -226,7 +226,7 @@ impl Decider {
         )
     }
 
-    /// Which parts of the cluster the node is in, the narrowest first.
+    /// The topology domains of the node, narrowest first.
     fn path(&self, node: &str) -> Path {
         let devices = self.cluster.inventory().devices_of_node(node);
         let domains = devices.filter(|device| device.driver_name() == self.driver);

@@ -1,4 +1,4 @@
-//! Nodes are kept for the first gang of a pool that has waited long, and those that are too large are told.
+//! Node reservations for the first long-waiting gang of a pool, and detection of gangs too large for their pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,26 @@ use super::super::Decider;
 use super::{Gang, Member};
 use crate::queue::Who;
 
-/// A node that could be kept, best first: the one that is free first, of those that tell no time the one with fewer holders.
+/// A candidate for reservation, best first: earliest expected to be free, then fewest holders.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kept {
-    /// When its cards are expected to be free; last where nobody knows.
+    /// When its cards are expected to be free; nodes with an unknown time sort last.
     free_at: (bool, Time),
     holders: usize,
     name: String,
-    /// Pods that it takes when it is empty.
+    /// Number of pods with room on the empty node.
     pods: usize,
 }
 
 impl Decider {
-    /// A gang that does not fit keeps its place.
+    /// Keeps the queue position of a gang without room.
     pub(super) fn stand_as_gang(&mut self, gang: &Gang, open: &[&Member]) {
         if let Some(demand) = largest(open) {
             self.stand(&self.order_of(&gang.id), &Who::Gang(gang.id.clone()), demand);
         }
     }
 
-    /// Whether each node that could take the largest of the pods refused its like a short while ago.
+    /// Whether every node suitable for the gang's largest pod recently refused a pod of the same owner.
     pub(super) fn is_refused_everywhere(&mut self, now: Time, open: &[&Member]) -> bool {
         let largest = open.iter().filter(|member| member.demand.is_some());
         let largest = largest.max_by_key(|member| member.demand.as_ref().map(Demand::devices));
@@ -39,10 +39,10 @@ impl Decider {
         asked.is_some_and(|(demand, pod)| self.is_refused_wherever_it_fits(now, demand, pod))
     }
 
-    /// That its pools never had enough for the gang, as far as this leader has seen, if so: then it keeps nothing from others until they
-    /// grow.
+    /// The reason if the gang's pools never had room for it while this replica led. Such a gang keeps no nodes from others until its
+    /// pools grow.
     pub(super) fn too_large(&mut self, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
-        // What is being handed over counts soon.
+        // Cards in handover will count soon.
         if self.fleet.next_handover().is_some() {
             return None;
         }
@@ -64,7 +64,7 @@ impl Decider {
         })
     }
 
-    /// Whether no node of its pools could take the pod, were they all empty.
+    /// Whether no node of its pools could take the pod even if empty.
     pub(in super::super) fn fits_no_empty_node(&mut self, demand: &Demand) -> bool {
         if self.fleet.next_handover().is_some() {
             return false;
@@ -77,7 +77,7 @@ impl Decider {
         fits_none
     }
 
-    /// Nodes are kept for a gang that does not fit, if it has waited for long enough. Returns what is to be said of that besides.
+    /// Reserves nodes for a gang without room, if it has waited long enough. Returns an addition to its wait reason.
     pub(super) fn reserve_for(&mut self, now: Time, gang: &Gang, open: &[&Member]) -> Option<String> {
         let order = self.order_of(&gang.id);
         let demand = largest(open)?;
@@ -118,7 +118,7 @@ impl Decider {
         Some(format!("nodes kept for it: {count}{free}"))
     }
 
-    /// The shortest time after which a gang's pools keep nodes for it.
+    /// The shortest reservation delay among the gang's pools.
     fn reserve_after(&self, pools: &BTreeSet<String>) -> Time {
         let cards = self
             .fleet
@@ -130,8 +130,8 @@ impl Decider {
         Time::from_secs(seconds.unwrap_or(tessera_api::gpu_pool::RESERVE_AFTER_SECONDS).into())
     }
 
-    /// Nodes that would take the pod if nothing of theirs were held, `most` of them, each with how many of it. `None` where it asks for
-    /// parts of cards, of which nobody can say how many there could be, or where none has what it asks for.
+    /// At most `most` nodes able to take the pod if empty, each with its capacity in such pods. `None` if the pod asks for parts of
+    /// cards, whose possible number is unknown, or if no node has matching devices.
     fn nodes_when_empty(&mut self, demand: &Demand, most: usize) -> Option<Vec<(NodeIndex, usize)>> {
         let before = self.handed_over()?;
         let could: Vec<NodeIndex> = self.ranked(demand).ranking.could().collect();
@@ -139,7 +139,7 @@ impl Decider {
             let name = Key::cluster(&self.fleet.node(*index).name);
             self.cluster.objects().nodes.get(&name)
         };
-        // Nodes that suit give it as many devices as each other.
+        // Every suitable node gives the pod the same number of devices.
         let first = could.iter().filter_map(node_of).find_map(|node| {
             let (_, claims) = demand.on(node);
             self.cluster.would_place(node, &claims, &self.driver, &mut self.asker)
@@ -163,8 +163,8 @@ impl Decider {
         Some(found.take(most).collect())
     }
 
-    /// When all cards of the node are expected to be free, as their pods' `activeDeadlineSeconds` say (with `true` where one says
-    /// nothing), and how many claims hold them.
+    /// When all cards of the node are expected to be free according to their pods' `activeDeadlineSeconds` (`true` if a pod has none),
+    /// and the number of claims on them.
     fn free_at(&self, node: &str) -> ((bool, Time), usize) {
         let mut claims: BTreeSet<&Key> = BTreeSet::new();
         for device in self.cluster.inventory().devices_of_node(node) {
@@ -188,12 +188,12 @@ impl Decider {
     }
 }
 
-/// What the pod asks for that asks for most.
+/// The demand for the most devices.
 fn largest<'m>(open: &[&'m Member]) -> Option<&'m Demand> {
     open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())
 }
 
-/// The pods that use a claim.
+/// The pods using a claim.
 fn claims_pods<'d>(
     decider: &'d Decider,
     key: &Key,
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::Observation;
 
-    /// Its victims hold the devices; counted besides, a node looks as if it had more holders than it has.
+    /// Nominated devices are still held by their victims; counting both would overstate the node's holders.
     #[test]
     fn what_is_nominated_is_held_by_no_claim() {
         let mut decider = Decider::new("gpu.tessera.dev", || "share".to_owned());

@@ -1,4 +1,4 @@
-//! What is nominated counts as taken while its pods wait for it.
+//! Nominated devices count as taken while the nominated pods wait for them.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::{at, is_in_force, nomination};
 use crate::intent::Intent;
 
 impl Decider {
-    /// Looks at pods that may have what is nominated for them; for all others that counts as taken.
+    /// Runs `look` with the nominations of these pods lifted, so they can use their own devices; to all others these count as taken.
     pub(in super::super) fn with_nominated(
         &mut self,
         now: Time,
@@ -32,12 +32,12 @@ impl Decider {
         intents
     }
 
-    /// Whether anything that was nominated has ceased to count as taken since this was asked last.
+    /// Whether any nomination ceased to count as taken since the last call.
     pub(in super::super) fn has_freed_nominated(&mut self) -> bool {
         std::mem::take(&mut self.preempting.has_freed)
     }
 
-    /// Counts what is nominated for the pod as taken, if anything is.
+    /// Counts the pod's nominated devices as taken, if any.
     fn hold_nominated(&mut self, now: Time, key: &Key, pod: &Pod) {
         let nomination = match nomination(pod) {
             Some(seen) => {
@@ -49,7 +49,7 @@ impl Decider {
         let Some(nomination) = nomination.filter(|nomination| is_in_force(nomination, now)) else {
             return;
         };
-        // Who has devices needs no others, whatever stands on it.
+        // A pod with devices needs no others, whatever its annotation says.
         let has_devices = || has_its_devices(&tessera_cluster::subject::of_pod(self.cluster.objects(), pod));
         if self.ledger.pods.proposal(key).is_some() || pod.node_name().is_some() || has_devices() {
             return;
@@ -75,7 +75,7 @@ impl Decider {
         self.preempting.held_for.insert(key.clone(), nomination.node);
     }
 
-    /// Counts it as taken no more, so that the pod itself may have it.
+    /// Lifts the pod's nomination, so the pod itself can use the devices.
     pub(in super::super) fn forget_nominated(&mut self, key: &Key) {
         if let Some(node) = self.preempting.held_for.remove(key) {
             if self.ledger.pods.proposal(key).is_none() {
@@ -85,7 +85,7 @@ impl Decider {
         }
     }
 
-    /// What was decided that the pod will get, where it may not have been seen on the pod yet.
+    /// The pod's decided nomination, possibly not yet observed on the pod.
     pub(super) fn planned(&self, now: Time, key: &Key, pod: &Pod) -> Option<&Nomination> {
         let planned = self.preempting.planned.get(key)?;
         (planned.until > now && planned.pod == reference(pod)).then_some(&planned.nomination)
@@ -97,7 +97,7 @@ impl Decider {
         own.map(|device| device.pool().to_owned()).unwrap_or_default()
     }
 
-    /// Claims that hold anything of what is nominated.
+    /// Claims holding any part of the nominated devices.
     pub(super) fn holders_of(&mut self, nomination: &Nomination) -> BTreeSet<Key> {
         let Some(index) = self.fleet.find(&nomination.node) else { return BTreeSet::new() };
         self.fleet.cards(index, &self.cluster, &self.driver);
@@ -121,21 +121,21 @@ impl Decider {
         holders
     }
 
-    /// The pods that use a claim that this controller allocated.
+    /// The pods using a claim allocated by this controller.
     pub(super) fn users_of(&self, claim: &Key) -> Vec<Key> {
         let found = self.cluster.objects().claims.get(claim).filter(|found| self.is_allocated_by_us(found));
         let users = found.into_iter().flat_map(|found| found.users());
         users.map(|user| claim.with_name(&user.name)).collect()
     }
 
-    /// Whether the claim was made for the pod.
+    /// Whether the claim was created for the pod.
     pub(super) fn is_claim_of(&self, claim: &Key, pod: &Key) -> bool {
         let found = self.cluster.objects().claims.get(claim);
         found.and_then(|found| found.owning_pod()) == Some(pod.name.as_str())
             && claim.namespace == pod.namespace
     }
 
-    /// All pods that hold devices of managed cards, each with its claims.
+    /// All pods holding devices of managed cards, each with its claims.
     pub(super) fn holding_pods(&self) -> Vec<(Key, Vec<Key>)> {
         let mut pods: std::collections::BTreeMap<Key, Vec<Key>> = std::collections::BTreeMap::new();
         for (name, claim) in &self.cluster.objects().claims {

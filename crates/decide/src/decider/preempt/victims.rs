@@ -1,4 +1,4 @@
-//! Who has to go: those of the lowest priority, then as few gangs and pods as can be, then the youngest.
+//! Choice of victims: lowest priority, then fewest gangs and pods, then youngest.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,26 +12,26 @@ use super::super::gang::{Gang, Member, Placement};
 use super::super::pod::{ends_soon, reference};
 use super::NoVictims;
 
-/// Plans that are tried to spare one of those found.
+/// Limit on plans tried to spare individual victims.
 const MOST_SPARED: usize = 16;
 
-/// Pods that go together: a gang, or one pod.
+/// Pods evicted together: a gang, or one pod.
 #[derive(Debug, Clone)]
 struct Unit {
     pods: Vec<Key>,
     claims: Vec<Key>,
-    /// The highest of its pods and gangs, each gang with the lowest of its own.
+    /// The highest priority among its pods and gangs; a gang's priority is the lowest of its pods'.
     priority: i32,
     is_gang: bool,
-    /// When its youngest pod was created.
+    /// Creation time of its youngest pod.
     created: Option<Timestamp>,
     nodes: BTreeSet<String>,
-    /// All of its pods are ending already.
+    /// Whether all of its pods are already terminating.
     is_leaving: bool,
 }
 
 impl Decider {
-    /// Where the pods would go, and who has to go for that; or why nobody's going helps.
+    /// Placements for the pods with the victims to evict, or why no eviction helps.
     pub(super) fn find_victims(
         &mut self,
         now: Time,
@@ -62,7 +62,7 @@ impl Decider {
         Ok((placements, pods))
     }
 
-    /// The first so many of the units without which the pods fit, and of those the ones that are in the way.
+    /// The shortest prefix of units whose removal makes room, reduced to the ones actually in the way.
     fn fewest(
         &mut self,
         now: Time,
@@ -71,7 +71,7 @@ impl Decider {
         needed: usize,
         units: Vec<Unit>,
     ) -> Option<(Vec<Placement>, Vec<Unit>)> {
-        // Those that are ending are enough: nobody else has to.
+        // Terminating pods make enough room: nobody else has to go.
         if self.fits_without(now, gang, open, needed, &[]).is_some() {
             return None;
         }
@@ -93,7 +93,7 @@ impl Decider {
         }
         let mut victims = units[..enough].to_vec();
         let mut placements = self.fits_without(now, gang, open, needed, &victims)?;
-        // Only who is on the nodes that were found can be in the way.
+        // Only pods on the chosen nodes can be in the way.
         let nodes: BTreeSet<&str> = placements.iter().map(|placed| placed.node.as_str()).collect();
         let near: Vec<Unit> = victims
             .iter()
@@ -103,7 +103,7 @@ impl Decider {
         if let Some(again) = self.fits_without(now, gang, open, needed, &near) {
             (placements, victims) = (again, near);
         }
-        // Whoever would be missed most is spared first.
+        // Spare the most valuable units first.
         let mut tried = 0;
         let mut place = victims.len();
         while place > 0 && tried < MOST_SPARED {
@@ -146,7 +146,7 @@ impl Decider {
         }
     }
 
-    /// Leaves out those of whom a disruption budget allows no more.
+    /// Drops units whose eviction a PodDisruptionBudget forbids.
     fn keep_to_budgets(&self, units: &mut Vec<Unit>) {
         let objects = self.cluster.objects();
         let mut left: BTreeMap<&Key, usize> = BTreeMap::new();
@@ -176,8 +176,8 @@ impl Decider {
         });
     }
 
-    /// Who holds managed cards, may be preempted by the gang, and may be evicted. Pods that take long to end are not among them: nobody can
-    /// make them go sooner.
+    /// Units of managed-card holders already terminating, or evictable and of lower priority than the gang. Excludes pods terminating
+    /// slowly: nobody can speed them up.
     fn units(&self, now: Time, gang: &Gang) -> Vec<Unit> {
         let mut units: BTreeMap<Vec<Key>, Unit> = BTreeMap::new();
         let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
@@ -220,7 +220,7 @@ impl Decider {
     }
 }
 
-/// Units that have a claim in common as one: it is free only when all of its pods are gone.
+/// Merges units sharing a claim: it is free only after all of its pods are gone.
 fn merged(units: impl Iterator<Item = Unit>) -> Vec<Unit> {
     let mut merged: Vec<Option<Unit>> = Vec::new();
     let mut of_claim: BTreeMap<Key, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Nobody looks at anything for an event that changes nothing, or is about others.
+//! Events without an effect, or about other objects, cause no work.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use tessera_cluster::workloads::Job;
@@ -8,7 +8,7 @@ use super::*;
 const JOBS: usize = 30;
 const PODS: usize = 10;
 
-/// The Job of that number: `of` a JobSet, and done as far as `completed` says.
+/// The Job of this number: `of` a JobSet, with its completed indexes in `completed`.
 fn job(number: usize, of: Option<&str>, completed: Option<&str>, version: u32) -> Job {
     let labels = of.map(|set| json!({ "jobset.sigs.k8s.io/jobset-name": set }));
     read(json!({
@@ -19,7 +19,7 @@ fn job(number: usize, of: Option<&str>, completed: Option<&str>, version: u32) -
     }))
 }
 
-/// A waiting pod of that Job.
+/// A waiting pod of the Job.
 fn pod_of(job: usize, number: usize, set: Option<&str>) -> Pod {
     let mut pod = pod(&format!("job-{job}-{number}"), 1, None);
     pod["metadata"]["labels"] = set.map_or(json!({}), |set| json!({ "jobset.sigs.k8s.io/jobset-name": set }));
@@ -48,7 +48,7 @@ fn of_many_jobs_that_are_as_before_nothing_is_looked_at() {
     assert!(scene.decider.queue.iter().all(|pod| pod.name.starts_with("job-3-")));
 }
 
-/// How many are done in one of its Jobs says how many the gang still has.
+/// A Job's completions change the remaining size of its whole gang.
 #[test]
 fn what_a_job_of_a_job_set_says_is_about_all_of_its_pods() {
     let mut scene = with_jobs(Some("set"));
@@ -103,7 +103,7 @@ fn volumes_of_others_rank_no_node_anew() {
     assert!(changes(claimed("waits-scratch", Some("w"), "Bound").into()));
 }
 
-/// As in a cluster whose nodes are made for each job, for months.
+/// As in a cluster creating nodes for each job, for months.
 #[test]
 fn names_of_nodes_that_came_and_went_leave_no_slots() {
     for way in [Way::Native, Way::Managed] {
@@ -128,14 +128,14 @@ fn names_of_nodes_that_came_and_went_leave_no_slots() {
     }
 }
 
-/// What was found of a node does not hold for one that has its number.
+/// Findings about a node must not apply to another reusing its index.
 #[test]
 fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
     let mut scene = Scene::with_nodes(0, Way::Native);
     node(1, Way::Native).into_iter().for_each(|object| scene.apply(object));
     scene.ask("large", 2, 30);
     let demand = scene.demand("large");
-    // The one has 32 processors, the other 16.
+    // The first node has 32 processors, the second 16.
     assert_eq!(scene.ranking(&demand, None).0.len(), 1);
     for object in node(1, Way::Native).iter().rev() {
         let observation = Observation::Deleted(object.kind(), Key::from(object.metadata()));
