@@ -1,7 +1,7 @@
-//! A whole cluster in virtual time: an API server that is late, forgets and refuses, kube-scheduler, users, and replicas
-//! of the controller that crash and pause. One seed is one run.
+//! A whole cluster in virtual time: an API server that delays, loses and refuses, kube-scheduler, users, and replicas of the
+//! controller that crash and pause. One seed is one run.
 //!
-//! Planted mistakes show that the checks can fail: each [`Bug`] must be found.
+//! Planted mistakes prove that the checks can fail: each [`Bug`] must be found.
 
 mod api_server;
 mod bug;
@@ -28,20 +28,20 @@ use replica::{Lease, Replica};
 use scheduler::Scheduler;
 use users::Users;
 
-/// Virtual time between two looks at everything.
+/// Virtual time per step.
 const STEP: Time = Time::from_millis(200);
-/// The same when nothing fails any more.
+/// Step once nothing fails any more.
 const LONG_STEP: Time = Time::from_secs(1);
-/// So long users act and things fail.
+/// Duration of user actions and faults.
 const FAULTS: Time = Time::from_secs(100);
-/// So long after that everything must be quiet: refusals count for five minutes, and twice in a row at worst; then those of a higher
-/// priority may preempt others.
+/// Time after the faults until everything must be quiet: refusals count for five minutes, at worst twice in a row. After that,
+/// pods of a higher priority may preempt others.
 const SETTLE: Time = Time::from_secs(800);
-/// So long it must stay quiet.
+/// Duration of the quiet that must follow.
 const QUIET: Time = Time::from_secs(60);
-/// A planted bug must be found within so many seeds.
+/// A planted bug must be found within this many seeds.
 const SEEDS: u64 = 5_000;
-/// Bugs that show late, and a seed in which they do: hundreds are not played in vain each time.
+/// Bugs found only after hundreds of seeds, each with a seed that finds the bug: the search starts there.
 const LATE: [(Bug, u64); 4] = [
     (Bug::NominationNotObserved, 865),
     (Bug::UidNotChecked, 429),
@@ -93,12 +93,12 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
     Run { violation: around.violation, log: around.log.unwrap_or_default() }
 }
 
-/// The first of them; `SIMULATION_FIRST` starts elsewhere.
+/// First seed; `SIMULATION_FIRST` overrides it.
 fn first() -> u64 {
     std::env::var("SIMULATION_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Seeds that pass without a bug; `SIMULATION_SEEDS` asks for more of them.
+/// Number of seeds that must pass without a bug; `SIMULATION_SEEDS` overrides it.
 fn seeds() -> u64 {
     std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }

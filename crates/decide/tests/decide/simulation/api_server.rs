@@ -1,4 +1,4 @@
-//! A simulated API server: objects with versions, watches of them, and writes to them.
+//! A simulated API server: versioned objects, watches and writes.
 
 mod watches;
 mod writes;
@@ -19,7 +19,7 @@ pub use watches::Seen;
 use watches::{Event, Stream};
 pub use writes::{Answer, REFUSES_WRITES, refuses_writes};
 
-/// The kinds that exist here, unless a case has more.
+/// Kinds served, unless a case adds more.
 const KINDS: [Kind; 7] = [
     Kind::DeviceClass,
     Kind::Node,
@@ -37,7 +37,7 @@ pub struct Server {
     /// Grows with every change.
     pub version: u64,
     watches: Vec<BTreeMap<Kind, Stream>>,
-    /// Evictions that were done.
+    /// Number of evictions done.
     pub evictions: usize,
 }
 
@@ -48,7 +48,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// One that serves these kinds besides.
+    /// Serves these kinds in addition.
     pub fn with_kinds(more: &[Kind]) -> Self {
         let kinds = KINDS.iter().chain(more).copied().collect();
         Server { kinds, objects: View::new(), version: 0, watches: Vec::new(), evictions: 0 }
@@ -58,7 +58,7 @@ impl Server {
         &self.kinds
     }
 
-    /// All objects as they are.
+    /// All current objects.
     pub fn view(&self) -> &View {
         &self.objects
     }
@@ -103,7 +103,7 @@ impl Server {
         })
     }
 
-    /// The disruption budgets that are about the pod.
+    /// The disruption budgets covering the pod.
     pub fn budgets_of(&self, pod: &Pod) -> Vec<DisruptionBudget> {
         let budgets = self.of_kind(Kind::DisruptionBudget).filter_map(|object| match object.as_ref() {
             Object::DisruptionBudget(budget) if kubernetes::is_kept(pod) => Some(budget.clone()),
@@ -112,7 +112,7 @@ impl Server {
         budgets.collect()
     }
 
-    /// A number that was never given before.
+    /// A number never returned before.
     pub fn next_uid(&mut self) -> u64 {
         self.version += 1;
         self.version
@@ -139,7 +139,7 @@ impl Server {
         self.tell(around, kind, Event::Applied(object));
     }
 
-    /// Taints get the time at which they came.
+    /// Sets `timeAdded` on taints, and keeps the time of taints already there.
     fn date_taints(&self, around: &Surroundings, slice: &mut ResourceSlice) {
         let before = match self.get(Kind::ResourceSlice, &Key::from(&slice.metadata)).map(AsRef::as_ref) {
             Some(Object::ResourceSlice(before)) => before.spec.devices.clone().unwrap_or_default(),
@@ -184,7 +184,7 @@ impl Server {
     }
 }
 
-/// The names of a pod's gates.
+/// Names of the pod's gates.
 pub fn gates(pod: &Pod) -> Vec<String> {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     gates.map(|gate| gate.name.clone()).collect()

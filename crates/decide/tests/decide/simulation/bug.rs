@@ -1,4 +1,4 @@
-//! Mistakes that a controller could make, to see that the simulation finds them.
+//! Mistakes a controller could make, planted to check the simulation.
 
 use std::sync::Arc;
 
@@ -8,36 +8,36 @@ use tessera_cluster::workloads::JobStatus;
 use tessera_cluster::{Kind, Object};
 use tessera_decide::Observation;
 
-/// A mistake around the loop: in what it is told, or in how its intents are carried out.
+/// A mistake around the loop: in its observations, or in carrying out its intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// What became of an intent is never said.
+    /// The outcome of an intent is never reported.
     ResultNotReported,
-    /// A write that failed is said to be done.
+    /// A failed write is reported as done.
     FailureReportedAsDone,
-    /// 409, which also means that the pod changed meanwhile, is taken for a pod that is gone.
+    /// 409, also the answer for a pod changed in between, is taken for a deleted pod.
     ConflictTakenForGone,
-    /// The loop is not called when it wants to be: pauses after failures never end.
+    /// Wake-up times of the loop are ignored: back-off after failures never ends.
     WakeIgnored,
-    /// Before each decision the loop forgets which pods it sent on their way.
+    /// Before each decision the loop forgets the pods on their way.
     SteersNotCounted,
-    /// After a restart, pods that were sent by the process before are not seen as such.
+    /// After a restart, pods sent by the previous process are not recognized.
     NominationNotObserved,
-    /// After a restart, a pod that was nominated but still has its gate counts as done.
+    /// After a restart, a nominated pod whose gate is still in place counts as done.
     HalfSteeredSkipped,
-    /// It decides before it has seen all that exists.
+    /// Decisions are made before the initial lists are complete.
     DecidesBeforeTheListIsComplete,
-    /// Events lost between two watches are made good for what exists, but not for what is gone.
+    /// A relist after lost events restores existing objects, but not deletions.
     RelistWithoutDeletions,
-    /// The deletion of pods is not observed.
+    /// Pod deletions are not observed.
     PodDeletionNotObserved,
-    /// The deletion of claims is not observed.
+    /// Claim deletions are not observed.
     ClaimDeletionNotObserved,
-    /// That a claim gave its devices back is not observed.
+    /// Deallocations of claims are not observed.
     DeallocationNotObserved,
-    /// That slices are gone is not observed.
+    /// Slice deletions are not observed.
     SliceDeletionNotObserved,
-    /// What a node's plugin reports is read once: a pool that turns Native or Steered is not observed.
+    /// Node reports are read once: a pool turning Native or Steered is not observed.
     ReportReadOnce,
     /// Nodes are read once: cordons are not observed.
     NodeReadOnce,
@@ -47,56 +47,56 @@ pub enum Bug {
     BindingNotObserved,
     /// Gates of others are not observed.
     OtherGatesNotObserved,
-    /// The gate is lifted first, then the node is proposed.
+    /// The gate is lifted before the node is nominated.
     GateLiftedFirst,
-    /// The gate is lifted although the proposal failed.
+    /// The gate is lifted although the nomination failed.
     NominationFailureIgnored,
-    /// Writes do not say which uid they mean: a new pod of the same name is lifted.
+    /// Writes carry no uid: the gate of a new pod of the same name is lifted.
     UidNotChecked,
     /// Releases are not carried out.
     ReleaseDropped,
-    /// A replica that led once goes on writing.
+    /// A former leader goes on writing.
     LeadershipNotChecked,
-    /// Writes to claims do not say which version they mean.
+    /// Writes to claims carry no resource version.
     VersionNotChecked,
-    /// What an earlier leader prepared is not fenced off, nor what this one is unsure of.
+    /// Claims prepared by an earlier leader, or with an uncertain write of this one, are not fenced.
     FenceSkipped,
-    /// What got no answer counts as settled without a write that makes sure of it.
+    /// A write without an answer counts as settled, without another write to make sure.
     SettleSkipped,
-    /// Where the allocation failed, the version after the write before it is reported as the claim's with devices.
+    /// After a failed allocation, the version from the preceding mark is reported as the version with devices.
     MarkTakenForAllocation,
-    /// Cards are given out as soon as they are managed.
+    /// Cards are allocated as soon as they are managed.
     HandoverSkipped,
-    /// A fresh list of claims is said to be read, and is not.
+    /// A fresh list of claims is reported, but not made.
     ListNotFresh,
-    /// The gate of a pod of a gang is lifted when it has its own devices.
+    /// The gate of a gang's pod is lifted as soon as its own devices are allocated.
     GateOfGangLiftedAtOnce,
     /// Evictions are not carried out.
     EvictionDropped,
-    /// That pods belong to a gang is not observed.
+    /// Gang membership of pods is not observed.
     GangNotObserved,
-    /// What is nominated is seen as soon as it is decided on, whatever becomes of the write.
+    /// A nomination is observed as soon as decided, whatever the outcome of the write.
     NominationTakenAsSeen,
-    /// That the queue of a pool is strict is not observed.
+    /// Strict queueing of a pool is not observed.
     StrictNotObserved,
-    /// After how long nodes are kept for a gang is not observed.
+    /// The delay before nodes are reserved for a gang is not observed.
     ReservationNotObserved,
-    /// Pods count as ones that end at once.
+    /// Unbound pods count as ending at once.
     DeadlineTakenForShort,
     /// Disruption budgets are not observed.
     BudgetNotObserved,
-    /// That a write to a claim was refused for good is said of it as of any other that failed.
+    /// A permanent refusal of a claim write is reported like any other failure.
     RefusalNotTold,
-    /// That kube-scheduler could not bind a pod is not observed.
+    /// kube-scheduler's failure to bind a pod is not observed.
     SchedulerErrorNotObserved,
-    /// For which scheduler pods are is not observed.
+    /// The scheduler name of pods is not observed.
     SchedulerNameNotObserved,
-    /// Which pods of a Job are done is not observed.
+    /// Completed indexes of a Job are not observed.
     JobStatusNotObserved,
 }
 
 impl Bug {
-    /// All of them.
+    /// Bugs found by random runs.
     pub const ALL: [Bug; 32] = [
         Bug::ResultNotReported,
         Bug::FailureReportedAsDone,
@@ -132,7 +132,7 @@ impl Bug {
         Bug::BudgetNotObserved,
     ];
 
-    /// Those that pairs of faults find.
+    /// Bugs found by pairs of faults.
     pub const OF_PAIRS: [Bug; 14] = [
         Bug::ResultNotReported,
         Bug::FailureReportedAsDone,
@@ -150,7 +150,7 @@ impl Bug {
         Bug::EvictionDropped,
     ];
 
-    /// Those that cases find, each with its name.
+    /// Bugs found by cases, each with the name of its case.
     pub const OF_CASES: [(Bug, &str); 4] = [
         (Bug::RefusalNotTold, "a claim refuses every write"),
         (Bug::SchedulerErrorNotObserved, "a pod is never bound"),
@@ -158,7 +158,7 @@ impl Bug {
         (Bug::JobStatusNotObserved, "a finished pod is deleted"),
     ];
 
-    /// What the loop is told instead of what happened. `before` is the object as it was told last.
+    /// The loop's observation in place of the true one. `before` is the object as last observed.
     pub fn observation(self, object: &Object, before: Option<&Arc<Object>>) -> Option<Observation> {
         let mut object = object.clone();
         match (self, &mut object) {
@@ -221,7 +221,7 @@ impl Bug {
         Some(Observation::Applied(Box::new(object)))
     }
 
-    /// Whether the loop is not told that an object of this kind is gone.
+    /// Whether deletions of this kind are hidden from the loop.
     pub fn hides_deletion(self, kind: Kind) -> bool {
         matches!(
             (self, kind),

@@ -1,5 +1,5 @@
-//! Faults and actors that stay, each in a small scene of its own: what refuses every write, what is never bound, what ends late. None of
-//! them may hold up anybody else.
+//! Lasting faults and actors, each in a small scene of its own: objects refusing every write, pods never bound, pods ending late.
+//! None of them may hold up other pods.
 
 mod clocks;
 mod gangs;
@@ -20,7 +20,7 @@ use crate::objects;
 /// Three nodes with two managed cards each.
 const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// A scene, and until when it is played.
+/// A scene, and the end of its run.
 struct Case {
     name: &'static str,
     acts: fn() -> Vec<(f32, Act)>,
@@ -33,7 +33,7 @@ impl Case {
     }
 }
 
-/// All of them.
+/// All cases.
 const CASES: [Case; 12] = [
     Case::new("a claim refuses every write", 500, refused::claim),
     Case::new("a pod refuses every write", 900, refused::pod),
@@ -49,7 +49,7 @@ const CASES: [Case; 12] = [
     Case::new("a node's clock is behind", 900, clocks::behind),
 ];
 
-/// What today's loop does not pass, with the case of the issue "one loop" that asks for it. Whoever mends one takes it off.
+/// Cases that today's loop fails, with their number in the issue "one loop". Whoever fixes one removes its entry.
 const FAILS_TODAY: [(&str, u32); 4] = [
     ("a pod refuses every write", 1),
     ("a gang grows", 5),
@@ -105,7 +105,7 @@ fn cases_find_planted_bugs() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// The pod must run, and be the first of its name.
+/// Checks that the pod is bound, and is the first of its name.
 fn must_be_bound(around: &mut Surroundings, server: &Server, name: &str) {
     let pod = server.pod(&objects::key(name));
     let is_first = pod.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(&format!("uid-{name}")));
@@ -125,12 +125,12 @@ fn gated(name: &str, template: &str) -> Value {
     scene::pod(name, true, scene::of(template))
 }
 
-/// One without a gate.
+/// A pod without a gate.
 fn open(name: &str, template: &str) -> Value {
     scene::pod(name, false, scene::of(template))
 }
 
-/// The value with this at that path besides.
+/// The value with another field set at the path.
 fn with(mut value: Value, path: &str, what: Value) -> Value {
     let (parent, name) = path.rsplit_once('/').expect("a path begins with a slash");
     value.pointer_mut(parent).expect("there is such a parent")[name] = what;
@@ -143,7 +143,7 @@ fn labelled(pod: Value, label: &str) -> Value {
     with(pod, "/metadata/labels", labels)
 }
 
-/// Creates a claim that somebody named.
+/// Creates a claim for pods to reference by name.
 fn named_claim(around: &mut Surroundings, server: &mut Server, name: &str, annotations: Value) {
     let mut claim = objects::claim("any", "gpu", 1);
     claim["metadata"] = json!({ "name": name, "namespace": "team", "uid": name, "annotations": annotations });

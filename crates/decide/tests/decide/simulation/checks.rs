@@ -1,4 +1,4 @@
-//! What must hold: at every write, at every intent, and at the end.
+//! Invariants: at every write, at every intent, and at the end.
 
 pub mod devices;
 mod end;
@@ -23,7 +23,7 @@ use crate::objects::DRIVER;
 
 pub use end::end;
 
-/// No replica sees anything later than this.
+/// Longest delay until a replica observes a change.
 const LATEST: Time = Time::from_secs(25);
 
 impl Replica {
@@ -39,7 +39,7 @@ impl Replica {
         oracle::of_kind(&self.view, kind)
     }
 
-    /// The pod's first claim, as it was seen.
+    /// The pod's first claim in the replica's view.
     fn claim(&self, pod: &Pod) -> Option<&ResourceClaim> {
         let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
         let name = statuses.first()?.resource_claim_name.clone()?;
@@ -50,7 +50,7 @@ impl Replica {
         }
     }
 
-    /// Whether all claims of the pod were seen with devices.
+    /// Whether all of the pod's claims have devices in the replica's view.
     pub fn has_all_devices(&self, pod: &Pod) -> bool {
         let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
@@ -69,7 +69,7 @@ impl Replica {
         claim.is_some_and(|claim| claim.status.as_ref().is_some_and(|status| status.allocation.is_some()))
     }
 
-    /// The node's pool, if all its cards are in one that is steered.
+    /// Whether the node reports a card whose allocation is not Native.
     fn is_steered(&self, node: &str) -> bool {
         self.of_kind(Kind::ResourceSlice).any(|object| {
             let Object::ResourceSlice(slice) = object else { return false };
@@ -82,8 +82,8 @@ impl Replica {
         })
     }
 
-    /// Whole cards of the node, and how many of them claims and pods on their way take; `None` where parts of cards are
-    /// about, for then it depends on which.
+    /// Whole cards of the node, and the number taken by claims and by pods on their way. `None` where parts of cards are in use,
+    /// since the number then depends on the parts.
     fn cards_of(&self, node: &str) -> Option<(usize, usize)> {
         let mut cards = 0;
         for object in self.of_kind(Kind::ResourceSlice) {
@@ -108,7 +108,7 @@ impl Replica {
         for object in self.of_kind(Kind::Pod) {
             let Object::Pod(pod) = object else { continue };
             let is_gone = has_ended(pod) || pod.metadata.deletion_timestamp.is_some();
-            // A card that pods share is taken by the first of them.
+            // The first of several pods sharing a claim takes its card.
             if self.sent.contains_key(&reference(pod)) && names_a_claim(pod) {
                 return None;
             }
@@ -140,7 +140,7 @@ fn reference(pod: &Pod) -> PodReference {
     PodReference { key: Key::from(&pod.metadata), uid: pod.metadata.uid.clone().unwrap_or_default() }
 }
 
-/// Pods that were seen to have arrived, or to go elsewhere, are no longer on their way.
+/// Pods observed to have arrived, or to go elsewhere, are no longer on their way.
 pub fn forget_arrived(replica: &mut Replica) {
     let arrived = |(reference, node): (&PodReference, &String)| {
         let pod = replica.pod(&reference.key);
@@ -157,14 +157,14 @@ pub fn forget_arrived(replica: &mut Replica) {
     arrived.iter().for_each(|reference| drop(replica.sent.remove(reference)));
 }
 
-/// An intent failed: unless the gate was seen to be gone, the pod is not on its way.
+/// Handles a failed intent: the pod is not on its way unless its gate was observed to be gone.
 pub fn failed(replica: &mut Replica, pod: &PodReference) {
     if replica.pod(&pod.key).is_none_or(|pod| !gates(pod).is_empty()) {
         replica.sent.remove(pod);
     }
 }
 
-/// Whether the replica could decide this by what it has seen.
+/// Checks the intent against the replica's view.
 pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
     let Some(about) = intent.pod() else { return };
     if let Intent::Nominate { nomination: Some(nomination), .. } = intent {
@@ -188,7 +188,7 @@ pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
         Intent::Steer { node, .. } => steer(around, replica, pod, node),
         Intent::Release { why, .. } => release(around, replica, pod, why),
         Intent::Evict { why, .. } => gangs::may_evict(around, replica, pod, why),
-        // Which of its devices are free is checked when it is written.
+        // Whether the devices are free is checked at the write.
         Intent::Allocate { claims, node, .. } if !claims.is_empty() => {
             queue::may_allocate(around, replica, pod, node);
         }
@@ -212,7 +212,7 @@ fn steer(around: &mut Surroundings, replica: &Replica, pod: &Pod, node: &str) {
     }
     let Some(asked) = cards_asked(pod).filter(|asked| *asked > 0) else { return };
     let Some((cards, taken)) = replica.cards_of(node) else { return };
-    // If too much is on its way already, some of it cannot arrive, and nobody knows what.
+    // On an overcommitted node some pods cannot arrive, and nobody knows which ones.
     if taken <= cards && taken + asked > cards {
         around.violated(|| {
             format!("{name} is sent to {node} for {asked} cards, of which {taken} of {cards} are taken")

@@ -1,52 +1,52 @@
-//! Faults at writes of the controller that are told by number.
+//! Faults at writes of the controller, by number of the write.
 
 use tessera_decide::Time;
 
-/// What goes wrong at a write.
+/// A fault at a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered with 409, and not done.
+    /// Answered with 409, and not done.
     Conflict,
-    /// It is answered with 500, and not done.
+    /// Answered with 500, and not done.
     Error,
-    /// It is answered with 500 or 504, and done all the same.
+    /// Answered with 500 or 504, and done all the same.
     DoneAndError,
-    /// It never arrives, and nobody answers.
+    /// The request never arrives, and nobody answers.
     RequestLost,
-    /// It is done, and nobody answers.
+    /// Done, and nobody answers.
     AnswerLost,
-    /// It arrives when nobody waits for its answer any more; the same replica leads.
+    /// The request arrives when nobody waits for its answer any more; the same replica leads.
     Late,
-    /// Its sender crashes, and it arrives when another replica leads.
+    /// The sender crashes, and the request arrives when another replica leads.
     LateAfterCrash,
-    /// Its sender crashes as soon as it was done, and is away until another leads.
+    /// The sender crashes as soon as the write is done, and is away until another replica leads.
     Crash,
-    /// Its sender crashes as soon as it was done, and is back before another can lead.
+    /// The sender crashes as soon as the write is done, and is back before another replica can lead.
     Restart,
-    /// Its sender stands still before it leaves, until another leads: it was allowed to write when it looked.
+    /// The sender pauses before sending, until another replica leads: leadership was checked before the pause.
     PauseBefore,
-    /// Its sender stands still as soon as it was done, until another leads.
+    /// The sender pauses as soon as the write is done, until another replica leads.
     PauseAfter,
 }
 
-/// What becomes of a replica that sends a write.
+/// Incident at a replica sending a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incident {
-    /// It ends, and another process starts so much later.
+    /// The process ends, and another starts this much later.
     Crash(Time),
-    /// It stands still for so long.
+    /// The process pauses for this long.
     Pause(Time),
 }
 
-/// So late nobody waits for an answer any more.
+/// Delay after which nobody waits for an answer any more.
 pub const LATE: Time = Time::from_secs(12);
-/// So long after it was last renewed another replica has the lease and has begun to write.
+/// By this long after its last renewal the lease has another holder, already writing.
 pub const AWAY: Time = Time::from_secs(24);
-/// So soon a container starts again.
+/// Time for a container to restart.
 pub const SOON: Time = Time::from_secs(2);
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 11] = [
         Fault::Conflict,
         Fault::Error,
@@ -61,8 +61,8 @@ impl Fault {
         Fault::PauseAfter,
     ];
 
-    /// Those of which all pairs are tried. The loop is told of an error what it is told of a conflict; the others that are left
-    /// out are gentler forms of one that is here.
+    /// Faults tried in all pairs. The loop is told the same of an error as of a conflict; the others left out are gentler forms
+    /// of a fault listed here.
     pub const PAIRED: [Fault; 8] = [
         Fault::Conflict,
         Fault::DoneAndError,
@@ -74,7 +74,7 @@ impl Fault {
         Fault::PauseAfter,
     ];
 
-    /// How much longer than others it is on its way.
+    /// Extra delay of the request.
     pub fn delay(self) -> Time {
         match self {
             Fault::Late => LATE,
@@ -83,7 +83,7 @@ impl Fault {
         }
     }
 
-    /// What becomes of the sender when it is sent.
+    /// Incident at the sender on sending.
     pub fn when_sent(self) -> Option<Incident> {
         match self {
             Fault::LateAfterCrash => Some(Incident::Crash(AWAY + LATE)),
@@ -92,7 +92,7 @@ impl Fault {
         }
     }
 
-    /// What becomes of the sender when it has arrived.
+    /// Incident at the sender on arrival of the request.
     pub fn when_arrived(self) -> Option<Incident> {
         match self {
             Fault::Crash => Some(Incident::Crash(AWAY)),
@@ -103,21 +103,21 @@ impl Fault {
     }
 }
 
-/// Faults by the number of the write, of all replicas, at which they happen; the first write is 1.
+/// Faults by number of the write, counted over all replicas; the first write is 1.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub faults: Vec<(usize, Fault)>,
-    /// Writes so far.
+    /// Number of writes so far.
     pub writes: usize,
 }
 
 impl Plan {
-    /// With these faults.
+    /// A plan with these faults.
     pub fn of(faults: &[(usize, Fault)]) -> Self {
         Plan { faults: faults.to_vec(), writes: 0 }
     }
 
-    /// What goes wrong at the next write; of two, the second is what becomes of it in the end.
+    /// Faults at the next write; of two, the second prevails.
     pub fn next(&mut self) -> Vec<Fault> {
         self.writes += 1;
         let here = self.faults.iter().filter(|(number, _)| *number == self.writes);

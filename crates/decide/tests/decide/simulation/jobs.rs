@@ -1,4 +1,4 @@
-//! Jobs whose pods start together: their controller makes each pod anew until somebody deletes the Job.
+//! Jobs whose pods start together: the Job controller recreates each pod until the Job is deleted.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -13,10 +13,10 @@ use super::kubernetes;
 use super::scheduler::FAILS_TO_BIND;
 use crate::objects;
 
-/// Jobs at once.
+/// Most Jobs at a time.
 const MOST: usize = 2;
 
-/// What its pods ask for.
+/// Claim templates for pods of Jobs.
 const TEMPLATES: [&str; 3] = ["one", "two", "half"];
 
 /// A Job.
@@ -33,7 +33,7 @@ pub struct Job {
     pub is_never_bound: bool,
 }
 
-/// All Jobs, and who makes and deletes them.
+/// All Jobs, with their users and controller.
 #[derive(Debug, Default)]
 pub struct Jobs {
     jobs: Vec<Job>,
@@ -42,7 +42,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Users make Jobs and delete them.
+    /// Users create and delete Jobs.
     pub fn act(&mut self, around: &mut Surroundings, server: &mut Server) {
         if self.next > around.now {
             return;
@@ -71,12 +71,12 @@ impl Jobs {
         self.jobs.push(job);
     }
 
-    /// A Job that a scene has.
+    /// Adds a Job from a scene.
     pub fn make(&mut self, job: Job) {
         self.jobs.push(job);
     }
 
-    /// Their controller makes the pods that are missing.
+    /// The Job controller creates missing pods.
     pub fn step(&self, around: &mut Surroundings, server: &mut Server) {
         for job in &self.jobs {
             for number in 0..job.size {

@@ -1,4 +1,4 @@
-//! What else runs in a cluster: the controller that makes claims and frees devices, kubelets, and the garbage collector.
+//! Other components of a cluster: the resource claim controller, the disruption controller, kubelets, and the garbage collector.
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -10,8 +10,8 @@ use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, has_ended, is_running, node_name};
 
-/// One look at everything; each thing that is to be done is done now or at a later look. With a plan all is done at once, so
-/// that there is nothing to look at again before something changes; then `seen` says what was seen.
+/// One pass over all objects; each due change is made now or in a later pass. With a plan all changes are made at once, so a pass
+/// without new changes is skipped; `seen` is the version of the last pass.
 pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
     let is_anybody_ending = || server.pods().any(|(_, pod)| pod.metadata.deletion_timestamp.is_some());
     let is_changed = std::mem::replace(seen, server.version) != server.version;
@@ -31,18 +31,18 @@ pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
     allow_disruptions(around, server);
 }
 
-/// How many pods of a disruption budget must run.
+/// Annotation with the number of a disruption budget's pods that must run.
 pub const LEAST_ANNOTATION: &str = "least";
 
-/// The label of pods that the disruption budget is about.
+/// Label of pods covered by the disruption budget.
 pub const KEPT_LABEL: &str = "kept";
 
-/// Whether the disruption budget, if there is one, is about the pod.
+/// Whether the disruption budget, if any, covers the pod.
 pub fn is_kept(pod: &Pod) -> bool {
     has_label(pod, KEPT_LABEL)
 }
 
-/// The controller of disruption budgets: it counts pods that run.
+/// The disruption controller: counts running pods.
 fn allow_disruptions(around: &mut Surroundings, server: &mut Server) {
     let budgets: Vec<_> = server.of_kind(Kind::DisruptionBudget).cloned().collect();
     for object in budgets {
@@ -59,7 +59,7 @@ fn allow_disruptions(around: &mut Surroundings, server: &mut Server) {
     }
 }
 
-/// The claims of templates, then all their names in the pod's status: each is a write.
+/// Creates the claims of templates, then writes all their names to the pod's status. Each step is one write.
 fn make_claims(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     let asked = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let asked: Vec<(&String, &String)> =
@@ -116,9 +116,9 @@ fn make_claim(
     server.apply(around, claim);
 }
 
-/// Pods with this label end when their grace does, others as soon as they are told to.
+/// Label of pods using their full grace period; other pods end as soon as told.
 pub const TAKES_ITS_GRACE: &str = "takes-its-grace";
-/// Pods with this label do not start.
+/// Label of pods that never start.
 pub const DOES_NOT_START: &str = "does-not-start";
 
 pub fn has_label(pod: &Pod, label: &str) -> bool {
@@ -133,7 +133,7 @@ pub fn timestamp(second: i64) -> meta::v1::Time {
     meta::v1::Time(Timestamp::from_second(second).expect("virtual time is short"))
 }
 
-/// The pod is deleted, or evicted: where it runs, it ends first.
+/// Deletes or evicts the pod; a bound pod terminates first.
 pub fn delete_pod(around: &mut Surroundings, server: &mut Server, key: &Key) {
     if server.pod(key).is_none_or(|pod| node_name(pod).is_none() || has_ended(pod)) {
         return server.delete(around, Kind::Pod, key);
@@ -145,7 +145,7 @@ pub fn delete_pod(around: &mut Surroundings, server: &mut Server, key: &Key) {
     });
 }
 
-/// The kubelet: pods start, jobs end, deleted pods stop. Pods of nodes that are gone go, too.
+/// The kubelet: pods start, jobs end, deleted pods stop. Pods on deleted nodes are removed, too.
 fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     let Some(node) = node_name(pod) else { return };
     let is_orphan = server.get(Kind::Node, &Key::cluster(node.to_owned())).is_none();
@@ -181,14 +181,14 @@ fn run(around: &mut Surroundings, server: &mut Server, key: &Key, pod: &Pod) {
     });
 }
 
-/// When the pod has run for as long as it may.
+/// When the running pod exceeds its `activeDeadlineSeconds`.
 pub fn ends(pod: &Pod) -> Option<Time> {
     let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
     let started = pod.status.as_ref()?.start_time.as_ref()?.0.as_second();
     Some(Time::from_secs(u64::try_from(started + seconds).ok()?))
 }
 
-/// Consumers that are gone or done are removed; the last one's devices become free; a pod's own claim goes with it.
+/// Removes consumers that are gone or done, frees the devices of the last one, and deletes the pod's own claim.
 fn free(around: &mut Surroundings, server: &mut Server, key: &Key, claim: &ResourceClaim) {
     if !around.percent(40) {
         return;

@@ -1,5 +1,5 @@
-//! Who holds what, and what would fit: read from objects alone, by code of its own. Nothing here calls the crates under test, but for
-//! the names of objects: an oracle that shared their index would share their faults.
+//! Current holdings and possible placements, computed from objects alone by separate code. Nothing here calls the crates under
+//! test, except for names of objects: an oracle sharing their index would share their faults.
 
 mod devices;
 mod fit;
@@ -18,7 +18,7 @@ pub use devices::{DeviceId, has_managed_devices, published};
 pub use fit::{Offer, fit};
 pub use holdings::Holdings;
 
-/// Objects, as somebody has seen them.
+/// Objects as seen by one observer.
 pub type View = BTreeMap<(Kind, Key), Arc<Object>>;
 
 pub fn of_kind(view: &View, kind: Kind) -> impl Iterator<Item = &Object> {
@@ -83,18 +83,18 @@ pub fn allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
     claim.status.as_ref()?.allocation.as_ref()
 }
 
-/// The devices of a claim.
+/// The claim's devices.
 pub fn devices_of(claim: &ResourceClaim) -> impl Iterator<Item = DeviceId> {
     allocation(claim).into_iter().flat_map(devices_in)
 }
 
-/// The devices of an allocation.
+/// The allocation's devices.
 pub fn devices_in(allocation: &AllocationResult) -> impl Iterator<Item = DeviceId> {
     let results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
     results.map(|result| (result.pool.clone(), result.device.clone()))
 }
 
-/// The one node of an allocation.
+/// The single node of an allocation.
 pub fn node_of(allocation: &AllocationResult) -> Option<&str> {
     let terms = &allocation.node_selector.as_ref()?.node_selector_terms;
     let mut fields = terms.iter().flat_map(|term| term.match_fields.iter().flatten());
@@ -105,14 +105,14 @@ pub fn node_of(allocation: &AllocationResult) -> Option<&str> {
 /// A claim of a pod.
 #[derive(Clone, Copy)]
 pub enum Asked<'v> {
-    /// It exists.
+    /// An existing claim.
     Claim(&'v ResourceClaim),
-    /// It will be made from this template.
+    /// A claim still to be made from this template.
     Template(&'v ResourceClaimTemplate),
 }
 
 impl<'v> Asked<'v> {
-    /// Its name, if it exists.
+    /// The claim's name, if created already.
     pub fn key(self) -> Option<Key> {
         match self {
             Asked::Claim(claim) => Some(Key::from(&claim.metadata)),
@@ -120,7 +120,7 @@ impl<'v> Asked<'v> {
         }
     }
 
-    /// Its devices, if it has any.
+    /// The claim's allocation, if any.
     pub fn allocation(self) -> Option<&'v AllocationResult> {
         match self {
             Asked::Claim(claim) => allocation(claim),
@@ -138,7 +138,7 @@ impl<'v> Asked<'v> {
     }
 }
 
-/// The claims of the pod, each once; `None` where one of them, or its template, does not exist.
+/// The pod's claims without duplicates; `None` if a claim or its template is missing.
 pub fn asked<'v>(view: &'v View, pod: &Pod) -> Option<Vec<Asked<'v>>> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let of_name = |name: &str| Key::new(namespace.clone(), name);

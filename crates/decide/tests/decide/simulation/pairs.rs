@@ -1,5 +1,5 @@
-//! Every pair of faults, at every pair of the controller's writes: at the first write and at each that is left after that, in a
-//! scene that is otherwise always the same.
+//! Every pair of faults at every pair of the controller's writes, the second fault at the same write or a later one, in an
+//! otherwise deterministic scene.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ fn run(scene: Scene, faults: &[(usize, Fault)], bug: Option<Bug>, with_log: bool
     play::until_quiet(around, server, stage)
 }
 
-/// A run, by the faults in it.
+/// A run, by its scene and faults.
 type Case = (Scene, Vec<(usize, Fault)>);
 
-/// Plays all cases through, on all processors, and calls `ended` with each; `false` is enough.
+/// Plays all cases on all processors and calls `ended` with each result; `false` ends the search.
 fn play_all(cases: &[Case], bug: Option<Bug>, ended: impl Fn(&Case, Ended) -> bool + Sync) -> usize {
     let next = AtomicUsize::new(0);
     let is_enough = AtomicBool::new(false);
@@ -41,7 +41,7 @@ fn play_all(cases: &[Case], bug: Option<Bug>, ended: impl Fn(&Case, Ended) -> bo
     next.into_inner().min(cases.len())
 }
 
-/// All scenes with no fault, one, and two: the number of runs, and the first that ended badly.
+/// Plays all scenes with no fault, one, and two. Returns the number of runs and the first bad end.
 fn enumerate(bug: Option<Bug>) -> (usize, Option<(Case, String)>) {
     let found = Mutex::new(None);
     let singles = Mutex::new(Vec::new());
@@ -61,7 +61,7 @@ fn enumerate(bug: Option<Bug>) -> (usize, Option<(Case, String)>) {
         if let Some(found) = found.lock().expect("no thread panics with it").take() {
             return (runs, Some(found));
         }
-        // Each of these once more, with one more fault: at the write of the last, or at any after that.
+        // Repeats each of these with one more fault, at the write of the last fault or a later one.
         cases.clear();
         let mut played = std::mem::take(&mut *singles.lock().expect("no thread panics with it"));
         played.sort_by_key(|((scene, faults), _)| (*scene as usize, faults.first().map(|first| first.0)));

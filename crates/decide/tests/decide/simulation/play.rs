@@ -1,4 +1,4 @@
-//! Plays what happens in a scene, with two replicas of the controller.
+//! Plays a scene with two replicas of the controller.
 
 use tessera_decide::Time;
 
@@ -8,29 +8,29 @@ use super::scene::Stage;
 use super::scheduler::Scheduler;
 use super::{checks, kubernetes};
 
-/// When the processes start: what is managed has been so for long. Nor does the first of them fence what comes late, when the
-/// scene begins.
+/// Start time of the processes. Cards have long been managed by then, and the first leader has finished fencing when the scene
+/// begins.
 const BEGIN: Time = Time::from_secs(60);
-/// Virtual time between two looks at everything.
+/// Virtual time per step.
 const STEP: Time = Time::from_millis(200);
-/// The same while nothing changes.
+/// Step while nothing changes.
 const LONG_STEP: Time = Time::from_secs(1);
-/// So long after the last change it counts as idle.
+/// The cluster counts as idle this long after the last change.
 const IDLE: Time = Time::from_secs(3);
-/// So long nothing may change any more: longer than anything waits that does not say so.
+/// A run ends after this long without a change: longer than any wait without a wake-up time.
 const QUIET: Time = Time::from_secs(40);
-/// By then everything must be quiet: refusals count for five minutes.
+/// Everything must be quiet by then: refusals count for five minutes.
 const LATEST: Time = Time::from_secs(700);
 
-/// What a run says.
+/// Result of a run.
 pub struct Ended {
     pub violation: Option<String>,
-    /// Writes of all replicas.
+    /// Number of writes by all replicas.
     pub writes: usize,
     pub log: Vec<String>,
 }
 
-/// What runs while a scene is played.
+/// State of a scene being played.
 struct Play {
     around: Surroundings,
     server: Server,
@@ -67,11 +67,11 @@ impl Play {
     }
 }
 
-/// Until nothing changes any more.
+/// Plays until nothing changes any more.
 pub fn until_quiet(around: Surroundings, server: Server, stage: Stage) -> Ended {
     let mut play = Play::new(around, server, stage);
     let mut changed = (play.around.now, play.server.version);
-    // The last change, whoever is away.
+    // Time of the last change, whether or not replicas are away.
     let mut active = play.around.now;
     while play.around.violation.is_none() {
         let is_idle = play.around.now > active + IDLE;
@@ -85,7 +85,7 @@ pub fn until_quiet(around: Surroundings, server: Server, stage: Stage) -> Ended 
             changed = (now, play.server.version);
         }
         if now > changed.0 + QUIET {
-            // What follows from the last change is told at once.
+            // Intents caused by the last change come at once.
             checks::end(&mut play.around, &play.server, &play.replicas, changed.0 + IDLE);
             break;
         }
@@ -96,7 +96,7 @@ pub fn until_quiet(around: Surroundings, server: Server, stage: Stage) -> Ended 
     play.end()
 }
 
-/// Until then: somebody may try again and again.
+/// Plays until `end`, for cases in which some component may retry forever.
 pub fn until(end: Time, around: Surroundings, server: Server, stage: Stage) -> Ended {
     let mut play = Play::new(around, server, stage);
     let mut changed = (play.around.now, play.server.version);

@@ -1,4 +1,4 @@
-//! A replica of the controller: the loop, fed by watches; who leads, and when it decides.
+//! A replica of the controller: the loop, fed by watches, leader election, and rounds of decisions.
 
 mod writing;
 
@@ -17,7 +17,7 @@ use super::oracle::View;
 use crate::objects::{DRIVER, share_ids};
 use writing::Writing;
 
-/// The lease by which replicas agree who leads.
+/// The lease for leader election.
 #[derive(Debug, Default)]
 pub struct Lease {
     holder: Option<usize>,
@@ -34,17 +34,17 @@ const SOON: Time = Time::from_secs(310);
 /// The longest time between two rounds.
 const ROUND: Time = Time::from_secs(5);
 
-/// So often in a row it may want to be called again at once: a round may have a budget, and leave work to the next.
+/// Most immediate repetitions of a round: a round may have a budget, and leave work to the next.
 const MOST_AT_ONCE: usize = 50;
 
 enum State {
     Up,
-    /// Stands still, knows nothing of it.
+    /// Paused until then, without noticing.
     Paused(Time),
     Down(Time),
 }
 
-/// So long kube-scheduler may still write what it decided on.
+/// How long kube-scheduler may still write earlier decisions.
 pub const HANDOVER: Time = Time::from_secs(30);
 
 fn decider(around: &Surroundings) -> Decider {
@@ -59,26 +59,26 @@ pub struct Replica {
     pub decider: Decider,
     state: State,
     missing: BTreeSet<Kind>,
-    /// What it was told truthfully.
+    /// Objects as truthfully observed.
     pub view: View,
     writings: Vec<Writing>,
-    /// What a planted bug says was done.
+    /// Observations made up by a planted bug.
     at_once: Vec<Observation>,
     leads_until: Time,
-    /// Whether the loop was told that it leads.
+    /// Whether the loop knows that it leads.
     is_told: bool,
     has_led: bool,
     next_lease: Time,
     next_round: Time,
     is_new: bool,
-    /// Pods that this process sent to a node, and has no reason to think are not on their way.
+    /// Pods sent to a node by this process and, as far as known, still on their way.
     pub sent: BTreeMap<PodReference, String>,
-    /// Claims that were seen with devices: if these are free again, their pods were refused or are gone.
+    /// Claims observed with devices: if free again, their pods were refused or are gone.
     pub allocated: BTreeSet<Key>,
-    /// When it decided anything last, or told the same again.
+    /// Time of the last intent, apart from reasons told for the first time.
     pub last_intent: Time,
     told: BTreeMap<PodReference, String>,
-    /// When it last did something about the pod.
+    /// Time of the last intent for each pod.
     pub acted: BTreeMap<Key, Time>,
     pub on_the_way: OnTheWay,
 }
@@ -155,7 +155,7 @@ impl Replica {
         self.has_led = false;
         self.sent.clear();
         self.on_the_way = OnTheWay::default();
-        // What is under way arrives all the same.
+        // Requests in flight still arrive.
         self.writings.retain(|writing| !writing.has_arrived);
         for writing in &mut self.writings {
             (writing.is_forgotten, writing.is_of_earlier_process) = (true, true);
@@ -220,9 +220,9 @@ impl Replica {
         self.check_taken(around);
     }
 
-    /// The index says what holders take, whatever was seen or decided.
+    /// Checks the index against the devices of all holders, after every observation and decision.
     fn check_taken(&self, around: &mut Surroundings) {
-        // Made anew, the index costs more than all else in the many runs with pairs of faults.
+        // Rebuilding the index would cost more than all else in the many runs with pairs of faults.
         if around.plan.is_some() {
             return;
         }
@@ -303,30 +303,30 @@ impl Replica {
         around.violated(|| "it wants to be called again at once without end".to_owned());
     }
 
-    /// Whether it is more than a reason that was not told before: that changes nothing, and comes late where nodes are kept.
+    /// Whether the intent is more than a new reason: a new one changes nothing, and comes late where nodes are reserved.
     fn is_news(&mut self, intent: &Intent) -> bool {
         let Intent::Tell { pod, message, .. } = intent else { return true };
         self.told.insert(pod.clone(), message.clone()).as_ref() == Some(message)
     }
 
-    /// Whether it is away, or a write of it is under way.
+    /// Whether the replica is away, or has a write in flight.
     pub fn is_busy(&self) -> bool {
         !matches!(self.state, State::Up) || self.is_writing()
     }
 
-    /// Whether it leads and will go on by itself before long: nodes are kept for a gang only after ten minutes.
+    /// Whether the replica leads and wakes up before long: nodes are reserved for a gang only after ten minutes.
     pub fn will_wake(&self, around: &Surroundings) -> bool {
         self.is_told
             && self.may_write(around)
             && self.decider.wake().is_some_and(|wake| wake < around.now + SOON)
     }
 
-    /// The watch of this kind says nothing until then.
+    /// Holds back events of this kind until then.
     pub fn silence(&self, server: &mut Server, kind: Kind, until: Time) {
         server.silence(self.watch, kind, until);
     }
 
-    /// It comes back if it is away.
+    /// Ends a pause or crash.
     pub fn recover(&mut self) {
         if let State::Paused(until) | State::Down(until) = &mut self.state {
             *until = Time::ZERO;

@@ -1,4 +1,4 @@
-//! Small scenes in which always the same happens, but for the faults that are planned.
+//! Small scenes, deterministic apart from the planned faults.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
@@ -19,43 +19,43 @@ use crate::objects;
 const NODES: [&str; 3] = ["a", "b", "c"];
 const CARDS: usize = 2;
 
-/// What happens by itself.
+/// A scripted act.
 pub enum Act {
     Create(Value),
     Delete(&'static str),
     /// A Job whose pods start together.
     Make(Job),
-    /// The node of this pod is gone, and stays so.
+    /// The pod's node is deleted for good.
     LoseNodeOf(&'static str),
-    /// The node's cards are managed from now on.
+    /// The node's cards become managed.
     Manage(&'static str),
-    /// kube-scheduler stands still for so many seconds, with what it has decided.
+    /// kube-scheduler pauses for this many seconds, and keeps its decisions.
     SchedulerStandsStill(u64),
-    /// kube-scheduler sees no change of slices for so many seconds.
+    /// kube-scheduler observes no change of slices for this many seconds.
     SchedulerIsStale(u64),
-    /// The controller sees no change of this kind for so many seconds, unless it lists it anew.
+    /// The controller observes no change of this kind for this many seconds, unless it relists.
     ControllerIsStale(Kind, u64),
-    /// All replicas crash, and are back soon.
+    /// All replicas crash and restart soon.
     ControllersRestart,
-    /// Something else, or a look at what has become of it.
+    /// Another act, or a check.
     Do(fn(&mut Surroundings, &mut Server)),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
-    /// More pods than cards, with and without gates, with two claims and with a claim that was named; some are deleted,
-    /// and one that comes late goes before the others.
+    /// More pods than cards: gated and ungated, with two claims, and with a named claim. Some are deleted, and a late pod is
+    /// served before the others.
     Contention,
-    /// The cards of a node that kube-scheduler gives out become managed, and neither kube-scheduler nor the controller sees
-    /// at once what the other does.
+    /// Cards allocated by kube-scheduler become managed on one node. kube-scheduler and the controller observe each other's
+    /// changes late.
     Handover,
-    /// A gang waits for all of its cards, gets them, and loses a node for which there is no other.
+    /// A gang waits for all of its cards, gets them, and loses a node without replacement.
     Gang,
 }
 
-/// A scene that is being played.
+/// A scene being played.
 pub struct Stage {
-    /// Seconds and what happens then, the next one last.
+    /// Acts by time in seconds, the next one last.
     acts: Vec<(f32, Act)>,
     jobs: Jobs,
 }
@@ -73,7 +73,7 @@ pub fn pod(name: &str, is_gated: bool, claims: Value) -> Value {
     })
 }
 
-/// A claim of the pod's own, by its template.
+/// A claim of the pod's own, made from the template.
 pub fn of(template: &str) -> Value {
     json!([{ "name": "gpus", "resourceClaimTemplateName": template }])
 }
@@ -87,7 +87,7 @@ pub fn first(mut pod: Value) -> Value {
     pod
 }
 
-/// So that kube-scheduler gives it no device itself.
+/// Keeps the pod off node c, whose cards kube-scheduler would allocate itself.
 fn not_on_c(mut pod: Value) -> Value {
     pod["metadata"]["labels"]["dislikes"] = json!("c");
     pod
@@ -131,10 +131,10 @@ impl Scene {
         if self == Scene::Handover && node == "c" { "Native" } else { "Managed" }
     }
 
-    /// Fills the cluster.
+    /// Creates the scene's objects.
     pub fn begin(self, around: &mut Surroundings, server: &mut Server) -> Stage {
         apply_templates(around, server);
-        // What a scene does not need costs runs: each write is tried with each fault.
+        // Unneeded objects cost runs: each write is tried with each fault.
         let nodes = if self == Scene::Gang { &NODES[..2] } else { &NODES[..] };
         for node in nodes {
             server.apply(around, objects::node(node));
@@ -149,7 +149,7 @@ impl Scene {
     }
 }
 
-/// The classes, and templates of what pods ask for.
+/// Creates the device classes and claim templates.
 pub fn apply_templates(around: &mut Surroundings, server: &mut Server) {
     server.apply(around, objects::class());
     server.apply(around, objects::half_class());
@@ -160,7 +160,7 @@ pub fn apply_templates(around: &mut Surroundings, server: &mut Server) {
     }
 }
 
-/// Has the node with its cards.
+/// Publishes the slices of the node.
 pub fn publish(around: &mut Surroundings, server: &mut Server, node: &str, allocation: &str) {
     let pool = json!({ "pool": "main", "allocation": allocation });
     for slice in objects::slices(node, CARDS, pool) {
@@ -169,13 +169,13 @@ pub fn publish(around: &mut Surroundings, server: &mut Server, node: &str, alloc
 }
 
 impl Stage {
-    /// Acts in the order in which they happen.
+    /// Takes acts in order of time.
     pub fn new(mut acts: Vec<(f32, Act)>) -> Self {
         acts.reverse();
         Stage { acts, jobs: Jobs::default() }
     }
 
-    /// Whether nothing more will happen by itself.
+    /// Whether no acts are left.
     pub fn is_over(&self) -> bool {
         self.acts.is_empty()
     }
@@ -228,7 +228,7 @@ pub fn gang(name: &str, size: usize, template: &'static str) -> Job {
 
 fn lose_node_of(around: &mut Surroundings, server: &mut Server, name: &str) {
     let node = server.pod(&objects::key(name)).and_then(node_name).map(str::to_owned);
-    // Faults may have kept it from being bound.
+    // Faults may have kept the pod from being bound.
     let Some(node) = node else { return };
     around.note(|| format!("node {node} is gone"));
     for suffix in ["0-counters", "1-devices"] {

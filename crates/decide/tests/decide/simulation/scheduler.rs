@@ -1,4 +1,4 @@
-//! A simulated kube-scheduler: its own late view, devices in upstream's order, and three writes for each pod.
+//! A simulated kube-scheduler: its own late view, devices in upstream's order, and three kinds of writes for each pod.
 
 use std::collections::BTreeMap;
 
@@ -11,59 +11,58 @@ use super::api_server::{Seen, Server, Surroundings, gates, has_ended, is_refused
 use super::kubernetes::has_label;
 use super::oracle::{self, DeviceId, Holdings, Offer, View};
 
-/// Whatever was written was seen after that.
+/// By then kube-scheduler has observed its own writes.
 const LATEST: Time = Time::from_secs(20);
 
-/// kube-scheduler.
+/// A simulated kube-scheduler.
 pub struct Scheduler {
     watch: usize,
     view: View,
-    /// What it counts as taken before it sees that.
+    /// Devices and nodes counted as taken before they are observed as such.
     reserved: BTreeMap<Key, Reserved>,
     not_before: BTreeMap<Key, Time>,
     bindings: Vec<Binding>,
-    /// Bound, or given up, but not seen so yet.
+    /// Pods bound or given up, but not observed as such yet.
     assumed: Vec<(Key, String, Time)>,
-    /// It stands still until then.
+    /// Paused until then.
     paused_until: Time,
 }
 
-/// What a pod will get of a node.
+/// A pod's reserved node and devices.
 struct Reserved {
     pod: Pod,
     node: String,
     devices: Vec<DeviceId>,
 }
 
-/// A pod that has a node but is not bound yet.
+/// A pod with a node, but not bound yet.
 struct Binding {
     pod: Key,
     uid: String,
     node: String,
-    /// Claims, with what they are to get, or have.
+    /// Claims with their allocations, and whether each allocation is new.
     claims: Vec<(Key, AllocationResult, bool)>,
-    /// Writes done: devices for each claim that has none, then its user, then the binding.
+    /// Writes done: an allocation for each claim without one, then its consumer, then the binding.
     done: usize,
     at: Time,
 }
 
-/// Whether kube-scheduler refuses the node for reasons of its own: a stand-in for affinity between pods, spreading and
-/// the rest.
+/// Whether kube-scheduler refuses the node for reasons of its own: a stand-in for pod affinity, spreading and the rest.
 pub fn dislikes(pod: &Pod, node: &str) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get("dislikes")).is_some_and(|disliked| disliked == node)
 }
 
-/// Pods with this label are never bound, for a reason that is none of the node's.
+/// Label of pods never bound, for a reason unrelated to the node.
 pub const FAILS_TO_BIND: &str = "fails-to-bind";
 
-/// Whether the pod is for this scheduler.
+/// Whether the pod is for the default scheduler.
 pub fn is_ours(pod: &Pod) -> bool {
     let name = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
     name.is_none_or(|name| name == "default-scheduler")
 }
 
-/// Whether a pod of its PodGroup has a gate: that holds all of them back since Kubernetes 1.37.
+/// Whether a pod of its PodGroup has a gate: since Kubernetes 1.37 one gate holds back all of them.
 fn is_held_back(view: &View, pod: &Pod) -> bool {
     let group = |pod: &Pod| pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.clone();
     let Some(name) = group(pod) else { return false };
@@ -83,12 +82,12 @@ impl Scheduler {
         }
     }
 
-    /// It stands still until then, and knows nothing of it.
+    /// Pauses until then, without noticing.
     pub fn pause(&mut self, until: Time) {
         self.paused_until = until;
     }
 
-    /// What it knows of the kind stays as it is until then.
+    /// Freezes the view of the kind until then.
     pub fn stop_watching(&self, server: &mut Server, kind: Kind, until: Time) {
         server.silence(self.watch, kind, until);
     }
@@ -149,7 +148,7 @@ impl Scheduler {
                 let asked = oracle::asked(view, pod);
                 asked.is_some_and(|asked| asked.iter().all(|asked| asked.allocation().is_some()))
             };
-            // What was written of claims counts until it was seen, even if the pod is gone or was given up.
+            // Claim writes count until observed, even if the pod is gone or was given up.
             let is_seen = *latest <= around.now
                 || found.is_some_and(|pod| node_name(pod).is_some() && has_devices(pod));
             if is_seen {
@@ -159,7 +158,7 @@ impl Scheduler {
         });
     }
 
-    /// What is held, with what it decided on.
+    /// Observed holdings and own reservations.
     fn holdings(&self) -> Holdings {
         let mut holdings = Holdings::of(&self.view);
         for (key, reserved) in &self.reserved {
@@ -175,7 +174,7 @@ impl Scheduler {
         let Some(pod) = oracle::pod(&self.view, key).cloned() else { return };
         let asked = oracle::asked(&self.view, &pod).unwrap_or_default();
         let claims: Vec<Key> = asked.iter().filter_map(|asked| asked.key()).collect();
-        // Without all of its claims it is not looked at.
+        // A pod without all of its claims is skipped.
         if oracle::asked(&self.view, &pod).is_none() || claims.len() < asked.len() {
             return;
         }
@@ -209,7 +208,7 @@ impl Scheduler {
         self.refuse(around, server, key, &pod, allocated.collect());
     }
 
-    /// Its nodes: the nominated one, then those of which least is used.
+    /// Nodes to try: the nominated one, then by fewest devices in use.
     fn in_order(&self, holdings: &Holdings, pod: &Pod) -> Vec<String> {
         let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
         let mut used: BTreeMap<String, usize> = BTreeMap::new();
@@ -236,7 +235,7 @@ impl Scheduler {
     ) {
         self.not_before.insert(key.clone(), around.now + around.between(2_000, 6_000));
         around.note(|| format!("kube-scheduler finds no node for {}", key.name));
-        // What was allocated before and does not help is given back.
+        // Earlier allocations without reservation are freed, as they do not help.
         for claim in allocated {
             server.update_claim(around, &claim, |claim| {
                 let status = claim.status.get_or_insert_default();
@@ -248,7 +247,7 @@ impl Scheduler {
         tell(around, server, key, pod.metadata.uid.as_deref(), "Unschedulable");
     }
 
-    /// The next write of a binding.
+    /// Does the next write of a binding.
     fn go_on(&mut self, around: &mut Surroundings, server: &mut Server, mut binding: Binding) {
         if binding.at > around.now {
             self.bindings.push(binding);
@@ -293,7 +292,7 @@ impl Scheduler {
     }
 }
 
-/// Writes on the pod why it has no node, unless that stands there.
+/// Writes on the pod why no node was found, unless already written.
 fn tell(around: &mut Surroundings, server: &mut Server, key: &Key, uid: Option<&str>, reason: &str) {
     let found = server.pod(key).filter(|found| found.metadata.uid.as_deref() == uid);
     if found.is_some_and(|found| !is_refused(found) && node_name(found).is_none()) {
@@ -308,7 +307,7 @@ fn tell(around: &mut Surroundings, server: &mut Server, key: &Key, uid: Option<&
     }
 }
 
-/// Devices and their user, in one write.
+/// Allocates devices and adds their consumer, in one write.
 fn allocate(
     around: &mut Surroundings,
     server: &mut Server,
@@ -336,7 +335,7 @@ fn reserve(
     binding: &Binding,
 ) -> bool {
     let status = server.claim(key).and_then(|claim| claim.status.as_ref());
-    // Somebody may have taken the devices back, and given others.
+    // Other devices may have been allocated in between.
     if status.is_none_or(|status| status.allocation.as_ref() != Some(allocation)) {
         return false;
     }

@@ -1,4 +1,4 @@
-//! What all parts of a run share: the clock, chance, and what went wrong first.
+//! State shared by all parts of a run: the clock, randomness, and the first violation.
 
 use tessera_decide::Time;
 
@@ -6,35 +6,35 @@ use super::bug::Bug;
 use super::checks::gangs::Gangs;
 use super::faults::Plan;
 
-/// What all parts share.
+/// State shared by all parts of a run.
 pub struct Surroundings {
     pub now: Time,
     pub rng: fastrand::Rng,
     /// Whether anything may fail, be late or get lost.
     pub is_faulty: bool,
-    /// What is to become of which write. Then chance decides nothing else: what may happen happens at once, and what takes
-    /// time takes as long as usual.
+    /// Planned faults by write. A plan leaves nothing else to chance: possible events happen at once, and delays take their
+    /// middle value.
     pub plan: Option<Plan>,
     pub bug: Option<Bug>,
     pub violation: Option<String>,
-    /// Since when all nodes with devices, and at least one, are in steered pools.
+    /// Since when all nodes have been publishing devices, all of them in steered pools.
     pub only_steered_since: Option<Time>,
     pub log: Option<Vec<String>>,
-    /// What was true of gangs.
+    /// History of gangs.
     pub gangs: Gangs,
     pub placement: Placement,
 }
 
-/// What the pool says of who goes first.
+/// Queueing settings of the pool.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Placement {
     pub is_strict: bool,
-    /// After so long nodes are kept for a gang; `None`: not before the end.
+    /// Delay before nodes are reserved for a gang; `None`: not before the end of the run.
     pub reserve_after: Option<Time>,
 }
 
 impl Surroundings {
-    /// By chance, unless there is a plan.
+    /// Faults are random unless a plan is given.
     pub fn new(seed: u64, plan: Option<Plan>, bug: Option<Bug>, with_log: bool) -> Self {
         Surroundings {
             now: Time::ZERO,
@@ -63,7 +63,7 @@ impl Surroundings {
         }
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `chance` of a hundred cases.
     pub fn percent(&mut self, chance: u32) -> bool {
         self.plan.is_some() || self.rng.u32(0..100) < chance
     }

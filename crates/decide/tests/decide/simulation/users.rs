@@ -1,4 +1,4 @@
-//! Users and admins: pods come and go, and so do nodes, slices and pools.
+//! Users and admins: pods, nodes, slices and pools come and go.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use super::kubernetes::{self, KEPT_LABEL, LEAST_ANNOTATION};
 use super::surroundings::Placement;
 use crate::objects;
 
-/// Names of pods, used again and again as a StatefulSet does.
+/// Number of pod names, reused as in a StatefulSet.
 const NAMES: usize = 14;
 
 const OTHER_GATE: &str = "kueue.x-k8s.io/admission";
 
-/// A template with the number of cards that a pod of it needs; 0 for none of ours.
+/// Claim template, device class, and number of our cards needed by a pod.
 pub const TEMPLATES: [(&str, &str, usize); 6] = [
     ("one", "gpu", 1),
     ("two", "gpu", 2),
@@ -33,20 +33,20 @@ pub const TEMPLATES: [(&str, &str, usize); 6] = [
 
 /// Users and admins.
 pub struct Users {
-    /// Cards of each node.
+    /// Number of cards by node.
     cards: BTreeMap<&'static str, usize>,
     allocation: BTreeMap<&'static str, &'static str>,
-    /// Until when cards that are managed no longer stay tainted, by node.
+    /// When the taint on cards no longer managed is removed, by node.
     tainted: BTreeMap<&'static str, Time>,
     next: Time,
 }
 
-/// After so long nodes are kept for a gang, in runs in which they are.
+/// Delay before nodes are reserved for a gang, in runs with reservation.
 const RESERVE_AFTER: Time = Time::from_secs(20);
-/// Later than any run ends.
+/// Later than the end of any run.
 const NEVER: Time = Time::from_secs(86_400);
 
-/// How long cards that are managed no longer stay tainted, while the node's report says already what they are.
+/// How long cards no longer managed stay tainted, while the node's report already shows their new allocation.
 const TAINTED: Time = Time::from_secs(60);
 
 fn allocation(around: &mut Surroundings) -> &'static str {
@@ -63,7 +63,7 @@ fn template(name: &str, class: &str, count: usize) -> ResourceClaimTemplate {
 }
 
 impl Users {
-    /// Fills the cluster.
+    /// Creates the initial objects.
     pub fn new(around: &mut Surroundings, server: &mut Server) -> Self {
         server.apply(around, objects::class());
         server.apply(around, objects::half_class());
@@ -124,7 +124,7 @@ impl Users {
         }
     }
 
-    /// Takes taints away whose time has come.
+    /// Removes expired taints.
     pub fn untaint(&mut self, around: &mut Surroundings, server: &mut Server) {
         let due: Vec<&str> =
             self.tainted.iter().filter(|(_, until)| **until <= around.now).map(|(node, _)| *node).collect();
@@ -185,7 +185,7 @@ impl Users {
         };
         pod["spec"]["resourceClaims"] = claim;
         if around.percent(15) {
-            // One that did not opt in.
+            // A pod without opt-in.
             pod["spec"]["schedulingGates"] = json!([]);
         } else if around.percent(25) {
             pod["spec"]["schedulingGates"] = json!([{ "name": OTHER_GATE }, { "name": GATE }]);
@@ -277,7 +277,7 @@ impl Users {
         }
     }
 
-    /// Keeps [`Surroundings::only_steered_since`].
+    /// Updates [`Surroundings::only_steered_since`].
     pub fn tell_what_is_steered(&self, around: &mut Surroundings, server: &Server) {
         let is_published = |node: &str| {
             let slice = |suffix: &str| Key::cluster(format!("{node}-{suffix}"));
@@ -293,7 +293,7 @@ impl Users {
         }
     }
 
-    /// The last acts: nothing stands in a pod's way any more but the lack of devices.
+    /// The last acts: afterwards only a lack of devices may hold a pod back.
     pub fn end(&mut self, around: &mut Surroundings, server: &mut Server) {
         around.note(|| "faults and users stop".to_owned());
         for node in ["a", "b", "c"] {
@@ -307,7 +307,7 @@ impl Users {
         let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
         for key in keys {
             remove_gate(around, server, &key);
-            // A pod that kube-scheduler refuses for ever is tried again every five minutes.
+            // A pod refused by kube-scheduler forever would be retried every five minutes.
             server.update_pod(around, &key, |pod| {
                 pod.metadata.labels.get_or_insert_default().remove("dislikes");
             });
@@ -335,7 +335,7 @@ fn cordon(around: &mut Surroundings, server: &mut Server, node: &str, is_cordone
     }
 }
 
-/// The whole cards that a pod asks for by itself, or `None` where it is about parts of cards.
+/// Number of whole cards requested by the pod's own claim, or `None` for parts of cards.
 pub fn cards_asked(pod: &Pod) -> Option<usize> {
     let asked = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref()?.first());
     let Some(name) = asked.and_then(|asked| asked.resource_claim_template_name.as_deref()) else {

@@ -1,4 +1,4 @@
-//! Watches, which bring what happens late, twice, or not at all.
+//! Watches, delivering events late, twice, or never.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::Server;
 use crate::simulation::bug::Bug;
 use crate::simulation::surroundings::Surroundings;
 
-/// What a watch says.
+/// An event from a watch.
 #[derive(Clone)]
 pub enum Seen {
     Applied(Arc<Object>),
     Deleted(Kind, Key),
-    /// All of the kind was said as it was then.
+    /// The kind was listed completely, as of this time.
     Complete(Kind, Time),
 }
 
@@ -23,20 +23,20 @@ pub enum Seen {
 pub(super) enum Event {
     Applied(Arc<Object>),
     Deleted(Key),
-    /// The end of a list, with all that was in it, and when it was made.
+    /// End of a list, with all listed keys and the time of the list.
     Listed(BTreeSet<Key>, Time),
 }
 
 /// The watch of one kind.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// What was said to exist.
+    /// Keys reported as existing.
     known: BTreeSet<Key>,
     pending: VecDeque<(Time, Event)>,
     last: Time,
-    /// Broken until then: what happens meanwhile is lost, and a list follows.
+    /// Broken until then: events in between are lost, and a list follows.
     broken_until: Option<Time>,
-    /// Says nothing until then, however much happens; all of it comes later.
+    /// Events are held back until then, and all delivered afterwards.
     silent_until: Time,
 }
 
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Starts watching everything; the number is for [`Self::poll`].
+    /// Starts watching all kinds; pass the returned number to [`Self::poll`].
     pub fn watch(&mut self, around: &mut Surroundings) -> usize {
         self.watches.push(BTreeMap::new());
         let watch = self.watches.len() - 1;
@@ -76,7 +76,7 @@ impl Server {
         watch
     }
 
-    /// As a process that starts: nothing is known.
+    /// Restarts all watches with nothing known, as for a new process.
     pub fn watch_anew(&mut self, around: &mut Surroundings, watch: usize) {
         for kind in self.kinds.clone() {
             let begins = Some(around.now + around.between(0, 2_000));
@@ -84,7 +84,7 @@ impl Server {
         }
     }
 
-    /// Begins the watch of a kind anew; what it said to exist is remembered.
+    /// Restarts the watch of a kind with a list; keys reported before are kept.
     pub fn list_anew(&mut self, around: &mut Surroundings, watch: usize, kind: Kind) {
         if let Some(stream) = self.watches[watch].get_mut(&kind) {
             stream.pending.clear();
@@ -93,14 +93,14 @@ impl Server {
         }
     }
 
-    /// The watch of a kind says nothing until then, unless it begins anew before.
+    /// Holds back events of a kind until then, unless the watch is restarted first.
     pub fn silence(&mut self, watch: usize, kind: Kind, until: Time) {
         if let Some(stream) = self.watches[watch].get_mut(&kind) {
             stream.silent_until = until;
         }
     }
 
-    /// What the watches say now.
+    /// Events due now.
     pub fn poll(&mut self, around: &mut Surroundings, watch: usize) -> Vec<Seen> {
         let mut seen = Vec::new();
         let count = self.kinds.len();

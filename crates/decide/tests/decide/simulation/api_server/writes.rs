@@ -1,4 +1,4 @@
-//! Writes of the controller, and what is answered.
+//! Writes of the controller, and the answers.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
@@ -15,21 +15,21 @@ use crate::simulation::bug::Bug;
 use crate::simulation::surroundings::Surroundings;
 use crate::simulation::{checks, kubernetes};
 
-/// What the API server answers to a write.
+/// The API server's answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Done,
     NotFound,
     Conflict,
-    /// The write cannot be: 422, or 403 by a policy.
+    /// The write is impossible: 422, or 403 by a policy.
     Invalid,
-    /// A disruption budget keeps the pod.
+    /// A disruption budget protects the pod.
     Kept,
-    /// The API server failed; it did nothing, unless a fault says so.
+    /// The API server failed. Nothing was done, unless a fault says so.
     Error,
 }
 
-/// An annotation of objects that the controller may not change: by a policy, or because they are too large.
+/// Annotation of objects the controller cannot change, because of a policy or their size.
 pub const REFUSES_WRITES: &str = "refuses-writes";
 
 pub fn refuses_writes(metadata: &ObjectMeta) -> bool {
@@ -47,7 +47,7 @@ impl Server {
         if is_same || around.has(Bug::VersionNotChecked) { Ok(found) } else { Err(Answer::Conflict) }
     }
 
-    /// Writes the epoch on a claim; a claim that has it stays as it is.
+    /// Writes the epoch on a claim, unless already there.
     pub fn mark(&mut self, around: &mut Surroundings, claim: &ClaimReference, epoch: &str) -> Answer {
         let annotations = match self.found_claim(around, claim) {
             Err(answer) => return answer,
@@ -85,7 +85,7 @@ impl Server {
         Answer::Done
     }
 
-    /// Takes an allocation back that nobody has reserved.
+    /// Removes an allocation without a reservation.
     pub fn clear(&mut self, around: &mut Surroundings, claim: &ClaimReference) -> Answer {
         match self.found_claim(around, claim) {
             Err(answer) => return answer,
@@ -100,7 +100,7 @@ impl Server {
         Answer::Done
     }
 
-    /// Writes on the pod which nodes refused it.
+    /// Records the refusing nodes on the pod.
     pub fn note_refusals(
         &mut self,
         around: &mut Surroundings,
@@ -141,7 +141,7 @@ impl Server {
         Answer::Done
     }
 
-    /// Writes on the pod what it will get, or that nothing is planned for it.
+    /// Writes the nomination on the pod, or removes it.
     pub fn note_nomination(
         &mut self,
         around: &mut Surroundings,
@@ -166,7 +166,7 @@ impl Server {
             Err(answer) => return answer,
             Ok(found) => found,
         };
-        // As the API server does it: a pod that does not run is nobody's loss.
+        // Like the API server, let budgets protect only running pods.
         let is_running = is_running(found);
         let budgets = if is_running { self.budgets_of(found) } else { Vec::new() };
         if budgets.iter().any(|budget| budget.status.disruptions_allowed == 0) {
@@ -182,7 +182,7 @@ impl Server {
         Answer::Done
     }
 
-    /// Removes our gate; `is_steer`: after a node was proposed.
+    /// Removes our gate. With `is_steer` a node must have been nominated before.
     pub fn lift(&mut self, around: &mut Surroundings, pod: &PodReference, is_steer: bool) -> Answer {
         let found = match self.found(around, pod) {
             Err(answer) => return answer,

@@ -1,4 +1,4 @@
-//! What comes never, and clocks that are off.
+//! A kind whose list never arrives, and a clock running behind.
 
 use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,7 +12,7 @@ use crate::simulation::api_server::{Server, Surroundings};
 use crate::simulation::kubernetes::{DOES_NOT_START, seconds, timestamp};
 use crate::simulation::oracle;
 
-/// Pods of other kinds go on.
+/// Pods not involving the unlisted kind are still scheduled.
 pub fn never_lists() -> Vec<(f32, Act)> {
     vec![
         (60.0, Act::ControllerIsStale(Kind::JobSet, 10_000)),
@@ -21,10 +21,10 @@ pub fn never_lists() -> Vec<(f32, Act)> {
     ]
 }
 
-/// By how much the node's clock is behind.
+/// How far the node's clock is behind, in seconds.
 const BEHIND: i64 = 600;
 
-/// The node says that devices of the pod's claim are not ready, since a time by its own clock, or that they are.
+/// Reports devices of the pod's claim as ready or not, since a time by the node's clock.
 fn set_ready(around: &mut Surroundings, server: &mut Server, is_ready: bool) {
     let pod = server.pod(&objects::key("slow")).cloned();
     let asked = pod.as_ref().and_then(|pod| oracle::asked(server.view(), pod)).unwrap_or_default();
@@ -52,7 +52,7 @@ fn set_ready(around: &mut Surroundings, server: &mut Server, is_ready: bool) {
     }
 }
 
-/// Nobody is evicted for what seems to be old and is new.
+/// No pod is evicted for a new condition with an old timestamp.
 pub fn behind() -> Vec<(f32, Act)> {
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "owner", "uid": "owner",
         "controller": true }]);

@@ -1,4 +1,4 @@
-//! Gangs of Jobs and PodGroups: pods of them finish, are more than there were, are held back together, or wait long for others to end.
+//! Gangs of Jobs and PodGroups: their pods finish, grow in number, are held back together, or wait long for victims to end.
 
 use serde_json::{Value, json};
 use tessera_api::gang::{OPT_IN_LABEL, OPT_IN_VALUE};
@@ -11,7 +11,7 @@ use crate::simulation::api_server::{Server, Surroundings, node_name};
 use crate::simulation::kubernetes::TAKES_ITS_GRACE;
 use crate::simulation::scene;
 
-/// A Job that asks for a gang, as its controller and users leave it.
+/// A Job that opts in to gangs, with its completed indexes.
 fn apply_job(around: &mut Surroundings, server: &mut Server, pods: usize, completed: &str) {
     let job = json!({
         "metadata": { "name": "j", "namespace": "team", "uid": "job-j",
@@ -22,7 +22,7 @@ fn apply_job(around: &mut Surroundings, server: &mut Server, pods: usize, comple
     server.apply(around, objects::read::<Job>(job));
 }
 
-/// The pod of that index.
+/// The Job's pod of this index.
 fn of_job(index: usize) -> Value {
     let pod = gated(&format!("j-{index}"), "two");
     let pod = with(
@@ -40,7 +40,7 @@ fn set_phase(around: &mut Surroundings, server: &mut Server, name: &str, phase: 
     });
 }
 
-/// An index that is done counts as done when its pod is gone; one that failed is tried again.
+/// A finished index still counts as done after its pod is gone; a failed index is retried.
 pub fn finished() -> Vec<(f32, Act)> {
     vec![
         (124.0, Act::Do(|around, server| apply_job(around, server, 2, ""))),
@@ -59,7 +59,7 @@ pub fn finished() -> Vec<(f32, Act)> {
     ]
 }
 
-/// What was whole stays whole, and what is added waits.
+/// The original gang stays whole, and the added pod waits.
 pub fn growth() -> Vec<(f32, Act)> {
     vec![
         (124.0, Act::Do(|around, server| apply_job(around, server, 2, ""))),
@@ -88,7 +88,7 @@ fn apply_pod_group(around: &mut Surroundings, server: &mut Server) {
     server.apply(around, objects::read::<PodGroup>(group));
 }
 
-/// Since Kubernetes 1.37 one gate holds all pods of a PodGroup back: two of three would do, and the third finds no room.
+/// Since Kubernetes 1.37 one gate holds back all pods of a PodGroup: two of three would do, and the third finds no room.
 pub fn pod_group() -> Vec<(f32, Act)> {
     let of_group =
         |name: &str| with(gated(name, "two"), "/spec/schedulingGroup", json!({ "podGroupName": "group" }));
@@ -111,7 +111,7 @@ pub fn pod_group() -> Vec<(f32, Act)> {
     ]
 }
 
-/// What one gives back early is kept until the other has ended, half an hour later.
+/// Devices freed early by one victim stay reserved until the other has ended, half an hour later.
 pub fn grace() -> Vec<(f32, Act)> {
     let victim = |name: &str, seconds: u32| {
         let pod = with(gated(name, "two"), "/spec/terminationGracePeriodSeconds", json!(seconds));

@@ -1,4 +1,4 @@
-//! Objects that the API server refuses to change, and claims that pods name twice.
+//! Objects whose changes the API server refuses, and claims named twice by a pod.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Act, gated, must_be_bound, named_claim, open, with};
 use crate::simulation::api_server::REFUSES_WRITES;
 use crate::simulation::scene;
 
-/// Neither those before nor those under the next leader wait for it.
+/// No pod waits for the refusing claim, neither under this leader nor under the next.
 pub fn claim() -> Vec<(f32, Act)> {
     let named = json!([{ "name": "gpus", "resourceClaimName": "refuses" }]);
     vec![
@@ -23,7 +23,7 @@ pub fn claim() -> Vec<(f32, Act)> {
     ]
 }
 
-/// It keeps no devices from those that can start.
+/// The refusing pod keeps no devices from pods able to start.
 pub fn pod() -> Vec<(f32, Act)> {
     let refuses = with(gated("refuses", "two"), "/metadata/annotations", json!({ REFUSES_WRITES: "" }));
     vec![
@@ -40,7 +40,7 @@ pub fn pod() -> Vec<(f32, Act)> {
     ]
 }
 
-/// It gets one device for it, and nobody else gets that one.
+/// A claim named twice gets one device, and no other claim gets the same one.
 pub fn named_twice() -> Vec<(f32, Act)> {
     let twice = json!([
         { "name": "gpus", "resourceClaimName": "shared" },

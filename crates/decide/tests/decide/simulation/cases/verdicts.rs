@@ -1,4 +1,4 @@
-//! Pods that kube-scheduler does not bind, for a reason that is none of the node's, and pods that are not for it.
+//! Pods that kube-scheduler does not bind, for a reason unrelated to the node, and pods for another scheduler.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ fn must_all_be_bound(names: [&'static str; 2]) -> [(f32, Act); 2] {
     names.map(|name| (600.0, act(name)))
 }
 
-/// Their devices go back, and others get them.
+/// Devices of pods never bound are freed and allocated to other pods.
 pub fn never_bound() -> Vec<(f32, Act)> {
     let never = |name| labelled(gated(name, "two"), FAILS_TO_BIND);
     let create = [never("never-1"), never("never-2"), never("never-3")].map(|pod| (125.0, Act::Create(pod)));
@@ -24,7 +24,7 @@ pub fn never_bound() -> Vec<(f32, Act)> {
     create.into_iter().chain(others).chain(must_all_be_bound(["good", "better"])).collect()
 }
 
-/// The same of a gang.
+/// The same for a gang.
 pub fn gang_never_bound() -> Vec<(f32, Act)> {
     let gang = Job { size: 3, min: 3, is_never_bound: true, ..scene::gang("g", 3, "two") };
     let others = [
@@ -35,7 +35,7 @@ pub fn gang_never_bound() -> Vec<(f32, Act)> {
     others.into_iter().chain(must_all_be_bound(["good", "better"])).collect()
 }
 
-/// They get no managed device, for nobody places them.
+/// Pods for an unknown scheduler get no managed device, since nobody binds them.
 pub fn foreign() -> Vec<(f32, Act)> {
     let foreign = |pod| with(pod, "/spec/schedulerName", json!("nobody"));
     let pods = [open("foreign-1", "two"), gated("foreign-2", "two"), open("foreign-3", "two")];

@@ -8,13 +8,13 @@ use tessera_cluster::{Key, Kind, Object};
 use crate::simulation::api_server::{Server, Surroundings};
 use crate::simulation::oracle::{DeviceId, devices_of};
 
-/// Whether one is the other, or a part of it.
+/// Whether both are the same device, or one is part of the other.
 pub fn overlap(one: &DeviceId, other: &DeviceId) -> bool {
     let part = |longer: &str, whole: &str| longer.starts_with(&format!("{whole}-mig"));
     one == other || (one.0 == other.0 && (part(&one.1, &other.1) || part(&other.1, &one.1)))
 }
 
-/// What the claim has now, beside what all others have.
+/// Checks the claim's devices against those of all other claims.
 pub fn of_claim(around: &mut Surroundings, server: &Server, name: &Key) {
     let mine: Vec<DeviceId> = server.claim(name).into_iter().flat_map(devices_of).collect();
     if mine.is_empty() {
@@ -30,7 +30,7 @@ pub fn of_claim(around: &mut Surroundings, server: &Server, name: &Key) {
     counters(around, server);
 }
 
-/// What the counters of published devices say of all that is allocated: they know nothing of what overlaps by name.
+/// Checks all allocations against the counters of published devices, which are independent of overlaps by name.
 fn counters(around: &mut Surroundings, server: &Server) {
     let amount = |text: &str| text.parse::<i64>().expect("counters here are small numbers");
     let mut left: BTreeMap<(String, String, String), i64> = BTreeMap::new();
@@ -49,7 +49,7 @@ fn counters(around: &mut Surroundings, server: &Server) {
     }
     for (name, claim) in server.claims() {
         for taken in devices_of(claim) {
-            // Slices may be withdrawn while claims hold what was in them.
+            // Slices may be withdrawn while claims hold their devices.
             let Some(device) = devices.get(&taken) else { continue };
             for consumed in device.consumes_counters.iter().flatten() {
                 for (counter, value) in &consumed.counters {

@@ -1,4 +1,4 @@
-//! What must hold when nothing has failed for long: nothing that fits waits, and the loop knows what is true.
+//! Invariants long after the last fault: no pod waits although a node fits, and the loop's state is correct.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::simulation::replica::Replica;
 use crate::simulation::scheduler::{self, FAILS_TO_BIND};
 use crate::simulation::users::cards_asked;
 
-/// Looks at everything.
+/// Runs all final checks.
 pub fn end(around: &mut Surroundings, server: &Server, replicas: &[Replica], quiet_since: Time) {
     gangs::end(around, server);
     for (key, pod) in server.pods() {
@@ -32,7 +32,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &[Replica], qui
     }
 }
 
-/// Whether nothing can be done for the pod, whatever is free.
+/// Whether the pod cannot be served, however many devices are free.
 pub(super) fn is_unserved(server: &Server, pod: &Pod) -> bool {
     let asked = oracle::asked(server.view(), pod).unwrap_or_default();
     let mut claims = asked.iter().filter_map(|asked| server.claim(&asked.key()?));
@@ -72,7 +72,7 @@ fn asks_for_nothing(spec: &PodSpec) -> bool {
     template.is_none_or(|asked| asked.resource_claim_template_name.as_deref() == Some("nic"))
 }
 
-/// Pods with a gate or without, for managed cards or others.
+/// Checks gated and ungated pods, for managed and other cards.
 fn waits_although_it_fits(around: &mut Surroundings, server: &Server) {
     let view = server.view();
     let holdings = Holdings::of(view);
@@ -109,7 +109,7 @@ fn devices_of_nobody(around: &mut Surroundings, server: &Server) {
     for (key, claim) in server.claims() {
         let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten()).count();
         let annotations = claim.metadata.annotations.as_ref();
-        // What kube-scheduler gave and could not bind, it leaves to a claim that somebody named.
+        // kube-scheduler leaves its allocation on a named claim when it cannot bind the pod.
         let is_ours = annotations.is_some_and(|all| all.contains_key(EPOCH_ANNOTATION));
         if oracle::allocation(claim).is_some() && users == 0 && is_ours {
             around.violated(|| format!("{} has devices that nobody uses", key.name));
@@ -131,7 +131,7 @@ fn one(around: &mut Surroundings, server: &Server, replica: &Replica, quiet_sinc
         .filter(|pod| is_gated(pod) && pod.metadata.deletion_timestamp.is_none())
         .map(|pod| Key::from(&pod.metadata));
     let gated: BTreeSet<Key> = gated.collect();
-    // Those without gates are known as ours only when they were looked at.
+    // Pods without gates are recognized as ours only once the loop has processed them.
     let has_gate = |key: &&Key| server.pod(key).is_some_and(|pod| !gates(pod).is_empty());
     let waiting: BTreeSet<Key> = decider.waiting().map(|(key, _)| key).filter(has_gate).cloned().collect();
     if waiting != gated {

@@ -1,4 +1,4 @@
-//! No gate is lifted before all of the gang have devices, no gang runs in part for long, and none that fits waits.
+//! No gate is lifted before enough pods of the gang have devices, no gang runs in part for long, and no gang that fits waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
 use crate::simulation::oracle::{self, DeviceId, Holdings, Offer, View};
 use crate::simulation::replica::Replica;
 
-/// So late a gate may be lifted after what made that right was seen: what was decided on may be lost meanwhile.
+/// A pod that had its devices this recently still counts when a gate is lifted: the devices may be lost after the decision.
 const LATEST: Time = Time::from_secs(40);
 
-/// Twice what a pod is given to be bound, and what a leader takes to begin.
+/// Longest time a gang may run in part: twice the time a pod has to be bound, plus the time a leader needs to start.
 const OLDEST: Time = Time::from_secs(265);
 
-/// The gang, its owner, and the least number of pods.
+/// The pod's gang with its owner's uid, and the minimum number of pods.
 pub fn gang_of(pod: &Pod) -> Option<(String, usize)> {
     let labels = pod.metadata.labels.as_ref()?;
     let owner = pod.metadata.owner_references.iter().flatten().next()?;
@@ -42,19 +42,19 @@ fn is_done(pod: &Pod) -> bool {
     phase(pod) == Some("Succeeded")
 }
 
-/// Whether it is no part of the gang any more, though it may still run.
+/// Whether the pod no longer counts for its gang, though it may still run.
 pub fn is_lost(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || phase(pod) == Some("Failed")
 }
 
-/// What was true of gangs, for those who act late.
+/// History of gangs, for components acting on old observations.
 #[derive(Debug, Default)]
 pub struct Gangs {
     /// When a pod, by gang and uid, was last bound or had all its devices.
     had: BTreeMap<(String, String), Time>,
-    /// Since when a gang runs in part.
+    /// Since when a gang has been running in part.
     partial: BTreeMap<String, Time>,
-    /// For whom others were evicted when nothing failed any more.
+    /// Preemptors for whom pods were evicted after the faults had stopped.
     preempting: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ fn has_devices(server: &Server, pod: &Pod) -> bool {
         })
 }
 
-/// Looks at all gangs.
+/// Records the state of all gangs, and checks for gangs running in part.
 pub fn look(around: &mut Surroundings, server: &Server) {
     let mut gangs: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for (_, pod) in server.pods() {
@@ -81,7 +81,7 @@ pub fn look(around: &mut Surroundings, server: &Server) {
         }
         gangs.entry(gang).or_default().push(pod);
     }
-    // It had an effect, whoever preempts them in turn.
+    // The eviction had its effect, even if the preemptor is preempted in turn.
     around.gangs.preempting.retain(|name| {
         !server.pods().any(|(key, pod)| node_name(pod).is_some() && is_called(&key, pod, name))
     });
@@ -105,7 +105,7 @@ pub fn look(around: &mut Surroundings, server: &Server) {
     }
 }
 
-/// A gate of a pod is being lifted.
+/// Checks a gate that is being lifted.
 pub fn lifted(around: &mut Surroundings, pod: &Pod) {
     let Some((gang, min)) = gang_of(pod) else { return };
     let all = around.gangs.had.range((gang.clone(), String::new())..);
@@ -117,7 +117,7 @@ pub fn lifted(around: &mut Surroundings, pod: &Pod) {
     }
 }
 
-/// Whether the replica may lift the gate by what it has seen.
+/// Checks the lifting of a gate against the replica's view.
 pub fn may_lift(around: &mut Surroundings, replica: &Replica, pod: &Pod) {
     let Some((gang, min)) = gang_of(pod) else { return };
     let pods = replica.view.values().filter_map(|object| match object.as_ref() {
@@ -134,21 +134,21 @@ pub fn may_lift(around: &mut Surroundings, replica: &Replica, pod: &Pod) {
     }
 }
 
-/// Whether the pod is the one of that name, or of the gang of that name.
+/// Whether `name` is the pod's or its gang's.
 fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
     let labels = pod.metadata.labels.as_ref();
     let group = labels.and_then(|labels| labels.get(GROUP_LABEL)).unwrap_or(&key.name);
     format!("{}/{group}", key.namespace) == name
 }
 
-/// A disruption budget allowed less than was seen of it: that some were evicted for nothing could not be known.
+/// A budget allowed less than observed by the replica: earlier evictions made in vain are then no violation.
 pub fn kept(around: &mut Surroundings, why: &str) {
     if let Some(name) = preemptor(why) {
         around.gangs.preempting.remove(name);
     }
 }
 
-/// Somebody is evicted: for one of a higher priority only where what that will get was seen on its pods.
+/// Checks an eviction: a preemptor needs a higher priority than the victim, and a nomination observed on one of its pods.
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why: &str) {
     let Some(name) = preemptor(why) else { return };
     let of_victim = |pod: &&Pod| queue::who(pod) == queue::who(victim) && !is_lost(pod);
@@ -174,7 +174,7 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why
     }
 }
 
-/// No gang waits though enough of it fit.
+/// Checks that no gang waits although enough of its pods fit.
 pub fn end(around: &mut Surroundings, server: &Server) {
     for name in std::mem::take(&mut around.gangs.preempting) {
         let of_name = || server.pods().filter(|(key, pod)| is_called(key, pod, &name) && !is_lost(pod));
@@ -211,7 +211,7 @@ pub fn end(around: &mut Surroundings, server: &Server) {
     }
 }
 
-/// Counts the pod as on the first node that takes it: the node and its devices there.
+/// Adds the pod to `holdings` on the first node with room, and returns the node with its devices as text.
 fn place(view: &View, holdings: &mut Holdings, pod: &Pod) -> Option<String> {
     for node in oracle::nodes(view) {
         let Some(fit) = oracle::fit(view, holdings, pod, node, Offer::Managed) else { continue };

@@ -1,5 +1,5 @@
-//! What is on its way to claims, after each observation and decision: it counts as held, nobody else holds it, and it waits for
-//! something. (Of what is observed at once, all is observed first: nothing is decided in between.)
+//! Allocations on their way to claims, after each observation and decision: they count as held, by one holder only, and wait for
+//! something. (Simultaneous observations are all applied first, without a decision in between.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::simulation::api_server::{Server, Surroundings, has_ended, node_name};
 use crate::simulation::oracle::{self, DeviceId, View};
 use crate::simulation::replica::Replica;
 
-/// So long devices may count as held before a claim is seen with them: a pod that is on its way is bound or refused by then.
+/// How long devices may count as held before a claim is observed with them: by then a pod on its way is bound or refused.
 const LONGEST: Time = Time::from_secs(150);
 
-/// Somebody that holds a device, as the loop has it.
+/// Holder of a device according to the loop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     device: DeviceId,
@@ -23,12 +23,12 @@ struct Holder {
 }
 
 impl Holder {
-    /// Whether it is for a pod that waits until others have ended, so that they may hold the same.
+    /// Whether the holder is a nomination: its pod waits for other pods to end, so both may hold the device.
     fn is_nomination(&self) -> bool {
         self.name.starts_with("nomination ")
     }
 
-    /// Whether a claim of that name was seen with the device.
+    /// Whether a claim of this name was observed with the device.
     fn is_seen(&self, view: &View) -> bool {
         let claim = oracle::claims(view).find(|claim| Key::from(&claim.metadata).to_string() == self.name);
         claim.is_some_and(|claim| oracle::devices_of(claim).any(|device| device == self.device))
@@ -45,7 +45,7 @@ fn holders(decider: &Decider) -> Vec<Holder> {
     cluster.inventory().devices().flat_map(of_device).collect()
 }
 
-/// An allocation that was done and may not have been seen yet.
+/// An allocation written but possibly not observed yet.
 #[derive(Debug, Clone)]
 pub struct Arrived {
     pub claim: Key,
@@ -54,20 +54,20 @@ pub struct Arrived {
     pub devices: Vec<DeviceId>,
 }
 
-/// What a replica has noted of what is on its way.
+/// A replica's record of allocations on their way.
 #[derive(Debug, Default)]
 pub struct OnTheWay {
     pub arrived: Vec<Arrived>,
-    /// Since when devices count as held with which no claim was seen.
+    /// Since when a device has counted as held without a claim observed with it.
     unseen: BTreeMap<Holder, Time>,
 }
 
-/// Whether faults are planned: among pairs of them are some in which these checks alarm, and nobody has found out yet whether rightly.
+/// Whether faults are planned. Some pairs of faults trip these checks, and nobody has found out yet whether rightly.
 fn is_planned(around: &Surroundings) -> bool {
     around.plan.is_some()
 }
 
-/// Looks at what is on its way by the writes of the replica.
+/// Checks that allocations written by the replica count as held until observed.
 pub fn are_counted(around: &mut Surroundings, replica: &mut Replica, server: &Server) {
     if is_planned(around) {
         return;
@@ -95,8 +95,8 @@ pub fn are_counted(around: &mut Surroundings, replica: &mut Replica, server: &Se
     }
 }
 
-/// Looks at all that the replica counts as held, after it has decided. What kube-scheduler may give to pods that were sent to it is a guess,
-/// which may be wrong; allocations of claims that were seen, or that the replica writes, are none.
+/// Checks all holders in the replica's index after a decision. Devices expected from kube-scheduler for pods sent there are a
+/// guess and may be wrong. Allocations observed on claims, or being written by the replica, are exact.
 pub fn are_apart_and_wait(around: &mut Surroundings, replica: &mut Replica, server: &Server) {
     if is_planned(around) {
         return;

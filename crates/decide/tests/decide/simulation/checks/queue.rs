@@ -1,5 +1,5 @@
-//! Who goes first: nobody passes the head of a strict queue, what a gang has waited for is kept for it, and whom a disruption
-//! budget keeps makes no room.
+//! Queue order: no pod passes the head of a strict queue, nodes reserved for a gang stay reserved, and pods protected by a
+//! disruption budget make no room.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ use crate::simulation::oracle::devices_of;
 use crate::simulation::replica::Replica;
 use crate::simulation::users::cards_asked;
 
-/// So long after something was done about a pod what was said of it before may stand there still.
+/// How long the reason reported for a pod may be out of date after an intent for the pod.
 const OUT_OF_DATE: Time = Time::from_secs(60);
 
 type Order = (Reverse<i32>, Option<Timestamp>, Key);
 
-/// Somebody who waits, as a replica knows it.
+/// A pod or gang waiting in a replica's view.
 struct Waiting<'r> {
     who: String,
     order: Order,
@@ -36,7 +36,7 @@ struct Waiting<'r> {
     why: &'r str,
 }
 
-/// The gang that the pod is of, or the pod itself.
+/// The pod's gang, or the pod itself.
 pub fn who(pod: &Pod) -> String {
     gang_of(pod).map_or_else(|| Key::from(&pod.metadata).name, |(gang, _)| gang)
 }
@@ -45,7 +45,7 @@ fn priority(pod: &Pod) -> i32 {
     pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
-/// The lowest priority of these pods: one of a higher priority lends it to none of the others.
+/// The lowest priority of these pods: a member of higher priority does not raise the others.
 pub fn lowest_priority<'p>(pods: impl Iterator<Item = &'p Pod>) -> i32 {
     pods.map(priority).min().unwrap_or_default()
 }
@@ -64,7 +64,7 @@ fn grouped<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Vec<&'p 
     groups
 }
 
-/// Those of whom the loop says that they keep their place, and about whom nothing was done a short while ago.
+/// Pods and gangs that keep their place, according to the loop, and had no intent recently.
 fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> {
     let why: BTreeMap<&Key, &str> = replica.decider.waiting().collect();
     let is_idle = |pod: &&Pod| {
@@ -84,7 +84,7 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
     grouped(replica.pods()).into_iter().filter_map(stands).collect()
 }
 
-/// Whether the pod may get devices of the node, as far as the replica knows who else waits.
+/// Checks that the pod may get devices of the node, given the other waiting pods in the replica's view.
 pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, node: &str) {
     let placement = around.placement;
     if !placement.is_strict && placement.reserve_after.is_none() {
@@ -112,7 +112,7 @@ pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, nod
     }
     let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
     let end = deadline.and_then(|seconds| Some(around.now + Time::from_secs(u64::try_from(seconds).ok()?)));
-    // No later than that all of its nodes are expected to be free.
+    // Latest time at which all of the gang's nodes are expected to be free.
     let latest = replica.pods().filter(|pod| node_name(pod).is_some()).filter_map(ends).max();
     if gang_of(pod).is_some() || end.is_none_or(|end| latest.is_none_or(|latest| end > latest)) {
         around.violated(|| {
@@ -121,7 +121,7 @@ pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, nod
     }
 }
 
-/// Whether the gang would not fit without the node, were all nodes empty.
+/// Whether the gang would not fit without the node if all nodes were empty.
 fn needs(replica: &Replica, gang: &Waiting<'_>, node: &str) -> bool {
     let cards = managed_cards(replica);
     let asked = cards_asked(gang.pods[0]).unwrap_or(0).max(1);
@@ -130,18 +130,17 @@ fn needs(replica: &Replica, gang: &Waiting<'_>, node: &str) -> bool {
     cards.get(node).is_some_and(|count| count / asked > 0) && others < gang.pods.len()
 }
 
-/// What the slice says of its node.
+/// The node report in the slice's annotation.
 fn report(slice: &ResourceSlice) -> Option<NodeReport> {
     let text = slice.metadata.annotations.as_ref()?.get(node_report::ANNOTATION)?;
     serde_json::from_str(text).ok()
 }
 
-/// Managed cards of the node.
 fn managed(report: &NodeReport) -> usize {
     report.cards.values().filter(|card| card.allocation == Allocation::Managed).count()
 }
 
-/// Managed cards of nodes that take pods.
+/// Number of managed cards by schedulable node.
 fn managed_cards(replica: &Replica) -> BTreeMap<String, usize> {
     let mut cards = BTreeMap::new();
     for object in replica.of_kind(Kind::ResourceSlice) {
@@ -157,7 +156,7 @@ fn managed_cards(replica: &Replica) -> BTreeMap<String, usize> {
     cards
 }
 
-/// Whether the loop may count on these devices: not where a disruption budget keeps who has them.
+/// Checks that no nominated device belongs to a pod protected by a disruption budget.
 pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &Nomination) {
     let overlaps = |device: &str| {
         let part = |longer: &str, whole: &str| longer.starts_with(&format!("{whole}-mig"));
@@ -188,7 +187,7 @@ fn is_kept(replica: &Replica, pod: &Pod) -> bool {
         })
 }
 
-/// The most managed cards that a node has.
+/// The largest number of managed cards on a node.
 fn most_cards(server: &Server) -> usize {
     let nodes = ["a", "b", "c"].map(|node| {
         let slice = Key::cluster(format!("{node}-0-counters"));
@@ -201,7 +200,7 @@ fn most_cards(server: &Server) -> usize {
     nodes.into_iter().max().unwrap_or_default()
 }
 
-/// Whether managed cards may be kept from the pod, or its gang, by who else waits at the end.
+/// Whether other waiting pods or gangs may keep managed cards from the pod, or its gang, at the end of a run.
 pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let asks = |pod: &Pod| cards_asked(pod) != Some(0) || names_a_claim(pod);
     let waits = |pod: &&Pod| {
@@ -210,7 +209,7 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let mine = who(pod);
     let pods = || server.pods().map(|(_, pod)| pod);
     let own = order(pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
-    // What runs in part keeps nothing for the rest.
+    // A gang running in part reserves nothing for its other pods.
     let is_begun = pods().any(|other| who(other) == mine && node_name(other).is_some());
     let most = most_cards(server);
     let could_fit = |pod: &&Pod| {
@@ -219,7 +218,7 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     let others = grouped(pods().filter(waits).filter(could_fit));
     others.iter().filter(|(who, _)| **who != mine).any(|(_, pods)| {
         let order = order(pods.iter().copied());
-        // Of gangs that ask for parts of cards nobody knows how many fit on a node.
+        // How many pods fit on a node is unknown for gangs that ask for parts of cards.
         let may_reserve = |pod: &Pod| gang_of(pod).is_some() && cards_asked(pod).is_some();
         let is_first = may_reserve(pod) && !is_begun && own < order;
         let is_reserved = may_reserve(pods[0]) && order.0 <= own.0 && !is_first;

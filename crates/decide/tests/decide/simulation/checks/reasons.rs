@@ -1,18 +1,18 @@
-//! What the loop says of pods, as values: nothing else here reads its words.
+//! Parses the loop's reasons into values: no other check depends on their wording.
 
-/// The gang or pod for which somebody is evicted, as `namespace/name`, if for anybody.
+/// The gang or pod for which a pod is evicted, as `namespace/name`; `None` without preemption.
 pub fn preemptor(why: &str) -> Option<&str> {
     why.strip_prefix("preempted by ")?.split(' ').next()
 }
 
-/// What the loop says of a pod that waits.
+/// A waiting pod's place in the queue, by the loop's reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It keeps its place: it fits nowhere, or others are to be evicted for it.
+    /// Keeps its place: the pod fits nowhere, or other pods are to be evicted.
     KeepsItsPlace,
-    /// As many of its gang as are needed do not fit, and it keeps its place.
+    /// Keeps its place: too few pods of the gang fit.
     GangDoesNotFit,
-    /// Others pass it, or it has no place in the queue.
+    /// Other pods pass, or the pod has no place in the queue.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! The devices that slices publish, and what they draw on.
+//! Published devices, and the counters they consume.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use k8s_openapi::api::resource::v1::Device;
 
 use super::{View, slices};
 
-/// A device: its pool and its name.
+/// Pool and name of a device.
 pub type DeviceId = (String, String);
 
-/// The counters of a pool, by set and name.
+/// Counters of a pool, by set and name.
 pub(super) type Counters = BTreeMap<(String, String), i64>;
 
-/// What the slices of a node publish.
+/// Devices and counters in the slices of a node.
 #[derive(Default)]
 pub(super) struct Published<'v> {
     pub devices: Vec<(&'v str, &'v Device)>,
     pub counters: Counters,
-    /// Whether all slices of the pool are there: else nobody gives its devices out.
+    /// Whether all slices of the pool are present. Otherwise none of its devices are allocated.
     pub is_complete: bool,
 }
 
@@ -45,7 +45,7 @@ fn amount(text: &str) -> i64 {
     text.parse().expect("counters here are small numbers")
 }
 
-/// What the device draws on.
+/// Counters consumed by the device.
 pub(super) fn consumed(device: &Device) -> impl Iterator<Item = ((String, String), i64)> {
     device.consumes_counters.iter().flatten().flat_map(|of_set| {
         let counters = of_set.counters.iter();
@@ -53,17 +53,17 @@ pub(super) fn consumed(device: &Device) -> impl Iterator<Item = ((String, String
     })
 }
 
-/// Whether the controller gives the device out: kube-scheduler is kept from it by a taint.
+/// Whether the controller allocates the device: a taint keeps kube-scheduler away.
 pub(super) fn is_managed(device: &Device) -> bool {
     device.taints.iter().flatten().next().is_some()
 }
 
-/// Whether the controller gives out devices of the node.
+/// Whether the controller allocates devices of the node.
 pub fn has_managed_devices(view: &View, node: &str) -> bool {
     Published::of_node(view, node).devices.iter().any(|(_, device)| is_managed(device))
 }
 
-/// All devices that are published, each with its node.
+/// All published devices, each with its node.
 pub fn published(view: &View) -> impl Iterator<Item = (&str, DeviceId)> {
     slices(view).flat_map(|slice| {
         let node = slice.spec.node_name.as_deref().unwrap_or_default();

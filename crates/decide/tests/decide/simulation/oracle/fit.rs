@@ -1,4 +1,4 @@
-//! Which devices a pod would get on a node: the first that fit, in the order in which they are published.
+//! Devices a pod would get on a node: the first that fit, in published order.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use super::devices::{Counters, Published, consumed, is_managed};
 use super::{Asked, Holdings, View, asked, node_of};
 use crate::objects::DRIVER;
 
-/// Which devices may be given.
+/// Devices allowed for a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// Those that kube-scheduler gives out.
+    /// Devices allocated by kube-scheduler.
     Native,
-    /// Those that the controller gives out.
+    /// Devices allocated by the controller.
     Managed,
     Any,
 }
 
-/// One device that is asked for.
+/// One requested device.
 struct Slot<'v> {
-    /// The claim, by its place among those of the pod.
+    /// Index of the claim among the pod's claims.
     claim: usize,
     request: &'v str,
     class: &'v str,
@@ -38,7 +38,7 @@ struct Search<'s> {
     chosen: Vec<usize>,
 }
 
-/// What the open claims of the pod would get on the node, each by its place among the pod's claims; `None` where the pod does not fit.
+/// Allocations for the pod's open claims on the node, by index among the pod's claims; `None` where the pod does not fit.
 pub fn fit(
     view: &View,
     holdings: &Holdings,
@@ -93,7 +93,7 @@ fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// The devices that the claim asks for, unless it has its own.
+/// Devices requested by the claim; none if already allocated.
 fn slots(claim: usize, asked: Asked<'_>) -> impl Iterator<Item = Slot<'_>> {
     let open = asked.allocation().is_none();
     asked.requests().filter(move |_| open).flat_map(move |request| {
@@ -118,23 +118,23 @@ fn empty(node: &str) -> AllocationResult {
     }
 }
 
-/// Whether the class is about the device: the selectors of the classes here, in Rust.
+/// Whether the device belongs to the class: the selectors of the classes, in Rust.
 fn is_of_class(device: &Device, class: &str) -> bool {
     let attributes = device.attributes.as_ref();
     let kind = attributes.and_then(|all| all.get("type")?.string.as_deref());
     match class {
         "gpu" => kind == Some("gpu"),
         "half" => kind == Some("mig"),
-        // Network cards, of which there are none.
+        // No network cards exist here.
         _ => false,
     }
 }
 
 impl Search<'_> {
-    /// Chooses a device for the next slot and for all after it.
+    /// Chooses devices for the next slot and all later ones.
     fn go_on(&mut self) -> bool {
         let Some(slot) = self.slots.get(self.chosen.len()) else { return true };
-        // Slots of one request are alike: what comes before the last choice was tried.
+        // Slots of one request are alike: devices before the last choice were tried already.
         let before = self.chosen.len().checked_sub(1).map(|last| &self.slots[last]);
         let is_like_before =
             before.is_some_and(|before| (before.claim, before.request) == (slot.claim, slot.request));

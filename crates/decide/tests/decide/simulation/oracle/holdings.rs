@@ -1,4 +1,4 @@
-//! Devices and CPU that somebody has.
+//! Devices and CPU in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::devices::{Counters, Published, consumed};
 use super::{DeviceId, View, claims, devices_of, pods};
 use crate::simulation::api_server::{has_ended, node_name};
 
-/// Devices and CPU that somebody has.
+/// Devices and CPU in use.
 #[derive(Debug, Clone, Default)]
 pub struct Holdings {
     devices: BTreeSet<DeviceId>,
-    /// Thousandths of a core by node.
+    /// CPU in use by node, in thousandths of a core.
     cpu: BTreeMap<String, u64>,
 }
 
 impl Holdings {
-    /// What claims have, and what bound pods take of their nodes.
+    /// Devices of claims, and CPU used by bound pods on their nodes.
     pub fn of(view: &View) -> Self {
         let mut holdings = Holdings::default();
         holdings.add_devices(claims(view).flat_map(devices_of));
@@ -41,7 +41,7 @@ impl Holdings {
         self.devices.contains(device)
     }
 
-    /// Whether the node has CPU for the pod besides. It has places for more pods than there ever are.
+    /// Whether the node has CPU left for the pod. Its limit on the number of pods is never reached.
     pub(super) fn has_room(&self, node: &Node, pod: &Pod) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
@@ -49,7 +49,7 @@ impl Holdings {
         node_name(pod) == Some(name) || self.cpu.get(name).copied().unwrap_or(0) + cpu_of(pod) <= all
     }
 
-    /// What is left of the counters, with what is held.
+    /// Counters left after subtracting held devices.
     pub(super) fn left(&self, published: &Published<'_>) -> Counters {
         let mut left = published.counters.clone();
         for (pool, device) in &published.devices {

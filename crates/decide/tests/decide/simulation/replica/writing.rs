@@ -1,4 +1,4 @@
-//! Carries the intents of a replica out, write by write: each may be refused, late or lost, or its answer.
+//! Carries out the intents of a replica, write by write. Each request or answer may be refused, late or lost.
 
 mod answers;
 
@@ -15,12 +15,12 @@ use super::super::oracle::{self, DeviceId};
 use super::{Lease, Replica, State};
 use answers::Outcome;
 
-/// What becomes of a request on its way.
+/// Fate of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Good,
     Refused(Answer),
-    /// It is done, and answered like this.
+    /// Done, but answered like this.
     DoneAnd(Answer),
     RequestLost,
     AnswerLost,
@@ -28,9 +28,9 @@ enum Fate {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The epoch on the claim of this number.
+    /// Write the epoch on the claim of this index.
     Mark(usize),
-    /// What is to be done to the status of the claim of this number.
+    /// Write or clear the allocation of the claim of this index.
     Status(usize),
     Note,
     Evict,
@@ -38,16 +38,16 @@ enum Step {
     Lift,
 }
 
-/// An intent that is being carried out, at one of its writes.
+/// An intent in progress, at one of its writes.
 pub(super) struct Writing {
     intent: Intent,
-    /// Versions that claims have after the writes so far.
+    /// Versions of claims after the writes so far.
     versions: Vec<(Key, String)>,
     step: Step,
     fate: Fate,
-    /// The claim in the version to which it was written.
+    /// The claim, with the version sent in the write.
     about: Option<ClaimReference>,
-    /// What becomes of the replica when it has arrived.
+    /// Incident at the replica on arrival of the write.
     then: Option<Incident>,
     sent: Time,
     arrives: Time,
@@ -55,11 +55,11 @@ pub(super) struct Writing {
     pub has_arrived: bool,
     /// Nobody waits for the answer any more.
     pub is_forgotten: bool,
-    /// The process that sent it crashed: the next one counts nothing of it, and fences it.
+    /// The sending process crashed: the next one does not count this write, and fences the claims.
     pub is_of_earlier_process: bool,
 }
 
-/// What becomes of a request by chance, and how much longer than usual it takes.
+/// Random fate of a request, and its delay if longer than usual.
 fn chance(around: &mut Surroundings) -> (Fate, Option<Time>) {
     if !around.is_faulty {
         return (Fate::Good, None);
@@ -138,7 +138,7 @@ impl Replica {
         self.send(around, lease, intent, step, Vec::new());
     }
 
-    /// The loop is told that the pod has the nomination.
+    /// Makes the loop observe the nomination before the write.
     fn see_at_once(&mut self, pod: &PodReference, nomination: Option<&Nomination>) {
         let Some(Object::Pod(found)) = self.view.get(&(Kind::Pod, pod.key.clone())).map(AsRef::as_ref) else {
             return;
@@ -200,7 +200,7 @@ impl Replica {
             let (intent, step) = (&writing.intent, writing.step);
             around.note(|| format!("write {number}: {step:?} of {intent:?} {faults:?}"));
         }
-        // It stands still already, and was about to send this, too.
+        // The replica is paused already, and was about to send this write, too.
         if let State::Paused(until) = self.state {
             writing.arrives = writing.arrives.max(until + takes);
         }
@@ -210,7 +210,7 @@ impl Replica {
         }
     }
 
-    /// Requests reach the API server, whatever the replica does meanwhile.
+    /// Delivers requests to the API server, whatever the state of the replica.
     pub(super) fn arrive(&mut self, around: &mut Surroundings, server: &mut Server) {
         let mut incident = None;
         for writing in &mut self.writings {
@@ -290,7 +290,7 @@ impl Replica {
         self.writings.retain(|writing| !(writing.is_forgotten && writing.has_arrived));
     }
 
-    /// Allocations of this process that are not done and may be: each would be, if it arrived now.
+    /// Allocations of this process not done yet but still possible: each would succeed on arrival now.
     pub fn allocations_under_way(&self, server: &Server) -> Vec<(Key, Vec<DeviceId>)> {
         let mut all = Vec::new();
         for writing in self.writings.iter().filter(|writing| !writing.is_of_earlier_process) {
@@ -300,7 +300,7 @@ impl Replica {
                 continue;
             };
             let is_status = matches!(writing.step, Step::Status(_));
-            // Nobody goes on after the answer to what is forgotten.
+            // No write follows a forgotten one: nobody handles its answer.
             let end = if writing.is_forgotten { first + usize::from(is_status) } else { claims.len() };
             for (number, ClaimAllocation { claim, allocation }) in
                 claims.iter().enumerate().take(end).skip(first)
@@ -309,7 +309,7 @@ impl Replica {
                 let marked =
                     writing.versions.last().filter(|_| is_this && (is_status || writing.has_arrived));
                 let version = marked.map_or(&claim.resource_version, |(_, version)| version);
-                // Nothing follows a mark that was not written, or of which nobody knows.
+                // No write follows a mark that failed or got no answer.
                 if is_this && !is_status && writing.has_arrived && writing.answer != Some(Answer::Done) {
                     break;
                 }
@@ -329,7 +329,7 @@ impl Replica {
         all
     }
 
-    /// Whether anything is still on its way to the API server.
+    /// Whether any write is still in flight.
     pub fn is_writing(&self) -> bool {
         !self.writings.is_empty()
     }

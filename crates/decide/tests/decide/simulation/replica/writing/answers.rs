@@ -1,4 +1,4 @@
-//! What the controller makes of the answers to its writes: an outcome for each object, and the write that follows.
+//! The controller's handling of answers to its writes: an outcome for each object, and the next write.
 
 use tessera_cluster::Key;
 use tessera_decide::{ClaimReference, Intent, Observation, PodReference, Time};
@@ -12,20 +12,20 @@ use crate::simulation::checks;
 /// The longest wait for an answer.
 const PATIENCE: Time = Time::from_secs(10);
 
-/// What became of a write to one object.
+/// Outcome of a write to one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// There is no such object: nothing is to be done for it any more.
+    /// No such object: nothing is left to be done.
     Gone,
-    /// It did nothing, and would be refused again; with the claim that it was about.
+    /// Nothing was done, and a retry would be refused again; with the refused claim.
     Refused(Option<ClaimReference>),
-    /// It did nothing, or nobody knows what it did.
+    /// Nothing was done, or the effect is unknown.
     Unknown,
 }
 
 impl Replica {
-    /// Takes answers, and goes on to the next write.
+    /// Handles answers and sends the next writes.
     pub(in crate::simulation::replica) fn answers(&mut self, around: &mut Surroundings, lease: &Lease) {
         let mut number = 0;
         while number < self.writings.len() {
@@ -56,14 +56,14 @@ impl Replica {
                 if answer == Some(Answer::NotFound) {
                     outcome = Outcome::Unknown;
                 }
-                // What was written of the claim before is not its allocation.
+                // The version after the mark is not the version of an allocation.
                 versions.retain(|(key, _)| *key != claims[number].claim.key);
             }
             self.answered(around, lease, intent, step, outcome, versions);
         }
     }
 
-    /// Goes on after a write, or says what became of the intent.
+    /// Sends the next write, or reports the outcome of the intent.
     pub(super) fn answered(
         &mut self,
         around: &mut Surroundings,
@@ -87,7 +87,7 @@ impl Replica {
         }
     }
 
-    /// Tells what became of the write to a claim, whatever becomes of others.
+    /// Reports the outcome of the write to one claim, independently of the others.
     fn claim_answered(&mut self, around: &mut Surroundings, claim: &ClaimReference, outcome: &Outcome) {
         around.note(|| format!("replica {}: {claim:?}: {outcome:?}", self.number));
         self.is_new = true;
@@ -101,7 +101,7 @@ impl Replica {
         self.observe(around, observation);
     }
 
-    /// Tells what became of an intent.
+    /// Reports the outcome of an intent.
     fn finish(
         &mut self,
         around: &mut Surroundings,
@@ -141,7 +141,7 @@ impl Replica {
     }
 }
 
-/// What the controller makes of an answer; without one, it has waited for long enough.
+/// Outcome by the answer; `None` is a timeout.
 fn outcome(around: &Surroundings, answer: Option<Answer>, claim: Option<ClaimReference>) -> Outcome {
     match answer {
         Some(Answer::Done) => Outcome::Done,
@@ -156,7 +156,7 @@ fn refused(claim: &ClaimReference, pod: Option<&PodReference>) -> Observation {
     Observation::ClaimRefused { claim: claim.clone(), pod: pod.cloned(), why: "refused".to_owned() }
 }
 
-/// The write that follows one that was done.
+/// The write that follows a successful one.
 fn next(around: &Surroundings, intent: &Intent, step: Step) -> Option<Step> {
     match (step, intent) {
         (Step::Mark(number), Intent::Allocate { .. }) => Some(Step::Status(number)),
