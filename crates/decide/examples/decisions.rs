@@ -1,7 +1,7 @@
-//! What a decision takes on a large fleet: `decisions NODES` prints one line of JSON. For `cargo xtask bench controller`.
+//! Cost of a decision on a large fleet: `decisions NODES` prints one line of JSON. For `cargo xtask bench controller`.
 //!
-//! Each node has 8 cards with the 208 devices of an HGX H100; half of the cards are held. Pods come one after the other, each
-//! is sent to its node and bound there, and an older one ends.
+//! Each node has 8 cards with the 208 devices of an HGX H100, and half of the cards are held. Pods arrive one at a time. Each is
+//! sent to its node and bound there, and an older pod ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
 
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ fn slices(node: usize) -> Vec<Value> {
         .collect()
 }
 
-/// The kinds of pods: class, number of devices, selector, and how many of a hundred.
+/// Pod kinds: class, number of devices, selector, and percentage.
 const KINDS: [(&str, usize, Option<&str>, usize); 5] = [
     ("gpu", 1, None, 60),
     ("gpu", 2, None, 15),
@@ -225,7 +225,7 @@ fn main() {
     for node in 0..nodes {
         let mut cards: Vec<usize> = (0..CARDS).collect();
         random.shuffle(&mut cards);
-        // On average half of them.
+        // Half of the cards on average.
         for number in &cards[..random.usize(0..=CARDS)] {
             let (name, node) = (format!("old-{node}-{number}"), format!("node-{node:04}"));
             fed.apply_claim(allocated(&name, 0, &node, &[card(*number)]));
@@ -257,7 +257,7 @@ fn main() {
         });
         match node {
             Some(node) => {
-                // Bound with whatever devices; which ones matters little here.
+                // Bind with any free devices of the kind. The choice matters little here.
                 let cluster = fed.decider.cluster();
                 let claim = Key::new("n", format!("{name}-c"));
                 let free = fed.decider.cluster().inventory().devices_of_node(&node).filter(|device| {
@@ -283,7 +283,7 @@ fn main() {
         fed.delete(Kind::Pod, old.clone());
         fed.delete(Kind::ResourceClaim, format!("{old}-c"));
     }
-    // As often as somebody looks at the fleet page; the loop decides between two nodes, and not within one step.
+    // Views are built as often as somebody opens the fleet page. The loop may decide between two nodes, not within a step.
     let mut views: Vec<Duration> = Vec::new();
     let mut view_steps: Vec<Duration> = Vec::new();
     let mut view = None;

@@ -1,6 +1,6 @@
-//! What it takes to plan a gang on a large fleet: `gangs NODES PODS` prints one line of JSON. For `cargo xtask bench gangs`.
+//! Cost of planning a gang on a large fleet: `gangs NODES PODS` prints one line of JSON. For `cargo xtask bench gangs`.
 //!
-//! Each node has 8 managed cards, on average half of them held, and is in one of some racks; each pod of the gang asks for 8.
+//! Each node is in a rack and has 8 managed cards, half of them held on average. Each pod of the gang asks for 8.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
 
 #[path = "month/objects.rs"]
@@ -69,8 +69,8 @@ fn main() {
     decider.observe(now, Observation::ClaimsListed { asked_at: now }).expect("nothing to refuse");
     decider.decide(now);
     let mut times = Vec::new();
-    // The first one ranks all nodes, as after a start; the second has to look at what changed.
-    // The pods of the last are no gang: each gets its cards as it comes.
+    // The first gang ranks all nodes, as after a start. The second only examines changes. The last pods are no gang, so each gets
+    // cards on arrival.
     for gang in ["first", "second", "alone"] {
         for number in 0..size {
             let mut pod = member(gang, number, size);

@@ -1,6 +1,6 @@
-//! What a round takes where many kinds of pods wait and one node changes: `shapes NODES SHAPES` prints one line of JSON.
+//! Cost of a round while many kinds of pods wait and one node changes: `shapes NODES SHAPES` prints one line of JSON.
 //!
-//! Each node has 8 cards, all of them held but one of the node that changes. Each pod asks for two cards and for something of its own.
+//! Each node has 8 cards, all held except one on the changing node. Each pod asks for two cards and one resource of its own kind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
 
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn apply(decider: &mut Decider, now: Duration, object: impl Into<Object>) {
     decider.observe(now, Observation::Applied(Box::new(object.into()))).expect("a good object");
 }
 
-/// A node whose cards are of one pool.
+/// A node whose cards belong to one pool.
 fn node(name: &str, allocation: &str) -> Vec<Object> {
     let taints = match allocation {
         "Managed" => json!([{ "key": tessera_api::managed::TAINT_KEY, "effect": "NoSchedule" }]),
@@ -129,7 +129,7 @@ fn main() {
     let mut times = Vec::new();
     for round in 0..ROUNDS {
         now += Duration::from_secs(60);
-        // One card more, or less, of the first node.
+        // One held card more, or one less, on the first node.
         let held = (round % 2 == 1).then_some(("n0", 0));
         apply(&mut decider, now, claim("old-0-0", "true", held));
         let begun = Instant::now();

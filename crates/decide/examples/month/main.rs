@@ -1,4 +1,4 @@
-//! How long gangs and small pods wait in a simulated month: our decision loop beside three simple policies, on the same arrivals.
+//! Waiting time of gangs and small pods in a simulated month: our decision loop beside three simple policies, on the same arrivals.
 //!
 //! `month [SEED]` prints a table. All time is virtual.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
@@ -15,42 +15,42 @@ use ours::Ours;
 use serde_json::json;
 use simple::{Easy, Fifo, FirstCome};
 
-/// Nodes, with 8 cards each.
+/// Number of nodes, each with 8 cards.
 const NODES: usize = 16;
 const HOUR: u64 = 3_600;
 const MONTH: u64 = 30 * 24 * HOUR;
-/// Of the cards, what all jobs together ask for.
+/// Load of all jobs together, as a fraction of the cards.
 const LOAD: f64 = 0.85;
-/// Of that, the part of gangs.
+/// Share of the load requested by gangs.
 const GANGS: f64 = 0.6;
 
-/// A pod by itself, or a gang.
+/// A single pod or a gang.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Second of the month.
+    /// Arrival, in seconds of the month.
     pub arrives: u64,
     /// Number of pods.
     pub pods: usize,
-    /// Of each pod.
+    /// Cards per pod.
     pub cards: usize,
-    /// Seconds.
+    /// Run time in seconds.
     pub runs: u64,
-    /// `activeDeadlineSeconds`: what its user says that it runs at most.
+    /// `activeDeadlineSeconds`: the user's upper bound of the run time, in seconds.
     pub limit: u64,
 }
 
-/// Who gives out cards.
+/// A way to give out cards.
 pub trait Policy {
-    /// These jobs came and these have ended. Which ones start now.
+    /// Takes the jobs newly arrived and ended. Returns the jobs to start now.
     fn step(&mut self, now: u64, came: &[usize], ended: &[usize]) -> Vec<usize>;
 
-    /// When to ask again even if nothing happens.
+    /// Time of the next step even if nothing happens.
     fn wake(&self) -> Option<u64> {
         None
     }
 }
 
-/// Jobs of one kind as a Poisson process that asks for so many card-seconds a second.
+/// Adds jobs of one kind: Poisson arrivals with a load of `asked` card-seconds per second.
 fn arrive(
     random: &mut fastrand::Rng,
     asked: f64,
@@ -70,13 +70,13 @@ fn arrive(
             return;
         }
         let (pods, cards, runs) = draw(random);
-        // Users ask for up to three times what they need.
+        // Users request up to three times the time needed.
         let limit = (runs as f64 * (1.0 + 2.0 * random.f64())) as u64;
         jobs.push(Job { arrives: now as u64, pods, cards, runs, limit });
     }
 }
 
-/// Equally often of each order of magnitude.
+/// Log-uniform random number.
 fn between(random: &mut fastrand::Rng, least: u64, most: u64) -> u64 {
     (least as f64 * (most as f64 / least as f64).powf(random.f64())) as u64
 }
@@ -97,7 +97,7 @@ fn workload(seed: u64) -> Vec<Job> {
     jobs
 }
 
-/// When each job began.
+/// Start time of each job.
 fn play(jobs: &[Job], policy: &mut dyn Policy) -> Vec<u64> {
     let mut begun = vec![None; jobs.len()];
     let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -127,7 +127,7 @@ fn play(jobs: &[Job], policy: &mut dyn Policy) -> Vec<u64> {
     begun.into_iter().map(|begun| begun.expect("all begin in the end")).collect()
 }
 
-/// Mean and longest waiting in hours.
+/// Mean and longest wait in hours.
 fn waiting(jobs: &[Job], begun: &[u64], is_of: impl Fn(&Job) -> bool) -> (f64, f64) {
     let waits: Vec<f64> = jobs
         .iter()
@@ -170,7 +170,7 @@ fn main() {
     });
 }
 
-/// One line of the table.
+/// Prints one line of the table.
 fn print(name: &str, jobs: &[Job], begun: &[u64]) {
     let (gang_mean, gang_most) = waiting(jobs, begun, |job| job.pods > 1);
     let (small_mean, small_most) = waiting(jobs, begun, |job| job.pods == 1);

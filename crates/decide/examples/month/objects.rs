@@ -1,18 +1,18 @@
-//! A fleet of nodes with 8 managed cards, and pods that ask for whole ones.
+//! A fleet of nodes with 8 managed cards, and pods asking for whole cards.
 
 use serde_json::{Value, json};
 
-/// The DRA driver.
+/// Name of the DRA driver.
 pub const DRIVER: &str = "gpu.tessera.dev";
-/// Cards of a node.
+/// Cards per node.
 pub const CARDS: usize = 8;
 
-/// The object that the text describes.
+/// Deserializes an object.
 pub fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
 }
 
-/// The name of a card.
+/// Name of a card.
 pub fn card(number: usize) -> String {
     format!("gpu-{:02x}-00", number + 1)
 }
@@ -23,7 +23,7 @@ pub fn class() -> Value {
     json!({ "metadata": { "name": "gpu" }, "spec": { "selectors": [{ "cel": { "expression": expression } }] } })
 }
 
-/// The slices of a node whose cards are of a pool with this placement.
+/// Slices of a node whose cards belong to a pool with this placement.
 pub fn slices(node: &str, placement: &Value) -> [Value; 2] {
     let counters = json!({ "memory-slice-0": { "value": "1" } });
     let set =
@@ -57,7 +57,7 @@ pub fn slices(node: &str, placement: &Value) -> [Value; 2] {
     ]
 }
 
-/// The claim of a pod for so many whole cards.
+/// A pod's claim for whole cards.
 pub fn claim(pod: &str, cards: usize) -> Value {
     json!({
         "metadata": { "name": format!("{pod}-c"), "namespace": "n", "uid": format!("claim-{pod}"), "resourceVersion": "1",
@@ -68,7 +68,7 @@ pub fn claim(pod: &str, cards: usize) -> Value {
     })
 }
 
-/// A pod of a gang, with a gate and a claim.
+/// A gang's pod, with a gate and a claim.
 pub fn member(gang: &str, number: usize, size: usize) -> Value {
     let name = format!("{gang}-{number}");
     json!({

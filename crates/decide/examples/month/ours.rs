@@ -1,4 +1,4 @@
-//! The decision loop of the controller, with an API server and a kube-scheduler that do at once what they are told.
+//! The controller's decision loop, with an API server and a kube-scheduler acting at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tessera_decide::{ClaimAllocation, Decider, Intent, Observation, PodReference
 use crate::objects::{self, DRIVER, read};
 use crate::{Job, Policy};
 
-/// The month begins when all cards are known.
+/// Start of the month, when all cards are known.
 const BEGIN: u64 = 3_600;
 
 /// The decision loop over a simulated cluster.
@@ -21,12 +21,12 @@ pub struct Ours<'j> {
     jobs: &'j [Job],
     decider: Decider,
     now: u64,
-    /// Of each job that waits, how many of its pods are bound.
+    /// Number of bound pods of each waiting job.
     bound: BTreeMap<usize, usize>,
 }
 
 impl<'j> Ours<'j> {
-    /// Over so many nodes of a pool with this placement.
+    /// A loop over `nodes` nodes of a pool with this placement.
     pub fn new(jobs: &'j [Job], nodes: usize, placement: &Value) -> Self {
         let mut shares = 0_u64;
         let share_id = move || {
@@ -97,7 +97,7 @@ impl<'j> Ours<'j> {
         }
     }
 
-    /// The allocations are written, and where the gate is lifted kube-scheduler binds the pod.
+    /// Writes the allocations. If the gate is lifted, kube-scheduler binds the pod.
     fn carry(&mut self, pod: PodReference, node: &str, claims: Vec<ClaimAllocation>, lifts_gate: bool) {
         let mut versions: Vec<(Key, String)> = Vec::new();
         for ClaimAllocation { claim, allocation } in claims {
@@ -167,7 +167,7 @@ impl Policy for Ours<'_> {
 
     fn wake(&self) -> Option<u64> {
         let wake = self.decider.wake()?;
-        // To the next second, so that time goes on.
+        // Round up to the next second, so time advances.
         Some(wake.as_secs().max(self.now) + 1 - BEGIN)
     }
 }

@@ -1,17 +1,17 @@
-//! Three policies that others use, over numbers of free cards.
+//! Three common policies, over numbers of free cards.
 
 use std::collections::BTreeMap;
 
 use crate::objects::CARDS;
 use crate::{Job, Policy};
 
-/// Nodes by number, and who runs there.
+/// Nodes by number, and their jobs.
 struct Nodes<'j> {
     jobs: &'j [Job],
     free: Vec<usize>,
-    /// The nodes of each job's pods, and when it ends at the latest.
+    /// The nodes of each job's pods, and the job's latest end.
     running: BTreeMap<usize, (Vec<usize>, u64)>,
-    /// In the order in which they came.
+    /// In order of arrival.
     waiting: Vec<usize>,
 }
 
@@ -28,7 +28,7 @@ impl<'j> Nodes<'j> {
         }
     }
 
-    /// The fullest nodes that take the pods of a job, if there are any among those that may be used.
+    /// The fullest usable nodes with room for a job's pods, or `None`.
     fn place(&self, job: usize, free: &[usize], may_use: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
         let Job { pods, cards, .. } = self.jobs[job];
         let mut free = free.to_vec();
@@ -47,7 +47,7 @@ impl<'j> Nodes<'j> {
         self.waiting.retain(|other| *other != job);
     }
 
-    /// Starts the first ones, up to one that does not fit.
+    /// Starts jobs in order, up to the first without room.
     fn start_in_order(&mut self, now: u64) -> Vec<usize> {
         let mut started = Vec::new();
         while let Some(head) = self.waiting.first().copied()
@@ -60,7 +60,7 @@ impl<'j> Nodes<'j> {
     }
 }
 
-/// First in, first out: who does not fit holds up all others.
+/// First in, first out: a job without room holds up all later jobs.
 pub struct Fifo<'j>(Nodes<'j>);
 
 impl<'j> Fifo<'j> {
@@ -76,7 +76,7 @@ impl Policy for Fifo<'_> {
     }
 }
 
-/// EASY: others may pass the first one where that does not delay it, by what users say of how long theirs run.
+/// EASY backfill: jobs may overtake the head job without delaying it, by their users' run time limits.
 pub struct Easy<'j>(Nodes<'j>);
 
 impl<'j> Easy<'j> {
@@ -84,7 +84,7 @@ impl<'j> Easy<'j> {
         Easy(Nodes::new(jobs, nodes))
     }
 
-    /// When the first one can begin at the latest, and where.
+    /// Latest start of the head job, and its nodes.
     fn reservation(&self, head: usize) -> Option<(u64, Vec<usize>)> {
         let nodes = &self.0;
         let mut free = nodes.free.clone();
@@ -119,15 +119,15 @@ impl Policy for Easy<'_> {
     }
 }
 
-/// So long a gang holds a part of its cards; then it gives them back.
+/// Seconds a gang may hold part of its cards before giving them back.
 const HOLDS: u64 = 300;
-/// So long it then waits before it takes any again.
+/// Seconds of pause before the gang takes cards again.
 const PAUSE: u64 = 60;
 
-/// Each pod gets its cards as it comes, on the emptiest node, and begins when all of its gang have theirs.
+/// Each pod gets its cards on arrival, on the emptiest node, and starts once its whole gang has cards.
 pub struct FirstCome<'j> {
     nodes: Nodes<'j>,
-    /// What pods hold whose gang has not begun, and since when.
+    /// Nodes of pods holding cards before their gang starts, and since when.
     held: BTreeMap<usize, (Vec<usize>, u64)>,
     paused: BTreeMap<usize, u64>,
 }

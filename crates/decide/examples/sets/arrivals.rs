@@ -1,13 +1,13 @@
-//! Requests as they arrive.
+//! Arriving requests.
 
 use fastrand::Rng;
 
-/// How often how many cards are asked for.
+/// Distribution of the number of requested cards.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// Its name.
+    /// Name of the mix.
     pub name: &'static str,
-    /// Cards and parts of a hundred.
+    /// Number of cards and percentage.
     shares: Vec<(usize, u32)>,
 }
 
@@ -20,7 +20,7 @@ impl Mix {
         ]
     }
 
-    /// Without what asks for more than so many cards.
+    /// The mix without requests for more than `cards` cards.
     pub fn up_to(&self, cards: usize) -> Mix {
         let shares = self.shares.iter().copied().filter(|(count, _)| *count <= cards).collect();
         Mix { shares, ..*self }
@@ -30,7 +30,7 @@ impl Mix {
         self.shares.iter().map(|(_, share)| share).sum()
     }
 
-    /// Cards of a request on average.
+    /// Mean number of cards per request.
     fn mean(&self) -> f64 {
         let sum: u32 = self.shares.iter().map(|(count, share)| *count as u32 * share).sum();
         f64::from(sum) / f64::from(self.total())
@@ -50,16 +50,16 @@ impl Mix {
 /// A request for whole cards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
-    /// When it arrives, in mean times of service.
+    /// Arrival, in mean service times.
     pub at: f64,
-    /// How many it asks for.
+    /// Number of requested cards.
     pub cards: usize,
-    /// How long it keeps them.
+    /// Service time, in mean service times.
     pub service: f64,
 }
 
-/// So many requests, in order: Poisson arrivals and exponential times of service with mean 1, so that `busy` cards would be
-/// in use on average if each request was served at once.
+/// `count` requests in order: Poisson arrivals and exponential service times with mean 1. If each request were served at once,
+/// `busy` cards would be in use on average.
 pub fn arrivals(mix: &Mix, busy: f64, count: usize, seed: u64) -> Vec<Request> {
     let mut random = Rng::with_seed(seed);
     let rate = busy / mix.mean();

@@ -1,13 +1,13 @@
-//! The best-effort policy of NVIDIA's go-gpuallocator, which its device plugin uses, written from its description and
-//! behaviour at <https://github.com/NVIDIA/go-gpuallocator/blob/876e7b7/gpuallocator/besteffort_policy.go>.
+//! The best-effort policy of go-gpuallocator, used by NVIDIA's device plugin. Written from its description and behaviour at
+//! <https://github.com/NVIDIA/go-gpuallocator/blob/876e7b7/gpuallocator/besteffort_policy.go>.
 //!
-//! It divides all free cards into sets of the asked size such that the sum of their scores is greatest, and takes the best
-//! of these sets. The score of a pair is 100 for each NVLink, plus its closeness on PCIe from 10 to 60. Links are known by
-//! the card at their other end, so those to NVSwitches count nothing. Where cards are left over, one set is
-//! smaller. Of divisions with the same sum it takes the first that it comes upon.
+//! The policy divides all free cards into sets of the requested size with the greatest sum of scores, and takes the best set. The
+//! score of a pair is 100 for each NVLink, plus its closeness on PCIe from 10 to 60. A link is identified by the card at its other
+//! end, so links to NVSwitches count 0. Left-over cards form one smaller set. Among divisions with equal sums, the first found is
+//! taken.
 //!
-//! What it does by trying all divisions, millions for 16 cards, is done here by dynamic programming, with the same result.
-//! Where the smaller set has the best score, it would give too few cards; here the best full one is taken.
+//! The original tries all divisions, millions for 16 cards. Dynamic programming here gives the same result. Where the smaller set
+//! scores best, the original returns too few cards. This version takes the best full set.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ use crate::known_machines::KnownMachine;
 /// The policy on one machine.
 pub struct GoGpuAllocator {
     pairs: Vec<Vec<u32>>,
-    /// By size of sets: the sum of scores that free cards can be divided into.
+    /// Greatest sum of scores by free cards and set size.
     best: HashMap<(CardSet, usize), u32>,
 }
 
 impl GoGpuAllocator {
-    /// For this machine.
+    /// Creates the policy for a machine.
     pub fn new(machine: &KnownMachine) -> Self {
         let links = |one: usize, other: usize| if machine.switched { 0 } else { machine.links[one][other] };
         let count = machine.numa.len();
@@ -33,10 +33,10 @@ impl GoGpuAllocator {
         Self { pairs: (0..count).map(row).collect(), best: HashMap::new() }
     }
 
-    /// The cards that a request for `size` gets; there are enough free ones.
+    /// Chooses the cards for a request of `size`. Enough cards must be free.
     pub fn choose(&mut self, free: CardSet, size: usize) -> CardSet {
         if size == 1 {
-            // All sets of one have the same score.
+            // All sets of one card have the same score.
             return CardSet::single(free.lowest());
         }
         let mut rest = free;
@@ -60,7 +60,7 @@ impl GoGpuAllocator {
         pairs.filter(|(one, other)| one < other).map(|(one, other)| self.pairs[one][other]).sum()
     }
 
-    /// The greatest sum of scores of a division.
+    /// The greatest sum of scores over all divisions.
     fn best(&mut self, free: CardSet, size: usize) -> u32 {
         if free.is_empty() {
             return 0;
@@ -75,8 +75,8 @@ impl GoGpuAllocator {
     }
 }
 
-/// The sets with the lowest card that a division can begin with, in the order of trying: full ones, and smaller ones that
-/// leave no card over. Cards come in ascending order, and what is missing from a smaller set after all cards.
+/// Sets with the lowest card, as possible first sets of a division, in trial order: full sets, and smaller sets without a card
+/// left over. Cards come in ascending order. The missing cards of a smaller set sort after all cards.
 fn firsts(free: CardSet, size: usize) -> impl Iterator<Item = CardSet> {
     let lowest = CardSet::single(free.lowest());
     let others = free - lowest;
@@ -106,7 +106,7 @@ mod tests {
         GoGpuAllocator::new(&machine).choose(set(free), size).iter().collect()
     }
 
-    /// The cases of `besteffort_test.go` on a DGX-1V in which no card is required.
+    /// Cases of `besteffort_test.go` on a DGX-1V without required cards.
     #[test]
     fn its_own_tests() {
         assert_eq!(choose(&[0, 2, 4, 5], 2), [4, 5]);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(choose(&[0, 1, 4], 2), [0, 4]);
     }
 
-    /// All divisions, one after the other, as the original does it.
+    /// Tries all divisions one after the other, like the original.
     #[test]
     fn dynamic_programming_finds_what_trying_all_finds() {
         fn divide(rest: CardSet, size: usize, sets: &mut Vec<CardSet>, tell: &mut impl FnMut(&[CardSet])) {
@@ -141,7 +141,7 @@ mod tests {
                         }
                     });
                     let full = best.unwrap().1.into_iter().filter(|set| set.len() == size);
-                    // Of the same score the first.
+                    // Among equal scores, the first set.
                     let wanted = full.rev().max_by_key(|set| policy.score(*set)).unwrap();
                     assert_eq!(policy.choose(set(&free), size), wanted, "{} {free:?} {size}", machine.name);
                 }

@@ -1,5 +1,5 @@
-//! Which whole cards claims get while others come and go, by us and by others: `sets OPTIONS`, with [`Options`] as JSON,
-//! prints each [`Report`] as one line of JSON. For `cargo xtask bench sets`.
+//! Whole cards given to claims while others come and go, by us and by others: `sets OPTIONS`, with [`Options`] as JSON, prints
+//! each [`Report`] as one line of JSON. For `cargo xtask bench sets`.
 //!
 //! ```text
 //! arrivals (mix, load, seed) ─> simulation ─┬─> ours: the whole decision loop
@@ -9,7 +9,7 @@
 
 mod arrivals;
 mod go_gpuallocator;
-// Not through its crate, which brings emulated hardware and an API server along.
+// Included by path: the crate pulls in emulated hardware and an API server.
 #[path = "../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
 mod known_machines;
@@ -34,21 +34,21 @@ use known_machines::KnownMachine;
 use report::{Ideal, Report};
 use simulation::{Policy, Queue};
 
-/// What to simulate.
+/// Simulation options.
 #[derive(Deserialize)]
 struct Options {
-    /// Names of machines; all where it is empty.
+    /// Names of machines. Empty means all.
     machines: Vec<String>,
-    /// Of how many machines there are: each number is simulated. What one machine has no room for is lost; several share a
+    /// Numbers of machines, each simulated separately. With one machine, a request without room is lost. Several machines share a
     /// queue.
     nodes: Vec<usize>,
-    /// Requested cards relative to those that are there.
+    /// Requested cards relative to existing cards.
     loads: Vec<f64>,
-    /// Requests of one simulation, on one machine and on several.
+    /// Requests per simulation, on one machine and on several.
     arrivals: (usize, usize),
-    /// One simulation for each.
+    /// One simulation per seed.
     seeds: Vec<u64>,
-    /// Whether a request waits for all that came before it.
+    /// Whether a request waits for all earlier requests.
     in_order: bool,
 }
 
@@ -57,7 +57,7 @@ fn main() {
     let options: Options = serde_json::from_str(&options).expect("the options as JSON");
     let mut machines = known_machines::all();
     machines.retain(|machine| options.machines.is_empty() || options.machines.contains(&machine.name));
-    // The long ones first.
+    // Long simulations first.
     let mut work: Vec<(&KnownMachine, usize)> = machines
         .iter()
         .flat_map(|machine| options.nodes.iter().map(move |nodes| (machine, *nodes)))

@@ -9,7 +9,7 @@ use crate::known_machines::KnownMachine;
 use crate::known_nodes::KnownNodes;
 use crate::simulation::Policy;
 
-/// Ours on so many machines.
+/// Our policy on `nodes` machines.
 pub fn policy(machine: &KnownMachine, nodes: usize) -> Box<dyn Policy> {
     if nodes == 1 {
         let node = KnownNodes::new(machine, 1, TopologyPolicy::Preferred);
@@ -18,10 +18,10 @@ pub fn policy(machine: &KnownMachine, nodes: usize) -> Box<dyn Policy> {
     Box::new(Several { machine: machine.clone(), nodes, loop_of_all: None })
 }
 
-/// One machine: what is given depends on what is free alone, so the loop is asked once for each of that.
+/// One machine: the choice depends only on the free cards and the request, so the loop is asked once per combination.
 struct One {
     node: KnownNodes,
-    /// As the loop has it now.
+    /// Free cards in the loop's current state.
     free: CardSet,
     known: HashMap<(CardSet, usize), CardSet>,
 }
@@ -47,7 +47,7 @@ impl Policy for One {
     fn end(&mut self, _: usize) {}
 }
 
-/// Several machines, of which the loop chooses one, too.
+/// Several machines. The loop also chooses the machine.
 struct Several {
     machine: KnownMachine,
     nodes: usize,

@@ -1,4 +1,4 @@
-//! How others choose.
+//! Policies of others.
 
 use fastrand::Rng;
 use tessera_inventory::Topology;
@@ -8,19 +8,19 @@ use crate::go_gpuallocator::GoGpuAllocator;
 use crate::known_machines::KnownMachine;
 use crate::simulation::Policy;
 
-/// Which cards of a machine.
+/// How cards of a machine are chosen.
 enum SetChoice {
-    /// The first free ones of this order.
+    /// The first free cards in this order.
     Order(Vec<usize>),
     GoGpuAllocator(GoGpuAllocator),
 }
 
-/// Which machine.
+/// How the machine is chosen.
 #[derive(Clone, Copy)]
 enum NodeChoice {
-    /// Any with enough free cards, as kube-scheduler, which does not look at cards in use.
+    /// Any machine with enough free cards, like kube-scheduler, whose scores ignore cards in use.
     Any,
-    /// The one with the fewest free cards of these.
+    /// The machine with the fewest free cards among these.
     Fullest,
 }
 
@@ -30,7 +30,7 @@ struct Peer {
     random: Rng,
 }
 
-/// The others, with their names.
+/// All peer policies with their names.
 pub fn all(machine: &KnownMachine, nodes: usize) -> Vec<(&'static str, Box<dyn Policy>)> {
     let by_index = || SetChoice::Order((0..machine.numa.len()).collect());
     let published = || SetChoice::Order(Topology::new(&machine.machine()).groups().order);

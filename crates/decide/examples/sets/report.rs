@@ -1,4 +1,4 @@
-//! What the simulations of one policy say together.
+//! Summary of one policy's simulations.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tessera_inventory::topology::CardSet;
 use crate::known_machines::KnownMachine;
 use crate::simulation::Fate;
 
-/// Mean over the seeds, and the standard deviation between them.
+/// Mean over the seeds, and the standard deviation between seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     mean: f64,
@@ -24,27 +24,27 @@ pub struct Report {
     mix: &'static str,
     load: f64,
     policy: String,
-    /// Bandwidth of the ring through the cards, relative to the best of so many cards in the empty machine; mean over
-    /// requests for two and more that got cards.
+    /// Bandwidth of the ring through the cards, relative to the best ring of as many cards in the empty machine. Mean over
+    /// requests served with two or more cards.
     ring: Spread,
-    /// The same by number of cards.
+    /// `ring` by number of cards.
     ring_of: BTreeMap<usize, Spread>,
-    /// Part of the requested time of cards that was served.
+    /// Served fraction of the requested card time.
     served: Spread,
-    /// Mean time that requests waited which got cards, in mean times of service.
+    /// Mean wait of requests served with cards, in mean service times.
     wait: Spread,
-    /// The same by number of cards.
+    /// `wait` by number of cards.
     wait_of: BTreeMap<usize, Spread>,
 }
 
-/// The best rings of the empty machine, MB/s by number of cards.
+/// Best rings of the empty machine, in MB/s by number of cards.
 pub struct Ideal {
     topology: Topology,
     rings: BTreeMap<usize, u64>,
 }
 
 impl Ideal {
-    /// Of this machine, by trying all sets of 2, 4 and 8 cards.
+    /// Tries all sets of 2, 4 and 8 cards of the machine.
     pub fn of(machine: &KnownMachine) -> Self {
         let topology = Topology::new(&machine.machine());
         let all = CardSet::first(machine.numa.len());
@@ -59,7 +59,7 @@ impl Ideal {
 }
 
 impl Report {
-    /// Of one simulation for each seed.
+    /// Report over one simulation per seed.
     pub fn of(
         machine: &KnownMachine,
         nodes: usize,
@@ -95,7 +95,7 @@ fn by_cards(runs: &[Vec<Fate>], value: impl Fn(&Fate) -> Option<f64>) -> BTreeMa
     [1, 2, 4, 8].into_iter().filter_map(of).collect()
 }
 
-/// `None` where no request of some run has a value.
+/// `None` if some run has no request with a value.
 fn over(
     runs: &[Vec<Fate>],
     counts: impl Fn(&Fate) -> bool,

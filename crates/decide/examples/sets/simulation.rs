@@ -1,4 +1,4 @@
-//! Requests come, get cards, keep them for a time, and go.
+//! Requests arrive, get cards, keep them for a time, and leave.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,49 +6,48 @@ use tessera_inventory::topology::CardSet;
 
 use crate::arrivals::Request;
 
-/// Who chooses.
+/// A policy choosing cards.
 pub trait Policy {
-    /// Another simulation begins, with empty machines.
+    /// Starts another simulation with empty machines.
     fn begin(&mut self);
 
-    /// The machine and the cards for a request; at least one machine has enough of these free cards.
+    /// The machine and the cards for a request. At least one machine has enough free cards.
     fn place(&mut self, id: usize, cards: usize, free: &[CardSet]) -> (usize, CardSet);
 
-    /// The request gives its cards back.
+    /// The request returns its cards.
     fn end(&mut self, id: usize);
 }
 
-/// What becomes of a request that no machine has room for.
+/// Handling of a request without room on any machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// It is lost.
+    /// The request is lost.
     None,
-    /// It waits, and with it all that come after it.
+    /// The request waits and holds up all later requests.
     InOrder,
-    /// It waits; others that fit get their cards.
+    /// The request waits. Later requests with room get their cards.
     Overtaking,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fate {
     /// The request.
     pub request: Request,
-    /// Its cards and how long it waited for them; `None` where it was lost, or still waits.
+    /// The cards and the wait for them. `None` if the request was lost or still waits.
     pub got: Option<(CardSet, f64)>,
 }
 
-/// Machines with what is free of them.
+/// Machines and their free cards.
 struct Machines<'p> {
     free: Vec<CardSet>,
-    /// What ends next: when, as the bits of a time that is not negative, and which request.
+    /// Upcoming ends: the time, as the bits of a non-negative float, and the request.
     ends: BTreeSet<(u64, usize)>,
     places: Vec<Option<(usize, CardSet)>>,
     policy: &'p mut dyn Policy,
 }
 
-/// What becomes of the requests on so many machines with so many cards. Those of the first tenth, when machines fill up, are
-/// left out.
+/// Outcomes of the requests on machines with as many cards each. The first tenth, while machines fill up, is left out.
 pub fn run(requests: &[Request], size: (usize, usize), queue: Queue, policy: &mut dyn Policy) -> Vec<Fate> {
     let (nodes, cards) = size;
     policy.begin();
@@ -84,7 +83,7 @@ impl Machines<'_> {
         self.policy.end(id);
     }
 
-    /// Gives cards to those that wait, in the order of their arrival.
+    /// Gives cards to waiting requests in order of arrival.
     fn serve(&mut self, waiting: &mut VecDeque<usize>, now: f64, queue: Queue, fates: &mut [Fate]) {
         let mut most = self.most_free();
         let mut place = 0;
@@ -129,7 +128,7 @@ mod tests {
         fn end(&mut self, _: usize) {}
     }
 
-    /// On one machine with four cards: 3 until 10, then 2, 1, 2 arrive.
+    /// Waits on one machine with four cards: 3 in use until 10, then requests for 2, 1 and 2 arrive.
     fn waits(queue: Queue) -> Vec<Option<f64>> {
         let request = |at: f64, cards: usize, service: f64| Request { at, cards, service };
         let requests =

@@ -1,4 +1,4 @@
-//! Which node is proposed.
+//! Choice of the proposed node.
 
 use serde_json::json;
 use tessera_cluster::Kind;
@@ -70,14 +70,14 @@ fn spread_over_zones_takes_the_emptier_zone_before_the_emptier_node() {
         fed.apply(labelled(name, json!({ "zone": zone })));
         slices(name, 4, pool.clone()).into_iter().for_each(|slice| fed.apply(slice));
     }
-    // Three of eight cards of the east, two of four of the west; a is empty.
+    // In use: three of the east's eight cards, two of the west's four. Node a is empty.
     for (pod, node, at) in [("one", "b", 0..3), ("two", "c", 0..2)] {
         let cards: Vec<String> = at.map(card).collect();
         fed.apply_claim(allocated(claim(pod, "gpu", cards.len()), node, &cards));
     }
     fed.ask("three", "gpu", 2);
     assert_eq!(fed.steers(), [pair("three", "a")]);
-    // Five of eight.
+    // Now five of the east's eight cards are in use.
     fed.bind("three", "gpu", "a", &[card(0), card(1)]);
     fed.ask("four", "gpu", 1);
     assert_eq!(fed.steers(), [pair("four", "c")], "though less of a is in use");
@@ -86,7 +86,7 @@ fn spread_over_zones_takes_the_emptier_zone_before_the_emptier_node() {
 #[test]
 fn the_users_preference_outranks_ours() {
     let mut fed = Fed::with_nodes(&[("a", 4), ("b", 1)]);
-    // Best fit would be b; but there only the second alternative is to be had.
+    // Best fit would be b, but b has room only for the second alternative.
     let mut asked = claim("job", "gpu", 1);
     let alternative = |name: &str, count: usize| json!({ "name": name, "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count });
     asked["spec"]["devices"]["requests"] =
@@ -157,7 +157,7 @@ fn who_comes_first_may_get_the_devices_thought_of_for_another() {
     assert_eq!(fed.steers().len(), 2);
     fed.apply_pod(lifted("one"));
     fed.apply_pod(lifted("two"));
-    // kube-scheduler looked at the second one first.
+    // kube-scheduler tried the second pod first.
     fed.apply_claim(allocated(claim("two", "gpu", 1), "a", &[card(0)]));
     fed.ask("three", "gpu", 1);
     assert_eq!(fed.steers(), [], "the other card is for the first one");

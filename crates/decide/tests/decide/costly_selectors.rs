@@ -1,4 +1,4 @@
-//! Selectors that cost as much as the API server allows hold up nobody but their own pods.
+//! Selectors as costly as the API server allows hold up only their own pods.
 
 use serde_json::{Value, json};
 use tessera_decide::{Intent, Time};
@@ -6,7 +6,7 @@ use tessera_decide::{Intent, Time};
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A claim with so many selectors of some 800,000 units each, which differ from all others'. All cards match.
+/// A claim with `selectors` selectors of about 800,000 units each, different from those of all other claims. All cards match.
 fn costly(pod: &str, selectors: usize) -> Value {
     let mut claim = claim(pod, "gpu", 1);
     claim["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
@@ -36,14 +36,14 @@ fn allocated_to(intents: &[Intent]) -> Vec<String> {
     intents.iter().filter_map(pod).collect()
 }
 
-/// Rounds until all costly pods and a plain one have a card, and what was done in the first.
+/// Rounds until all costly pods and a plain pod have a card, and the intents of the first round.
 fn rounds(fed: &mut Fed, pods: usize, selectors: usize) -> (usize, Vec<Intent>) {
     for number in 0..pods {
         let name = format!("costly-{number:02}");
         fed.apply_claim(costly(&name, selectors));
         fed.apply_pod(pod(&name));
     }
-    // The last in the order of names.
+    // Last in order of names.
     fed.versioned("plain", "gpu", 1, 5);
     fed.apply_pod(pod("plain"));
     let first = fed.decide();
@@ -66,7 +66,7 @@ fn rounds(fed: &mut Fed, pods: usize, selectors: usize) -> (usize, Vec<Intent>) 
 
 #[test]
 fn pods_with_costly_selectors_hold_up_nobody_and_get_there() {
-    // 20 pods with 32 of them each cost 500,000,000 units, ten rounds' worth and more.
+    // 20 pods with 32 selectors each cost 500,000,000 units, at least ten rounds' worth.
     let mut fed = leader(&[("a", 7), ("b", 7), ("c", 7)]);
     let (rounds, first) = rounds(&mut fed, 20, 32);
     assert_eq!(allocated_to(&first), ["plain"]);

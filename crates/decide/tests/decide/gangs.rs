@@ -1,4 +1,4 @@
-//! Gangs: all or nothing, and what becomes of those that are in between.
+//! Gangs: all or nothing, and the handling of partial gangs.
 
 mod apart;
 mod equal_priority;
@@ -22,7 +22,7 @@ use tessera_decide::{Intent, Observation, Time, Topic};
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A pod of a gang of that size, with a controller that makes it anew.
+/// A pod of a gang of `size`, owned by a controller able to replace it.
 pub fn member(gang: &str, number: usize, size: usize) -> Value {
     let mut pod = pod(&format!("{gang}-{number}"));
     pod["metadata"]["labels"] =
@@ -37,7 +37,7 @@ fn names(gang: &str, size: usize) -> Vec<String> {
 }
 
 impl Fed {
-    /// A gang of pods with so many cards each.
+    /// Adds a gang of pods with `cards` cards each.
     pub fn gang(&mut self, gang: &str, size: usize, cards: usize) {
         for number in 0..size {
             let pod = member(gang, number, size);
@@ -46,7 +46,7 @@ impl Fed {
         }
     }
 
-    /// What was decided is written: devices, and what the answer says.
+    /// Applies the decided writes: devices, and the acknowledgement.
     pub fn written(&mut self, intents: &[Intent]) {
         for intent in intents {
             let Intent::Allocate { pod, claims, .. } = intent else { continue };
@@ -66,7 +66,7 @@ impl Fed {
         }
     }
 
-    /// The pod is bound as kube-scheduler does it.
+    /// Binds the pod like kube-scheduler.
     pub fn bound(&mut self, mut pod: Value, node: &str) {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let claim = self.decider.cluster().objects().claims[&key(&format!("{name}-gpus"))].clone();
@@ -80,7 +80,7 @@ impl Fed {
     }
 }
 
-/// The pods whose devices are written and gates kept, and those whose gates are lifted.
+/// Pods with devices written and the gate kept, and pods whose gate is lifted.
 pub fn steps(intents: &[Intent]) -> (Vec<String>, Vec<String>) {
     let (mut allocated, mut lifted) = (Vec::new(), Vec::new());
     for intent in intents {
@@ -108,7 +108,7 @@ fn all_get_devices_before_any_gate_is_lifted() {
     fed.gang("train", 4, 1);
     let intents = fed.decide();
     assert_eq!(steps(&intents), (names("train", 4), vec![]));
-    // Three are seen with devices: not all.
+    // Three of four pods are observed with devices.
     fed.written(&intents[..3]);
     assert_eq!(steps(&fed.decide()), (vec![], vec![]));
     fed.written(&intents[3..]);
@@ -122,7 +122,7 @@ fn a_gang_that_does_not_fit_takes_nothing() {
     let intents = fed.decide();
     let [Intent::Tell { message, .. }] = intents.as_slice() else { panic!("{intents:?}") };
     assert!(message.contains("gang train: 1 of 2 pods that it needs fit now"), "{message}");
-    // Another pod takes what the gang does not use.
+    // Another pod takes the devices left by the gang.
     fed.versioned("other", "gpu", 2, 7);
     fed.apply_pod(pod("other"));
     assert_eq!(fed.allocates().len(), 1);
@@ -145,11 +145,11 @@ fn it_waits_for_all_of_its_pods() {
     assert_eq!(fed.allocates().len(), 3);
 }
 
-/// Two gangs that each hold half where pods are taken as they come.
+/// Two gangs, each of which would hold half if pods were served on arrival.
 #[test]
 fn two_gangs_do_not_hold_half_each() {
     let mut fed = leader(&[("a", 2), ("b", 2)]);
-    // Their pods come by turns.
+    // Their pods arrive by turns.
     for number in 0..4 {
         for gang in ["one", "two"] {
             fed.versioned(&format!("{gang}-{number}"), "gpu", 1, 5);
@@ -202,7 +202,7 @@ fn a_gang_that_lost_a_pod_before_its_gates_were_lifted_holds_nothing() {
     );
 }
 
-/// A leader with a gang of two over two nodes, of which the second pod's node is gone and the pod made anew.
+/// A leader with a gang of two over two nodes. The second pod's node is gone, and the pod has been recreated.
 fn one_of_two_lost(label: Option<&str>) -> Fed {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
     let labelled = |number| {
@@ -284,7 +284,7 @@ fn partners_without_the_others_are_evicted_after_two_minutes() {
     assert_eq!(evicted, ["train-0"]);
 }
 
-/// kube-scheduler says nothing of it, so that only time tells.
+/// kube-scheduler reports nothing, so only the timeout applies.
 #[test]
 fn a_pod_that_is_not_bound_in_two_minutes_gets_a_spare_node() {
     let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
@@ -391,7 +391,7 @@ fn pods_that_disagree_are_told_and_more_than_there_may_be() {
     }
     let told = messages(&mut fed);
     assert!(told.len() == 3 && told[0].contains("3 pods say that they belong to its gang, which has 2"));
-    // One goes, and the others go on.
+    // One pod leaves, and the others proceed.
     fed.delete(Kind::Pod, "train-2");
     assert_eq!(steps(&fed.decide()).0.len(), 2);
 }

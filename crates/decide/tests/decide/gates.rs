@@ -1,4 +1,4 @@
-//! When the gate is lifted, and when not.
+//! Conditions for lifting the gate.
 
 use serde_json::json;
 use tessera_cluster::Kind;
@@ -133,7 +133,7 @@ fn a_node_that_kube_scheduler_refused_is_left_out_for_the_owners_next_pods() {
     fed.apply_claim(claim("one", "gpu", 1));
     fed.apply_pod(owned("one"));
     assert_eq!(fed.steers(), [("one".to_owned(), "a".to_owned())]);
-    // Spreading, say, made kube-scheduler take another node.
+    // kube-scheduler chose another node, for instance for a topology spread constraint.
     let mut bound = owned("one");
     bound["spec"]["schedulingGates"] = json!([]);
     bound["spec"]["nodeName"] = json!("b");

@@ -1,4 +1,4 @@
-//! Devices that cannot be prepared.
+//! Devices with failed preparation.
 
 use serde_json::{Value, json};
 use tessera_decide::{Intent, Observation, PodReference, Time};
@@ -6,7 +6,7 @@ use tessera_decide::{Intent, Observation, PodReference, Time};
 use crate::leader::{leader, ungated};
 use crate::objects::*;
 
-/// The claim of the pod with a card that could not be prepared since that second.
+/// A pod's claim with a card whose preparation has failed since `second`.
 fn failed(pod: &str, device: &str, reason: &str, second: i64, is_reserved: bool) -> Value {
     let mut failed = allocated(claim(pod, "gpu", 1), "a", &[device.to_owned()]);
     failed["metadata"]["resourceVersion"] = json!("7");
@@ -21,7 +21,7 @@ fn failed(pod: &str, device: &str, reason: &str, second: i64, is_reserved: bool)
     failed
 }
 
-/// A pod on the node that did not start; of a controller or not.
+/// A pod stuck on its node before starting, with or without a controller.
 fn stuck(name: &str, owner: Option<&str>) -> Value {
     let mut stuck = ungated(name);
     stuck["spec"]["nodeName"] = json!("a");
@@ -31,7 +31,7 @@ fn stuck(name: &str, owner: Option<&str>) -> Value {
     stuck
 }
 
-/// Lets the time pass after which claims that cannot be prepared are healed.
+/// Advances the time until claims with failed preparation are healed.
 fn wait(fed: &mut Fed) {
     fed.now += Time::from_secs(300);
 }
@@ -72,13 +72,13 @@ fn after_five_minutes_the_pod_is_evicted_and_the_card_left_alone() {
     let chosen = fed.allocates();
     assert_eq!(chosen.len(), 1, "{chosen:?}");
     assert_eq!(chosen[0].2, ["gpu-02-00"]);
-    // An hour later it is tried again.
+    // An hour later the card is tried again.
     fed.now += Time::from_secs(3_601);
     let chosen = fed.allocates();
     assert_eq!(chosen.first().map(|chosen| chosen.2.clone()), Some(vec!["gpu-01-00".to_owned()]));
 }
 
-/// The time of the failure is by the node's clock. What failed before a restart waits once more, and its card is left alone at once.
+/// Failure times use the node's clock. After a restart, failed claims wait their full time again, but their cards are avoided at once.
 #[test]
 fn a_node_whose_clock_is_minutes_off_starts_no_eviction() {
     for second in [0, 100, 5_000] {
@@ -117,7 +117,7 @@ fn a_pod_that_nobody_makes_anew_stays_and_so_does_one_that_runs() {
     runs["status"]["phase"] = json!("Running");
     fed.apply_pod(runs);
     fed.apply_claim(failed("runs", "gpu-02-00", "ResetNeeded", 0, true));
-    // Another device would not help this one.
+    // Another device would not help this pod.
     fed.apply_pod(stuck("wrong", Some("replicas")));
     fed.apply_claim(failed("wrong", "gpu-03-00", "InvalidConfig", 0, true));
     wait(&mut fed);
@@ -136,7 +136,7 @@ fn pods_of_one_owner_are_evicted_three_times_which_outlives_the_controller() {
         assert_eq!(evicted(&intents).len(), usize::from(number < 3), "{intents:?}");
         for intent in intents {
             if let Intent::Evict { pod, .. } = intent {
-                // The pod may be gone before the answer comes.
+                // The pod may be gone before the eviction is acknowledged.
                 fed.delete(tessera_cluster::Kind::Pod, &name);
                 fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: true }).unwrap();
             } else if let Intent::Note { evictions, .. } = intent {
@@ -153,7 +153,7 @@ fn pods_of_one_owner_are_evicted_three_times_which_outlives_the_controller() {
     after.apply_claim(failed("p4", &card(0), "ResetNeeded", 0, true));
     wait(&mut after);
     assert_eq!(evicted(&after.decide()), [""; 0]);
-    // Another note on the pod leaves the count.
+    // Another annotation written to the pod keeps the count.
     let mut refused = ungated("p5");
     refused["metadata"] = json!({ "name": "p5", "namespace": "team", "uid": "uid-p5",
         "annotations": { "gpu.tessera.dev/evictions": "2" } });

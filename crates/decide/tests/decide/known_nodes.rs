@@ -1,5 +1,4 @@
-//! Nodes that are all the same known machine, in a managed pool, in the decision loop: what claims for whole cards get
-//! there.
+//! Nodes of the same known machine in a managed pool, in the decision loop, and the cards given to claims for whole cards.
 
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::{Allocation, Placement, TopologyPolicy};
@@ -15,7 +14,7 @@ use crate::objects::*;
 
 const EPOCH: &str = "one";
 
-/// The nodes, with a leader over them to whom everything is handed over.
+/// The nodes under a leader, with all cards handed over.
 pub struct KnownNodes {
     fed: Fed,
     topology: Topology,
@@ -24,7 +23,7 @@ pub struct KnownNodes {
 }
 
 impl KnownNodes {
-    /// So many nodes that nobody uses.
+    /// `count` unused nodes.
     pub fn new(machine: &KnownMachine, count: usize, policy: TopologyPolicy) -> Self {
         let topology = Topology::new(&machine.machine());
         let report = report(&topology, policy);
@@ -43,13 +42,13 @@ impl KnownNodes {
         KnownNodes { fed, topology, names, version: 1 }
     }
 
-    /// How the cards of each node are connected.
+    /// Connections between the cards of each node.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The node and the cards that a pod gets which asks for so many. It is bound there and keeps them until [`Self::end`].
-    /// Where the loop gives it none, it is as if the pod had never been.
+    /// The node and cards given to a new pod asking for `cards` cards. The pod is bound there and keeps them until [`Self::end`].
+    /// If the loop gives it none, the pod is removed again.
     pub fn ask(&mut self, pod_name: &str, cards: usize) -> Option<(usize, CardSet)> {
         let claim = self.claim(pod_name, cards);
         self.fed.apply_claim(claim);
@@ -76,14 +75,14 @@ impl KnownNodes {
         Some((number, self.topology.set(addresses)))
     }
 
-    /// A pod that runs with these cards of a node, whoever gave them to it.
+    /// A pod running with these cards of a node, whoever allocated them.
     pub fn take(&mut self, pod_name: &str, node: usize, cards: CardSet) {
         let devices: Vec<String> = cards.iter().map(|card| name(self.topology.cards()[card])).collect();
         let node = self.names[node].clone();
         self.hold(pod_name, &node, &devices);
     }
 
-    /// The pod is gone, and its claim with it.
+    /// Deletes the pod and its claim.
     pub fn end(&mut self, pod_name: &str) {
         self.fed.delete(Kind::Pod, pod_name);
         self.fed.delete(Kind::ResourceClaim, &format!("{pod_name}-gpus"));
@@ -112,7 +111,7 @@ fn name(card: PciBusId) -> String {
     DeviceName::Card(card).to_string()
 }
 
-/// What the plugin on such a machine reports.
+/// The plugin's report on such a machine.
 fn report(topology: &Topology, policy: TopologyPolicy) -> NodeReport {
     let card = CardReport {
         pool: Some("main".to_owned()),
@@ -133,7 +132,7 @@ fn node_object(name: &str) -> Value {
     })
 }
 
-/// Counters with the report, and whole cards in the order in which the plugin publishes them.
+/// Counters with the report, and whole cards in the plugin's order of publication.
 fn slices_of(node: &str, topology: &Topology, report: &NodeReport) -> [Value; 2] {
     let counters = json!({ "memory-slice-0": { "value": "1" } });
     let set = |card: PciBusId| format!("{}-counter-set", name(card));

@@ -1,4 +1,4 @@
-//! A leader over managed nodes, that is fed by hand.
+//! A leader over managed nodes, fed by hand.
 
 use serde_json::json;
 use tessera_cluster::AllocationExt;
@@ -6,7 +6,7 @@ use tessera_decide::{Intent, Observation, Time};
 
 use crate::objects::*;
 
-/// A leader over these nodes of a managed pool, with everything handed over.
+/// A leader over these nodes of a managed pool, with all cards handed over.
 pub fn leader(nodes: &[(&str, usize)]) -> Fed {
     let mut fed = Fed::with_nodes(&[]);
     for (name, cards) in nodes {
@@ -27,7 +27,7 @@ impl Fed {
         self.decider.observe(self.now, Observation::ClaimsListed { asked_at: self.now }).unwrap();
     }
 
-    /// A claim as the API server has it.
+    /// A claim as stored by the API server.
     pub fn versioned(&mut self, pod: &str, class: &str, count: usize, version: u32) {
         let mut claim = claim(pod, class, count);
         claim["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -35,7 +35,7 @@ impl Fed {
         self.apply_claim(claim);
     }
 
-    /// What is allocated now: pod, node, devices.
+    /// Current allocations: pod, node, devices.
     pub fn allocates(&mut self) -> Vec<(String, String, Vec<String>)> {
         let intents = self.decide();
         let allocate = |intent: &Intent| match intent {
@@ -50,7 +50,7 @@ impl Fed {
     }
 }
 
-/// The version that its writes are for is gone.
+/// The outstanding write names a resourceVersion replaced by the fence.
 #[test]
 fn what_the_next_leader_fenced_off_counts_as_taken_no_more() {
     let mut fed = leader(&[("a", 1)]);
@@ -66,7 +66,7 @@ fn what_the_next_leader_fenced_off_counts_as_taken_no_more() {
         cluster.inventory().devices_of_node("a").any(|device| cluster.held().holds_whole(device))
     };
     assert!(is_held(&fed));
-    // Nobody wrote it since, then somebody did.
+    // First unwritten since, then written by somebody.
     for (version, is_still_held) in [("5", true), ("6", false)] {
         let mut claim = claim("p", "gpu", 1);
         claim["metadata"]["resourceVersion"] = json!(version);
@@ -76,7 +76,7 @@ fn what_the_next_leader_fenced_off_counts_as_taken_no_more() {
     }
 }
 
-/// A pod without the gate, as one that did not opt in.
+/// A pod without the gate, like pods without opt-in.
 pub fn ungated(name: &str) -> serde_json::Value {
     let mut pod = pod(name);
     pod["spec"]["schedulingGates"] = json!([]);

@@ -1,4 +1,4 @@
-//! Which pods are looked at, what is done for them once, and what they are told.
+//! Pods to examine, actions done only once for them, and messages on them.
 
 use serde_json::json;
 use tessera_decide::{Intent, Observation, PodReference, Time};
@@ -46,7 +46,7 @@ fn a_pod_that_is_being_deleted_gets_nothing() {
     assert_eq!(fed.decide(), []);
 }
 
-/// The watch may tell only the second.
+/// The watch may deliver only the second pod.
 #[test]
 fn a_pod_in_the_place_of_one_on_its_way_is_looked_at_for_itself() {
     let mut fed = Fed::with_nodes(&[("a", 1)]);
@@ -58,7 +58,7 @@ fn a_pod_in_the_place_of_one_on_its_way_is_looked_at_for_itself() {
     assert_eq!(fed.steers().len(), 1);
 }
 
-/// The answer comes before the watch shows the pod without its gate.
+/// The acknowledgement arrives before the watch shows the pod without its gate.
 #[test]
 fn a_gate_that_was_removed_is_not_removed_again() {
     let mut fed = Fed::with_nodes(&[("a", 1)]);
@@ -72,7 +72,7 @@ fn a_gate_that_was_removed_is_not_removed_again() {
     assert_eq!(fed.decide(), []);
 }
 
-/// One of its claims has devices on a node that has none for the other.
+/// One of the pod's claims has devices on a node with none for the other.
 #[test]
 fn devices_that_are_of_no_use_to_a_pod_are_taken_back() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);

@@ -10,13 +10,13 @@ use crate::known_nodes::KnownNodes;
 /// Trays of an NVL72.
 const TRAYS: usize = 18;
 
-/// The best ring of so many cards in the empty machine, found by trying all sets.
+/// The best ring of `cards` cards in the empty machine, found by trying all sets.
 fn best_ring(topology: &Topology, cards: usize) -> u64 {
     let all = CardSet::first(topology.cards().len());
     all.subsets(cards).map(|set| topology.ring(set)).max().unwrap()
 }
 
-/// How many nodes stand together.
+/// Number of nodes in a rack.
 fn nodes(machine: &KnownMachine) -> usize {
     if machine.name.contains("nvl72") { TRAYS } else { 1 }
 }
@@ -41,7 +41,7 @@ fn on_every_empty_machine_a_claim_gets_the_best_ring() {
     assert!(better_than_the_first_cards > 4, "on no machine does it matter which cards are taken");
 }
 
-/// Cards that others hold are left alone, and what is left is used up to the last card.
+/// Cards of others are left alone, and the remaining cards are used up to the last.
 #[test]
 fn every_machine_is_filled_with_the_best_pairs_and_quads() {
     for machine in known_machines::all() {
@@ -63,7 +63,7 @@ fn every_machine_is_filled_with_the_best_pairs_and_quads() {
     }
 }
 
-/// A claim for all cards of a tray goes to a tray that nobody uses, and small ones share theirs.
+/// A claim for all cards of a tray goes to an unused tray, and small claims share trays.
 #[test]
 fn trays_of_an_nvl72_are_kept_whole() {
     let machine = known_machines::named("gb200-nvl72-compute-tray");
@@ -81,7 +81,7 @@ fn trays_of_an_nvl72_are_kept_whole() {
     assert_eq!(known.ask("late", 4).map(|(_, cards)| cards), Some(CardSet::first(4)));
 }
 
-/// With cards 0 and 5 of a DGX-1V in use, four of those that are left are still linked; the first four are not.
+/// With cards 0 and 5 of a DGX-1V in use, four of the remaining cards are still linked. The first four are not.
 #[test]
 fn cards_that_others_hold_are_planned_around() {
     let machine = known_machines::named("dgx-1-v100-hybrid-cube-mesh");

@@ -1,4 +1,4 @@
-//! The decision loop: what it proposes, and what it does when things go wrong.
+//! The decision loop: its proposals, and its behaviour after failures.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod choice;
@@ -6,7 +6,7 @@ mod costly_selectors;
 mod gangs;
 mod gates;
 mod healing;
-// Not through its crate, which brings emulated hardware and an API server along.
+// Included by path: the crate pulls in emulated hardware and an API server.
 #[path = "../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
 mod known_machines;

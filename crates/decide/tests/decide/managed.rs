@@ -1,4 +1,4 @@
-//! Managed pools: who gets which devices, when, and what is taken back.
+//! Managed pools: allocation of devices, its timing, and deallocation.
 
 mod handover;
 mod hostile;
@@ -17,7 +17,7 @@ use tessera_decide::{ClaimAllocation, Intent, Observation, Time, Topic};
 use crate::leader::{leader, ungated};
 use crate::objects::*;
 
-/// The slice with the time at which its taints came.
+/// The slice with `second` as the time of its taints.
 fn dated(slice: Object, second: i64) -> Object {
     let Object::ResourceSlice(mut slice) = slice else { return slice };
     let taints =
@@ -94,7 +94,7 @@ fn cards_are_not_given_out_while_kube_scheduler_may_still_write() {
     assert_eq!(fed.allocates().len(), 1);
 }
 
-/// The taint stays for a while when a card changes hands; the report says at once that it does.
+/// The taint outlives a card's change of allocation for a while. The report shows the change at once.
 #[test]
 fn a_card_that_is_tainted_but_managed_no_longer_is_not_given_out() {
     for allocation in ["Native", "Steered"] {
@@ -119,7 +119,7 @@ fn a_slice_that_is_published_again_asks_for_no_new_list() {
     fed.decide();
     slices("a", 1, managed()).into_iter().for_each(|slice| fed.apply(dated(slice, 0)));
     assert_eq!(fed.decide(), []);
-    // A card that was tainted later does, when its time has come.
+    // A list is due for a card tainted later, once its handover time is over.
     slices("a", 1, managed()).into_iter().for_each(|slice| fed.apply(dated(slice, 1_000)));
     assert_eq!(fed.decide(), []);
     fed.now += Time::from_secs(61);
@@ -162,7 +162,7 @@ fn a_node_that_kube_scheduler_refuses_is_left_and_noted() {
     got["metadata"]["annotations"] = json!({ "gpu.tessera.dev/controller-epoch": "one" });
     fed.apply_claim(got);
     fed.apply_pod(ungated("p"));
-    // PostFilter takes the devices back.
+    // PostFilter deallocates the devices.
     fed.versioned("p", "gpu", 1, 9);
     let reference = tessera_decide::PodReference { key: key("p"), uid: "uid-p".to_owned() };
     let versions = vec![(key("p-gpus"), "8".to_owned())];
@@ -187,7 +187,7 @@ fn devices_of_a_named_claim_whose_pods_are_gone_are_taken_back() {
     fed.apply_claim(named.clone());
     let intents = fed.decide();
     assert!(matches!(intents.as_slice(), [Intent::Clear { pod: None, .. }]), "{intents:?}");
-    // One that somebody reserved, or that another made of cards that are not managed, is not ours to take.
+    // A reserved claim, or another allocator's claim on unmanaged cards, is not ours to clear.
     for (field, value, pool) in [
         ("status", json!({ "reservedFor": [{ "resource": "pods", "name": "p", "uid": "u" }] }), managed()),
         ("metadata", json!({ "annotations": {} }), steered()),
@@ -263,7 +263,7 @@ fn a_claim_for_a_managed_card_and_something_else_is_not_allocated() {
     assert_eq!(fed.allocates()[0].2, [card(0)]);
 }
 
-/// Whoever else gives out shares of the device must never use the same id.
+/// Other allocators of the device's shares must never use the same id.
 #[test]
 fn shares_get_the_ids_that_are_passed_in() {
     let id = "9b2f0c51-7f6d-4c3e-9d0a-6a3f5b1d2e4c";
@@ -288,7 +288,7 @@ fn shares_get_the_ids_that_are_passed_in() {
     assert_eq!(claims[0].allocation.results()[0].share_id.as_deref(), Some(id));
 }
 
-/// Two pairs of cards, each pair on a link of its own, in a pool that demands the best.
+/// Two pairs of cards, each with a link of its own, in a pool requiring the best.
 #[test]
 fn required_waits_for_the_best_connected_cards() {
     let mut fed = Fed::with_nodes(&[]);
@@ -312,7 +312,7 @@ fn required_waits_for_the_best_connected_cards() {
     fed.decider.lead(fed.now, "one");
     fed.decide();
     fed.listed();
-    // One card of each pair is taken: two are free, and not linked.
+    // One card of each pair is taken, so the two free cards are not linked.
     for (name, taken) in [("x", card(0)), ("y", card(2))] {
         fed.apply_claim(allocated(claim(name, "gpu", 1), "a", &[taken]));
     }
@@ -324,7 +324,7 @@ fn required_waits_for_the_best_connected_cards() {
     assert_eq!(chosen[0].2, [card(0), card(1)]);
 }
 
-/// kube-scheduler may leave the devices where they are and say only that the pod fits nowhere.
+/// kube-scheduler may leave the devices allocated and only report the pod as unschedulable.
 #[test]
 fn a_verdict_with_the_devices_still_there_takes_them_back_after_a_while() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
@@ -357,7 +357,7 @@ fn what_stands_on_a_pod_about_nodes_that_refused_it_holds_after_a_restart() {
     fed.versioned("p", "gpu", 1, 5);
     fed.apply_pod(again);
     assert_eq!(fed.allocates(), []);
-    // Nobody can have a node left out for longer than the controller itself would.
+    // No annotation can exclude a node for longer than the controller itself would.
     fed.now += Time::from_secs(301);
     assert_eq!(fed.allocates().len(), 1);
 }
@@ -384,7 +384,7 @@ fn a_claim_with_which_another_pod_is_on_its_way_is_not_taken_from_it() {
     };
     fed.apply_pod(with("first", false));
     assert_eq!(fed.decide(), []);
-    // The second needs one more card of that node, which has none.
+    // The second pod needs another card of the same node, where none is left.
     fed.versioned("second", "gpu", 1, 6);
     fed.apply_pod(with("second", true));
     let intents = fed.decide();

@@ -1,4 +1,4 @@
-//! A small cluster to ask about.
+//! A small cluster for queries.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -32,14 +32,14 @@ pub fn card(number: usize) -> String {
     format!("gpu-{:02x}-00", number + 1)
 }
 
-/// The slices of a node: one with the counters and the report, one with its cards as a whole and halves of each. Those of a
-/// managed pool are tainted.
+/// A node's slices: one with the counters and the report, one with its whole cards and halves of each. Slices of a managed pool
+/// are tainted.
 pub fn slices(node: &str, cards: usize, pool: Value) -> [Object; 2] {
     let is_tainted = pool["allocation"] == "Managed";
     slices_with(node, cards, pool, is_tainted)
 }
 
-/// As [`slices`], with the taint of managed cards or without.
+/// Like [`slices`], with or without the taint of managed cards.
 pub fn slices_with(node: &str, cards: usize, pool: Value, is_tainted: bool) -> [Object; 2] {
     let taints = if is_tainted {
         json!([{ "key": tessera_api::managed::TAINT_KEY, "effect": "NoSchedule" }])
@@ -116,7 +116,7 @@ pub fn half_class() -> Object {
     read::<k8s_openapi::api::resource::v1::DeviceClass>(object).into()
 }
 
-/// The claim that a template made for a pod.
+/// A pod's claim, made from a template.
 pub fn claim(pod: &str, class: &str, count: usize) -> Value {
     json!({
         "metadata": { "name": format!("{pod}-gpus"), "namespace": "team", "uid": format!("claim-of-{pod}"),
@@ -154,7 +154,7 @@ pub fn allocated(mut claim: Value, node: &str, devices: &[String]) -> Value {
     claim
 }
 
-/// Ids of shares: they only need to differ.
+/// Ids of shares. They only need to differ.
 pub fn share_ids() -> impl FnMut() -> String + Send + 'static {
     let mut shares = 0u64;
     move || {
@@ -163,14 +163,14 @@ pub fn share_ids() -> impl FnMut() -> String + Send + 'static {
     }
 }
 
-/// A loop that is fed by hand.
+/// A loop fed by hand.
 pub struct Fed {
     pub decider: Decider,
     pub now: Time,
 }
 
 impl Fed {
-    /// Nodes with so many cards each, all in a steered pool.
+    /// Nodes with these numbers of cards, all in a steered pool.
     pub fn with_nodes(nodes: &[(&str, usize)]) -> Self {
         let mut fed = Fed { decider: Decider::new(DRIVER, share_ids()), now: Time::ZERO };
         fed.apply(class());
@@ -196,7 +196,7 @@ impl Fed {
         self.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(claim).into());
     }
 
-    /// A gated pod with a claim for so many devices.
+    /// Adds a gated pod with a claim for `count` devices.
     pub fn ask(&mut self, name: &str, class: &str, count: usize) {
         self.apply_claim(claim(name, class, count));
         self.apply_pod(pod(name));
@@ -212,7 +212,7 @@ impl Fed {
         self.decider.decide(self.now)
     }
 
-    /// The nodes that pods are sent to now.
+    /// Current proposals: pods and their nodes.
     pub fn steers(&mut self) -> Vec<(String, String)> {
         let steer = |intent: &Intent| match intent {
             Intent::Steer { pod, node, .. } => Some((pod.key.name.clone(), node.clone())),
@@ -221,7 +221,7 @@ impl Fed {
         self.decide().iter().filter_map(steer).collect()
     }
 
-    /// What kube-scheduler does when it takes the proposal: devices, then the binding.
+    /// Acts like kube-scheduler accepting the proposal: devices, then the binding.
     pub fn bind(&mut self, name: &str, class: &str, node: &str, devices: &[String]) {
         self.apply_claim(allocated(claim(name, class, devices.len()), node, devices));
         let mut bound = pod(name);

@@ -6,7 +6,7 @@ use tessera_decide::{Intent, Topic};
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A claim of the pod with these devices since that second; reserved by the pod or not.
+/// A pod's claim with these devices since `second`, reserved by the pod or not.
 fn held(pod: &str, devices: &[&str], second: i64, is_reserved: bool) -> Value {
     let devices: Vec<String> = devices.iter().map(|device| (*device).to_owned()).collect();
     let mut held = allocated(claim(pod, "gpu", 1), "a", &devices);
@@ -75,7 +75,7 @@ fn a_follower_takes_nothing_back_and_the_next_leader_finds_it() {
     fed.apply_claim(held("new", &["gpu-01-00"], 20, false));
     fed.now += tessera_decide::Time::from_secs(20);
     fed.decider.lead(fed.now, "two");
-    // What is known may be from before and after a change.
+    // The known state may mix objects from before and after a change.
     assert_eq!(fed.decide(), [Intent::ListClaims]);
     fed.listed();
     assert_eq!(cleared(&fed.decide()), ["new-gpus"]);

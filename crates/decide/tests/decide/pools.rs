@@ -1,4 +1,4 @@
-//! What is said of pools.
+//! Status reported for pools.
 
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn extended_resources_that_only_managed_cards_could_provide_are_told() {
     fed.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class).into());
     let unprovided = fed.decider.pools()["main"].unprovided.clone();
     assert_eq!(unprovided.into_iter().collect::<Vec<_>>(), ["nvidia.com/gpu"]);
-    // With a card that kube-scheduler may give, somebody provides it.
+    // With a card available to kube-scheduler, the resource is provided.
     fed.apply(node("b"));
     slices("b", 1, steered()).into_iter().for_each(|slice| fed.apply(slice));
     assert!(fed.decider.pools()["main"].unprovided.is_empty());
@@ -43,7 +43,7 @@ fn the_fleet_is_shown_with_who_holds_what() {
     fed.decide();
     let mut pass = tessera_decide::ViewPass::default();
     assert!(fed.decider.view_next(&mut pass));
-    // Between two nodes the loop goes on; a node that comes meanwhile is in the view.
+    // The loop may run between two nodes. A node added meanwhile is in the view.
     fed.apply(node("c"));
     slices("c", 1, steered()).into_iter().for_each(|slice| fed.apply(slice));
     while fed.decider.view_next(&mut pass) {}
@@ -69,7 +69,7 @@ fn waiting_pods_are_unmet_demand() {
     assert_eq!((pools["main"].unmet[0].text.as_str(), pools["main"].unmet[0].pods), ("2 x gpu", 2));
 }
 
-/// Priorities do nothing where kube-scheduler gives out devices, and the pool says so.
+/// Priorities have no effect where kube-scheduler allocates devices, and the pool reports this.
 #[test]
 fn pods_that_wait_behind_lower_priorities_are_told_where_nobody_preempts() {
     let waits = |fed: &mut Fed, name: &str, class: &str, change: &dyn Fn(&mut serde_json::Value)| {
@@ -101,13 +101,13 @@ fn pods_that_wait_behind_lower_priorities_are_told_where_nobody_preempts() {
         pod["spec"]["priority"] = json!(2000);
         pod["spec"]["preemptionPolicy"] = json!("Never");
     });
-    // Asks for nothing that there is, and so waits for none of these cards.
+    // This pod asks for a class without devices, so it waits for none of these cards.
     waits(&mut fed, "other", "none", &with_priority(3000));
     assert_eq!(passed(&mut fed), Some(1000));
     holds(&mut fed, 1000);
     assert_eq!(passed(&mut fed), None);
 
-    // Where the controller allocates, somebody does preempt: whoever gave the cards before.
+    // Where the controller allocates, it preempts any pod, whoever allocated its cards.
     let mut fed = leader(&[("a", 1)]);
     holds(&mut fed, -10);
     crate::gangs::preemption::urgent(&mut fed, 1);

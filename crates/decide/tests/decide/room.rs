@@ -1,4 +1,4 @@
-//! Nodes that have the devices but no room.
+//! Nodes with free devices but no room.
 
 use serde_json::json;
 use tessera_decide::Intent;
@@ -51,7 +51,7 @@ fn preemption_is_kube_schedulers_part() {
     }
 }
 
-/// kube-scheduler counts what a node does not name as none of it, but for what a class stands for.
+/// kube-scheduler counts a resource missing on a node as 0, except resources provided by a class.
 #[test]
 fn a_node_without_an_extended_resource_is_left_out() {
     let mut fed = Fed::with_nodes(&[("a", 1), ("b", 1)]);

@@ -1,4 +1,4 @@
-//! DeviceTaintRules count like the taints of devices, for steered and managed cards.
+//! DeviceTaintRules count like device taints, for steered and managed cards.
 
 use serde_json::{Value, json};
 use tessera_cluster::{AllocationExt, Kind, Object};
@@ -7,7 +7,7 @@ use tessera_decide::Intent;
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A rule of an administrator that takes this card of all nodes out of service.
+/// An administrator's rule taking this card out of service on all nodes.
 fn rule(device: &str, effect: &str) -> Object {
     let rule: Value = json!({ "metadata": { "name": "sick" }, "spec": {
         "deviceSelector": { "driver": DRIVER, "device": device },

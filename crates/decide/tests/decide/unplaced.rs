@@ -1,4 +1,4 @@
-//! Pods that wait for cards which kube-scheduler allocates.
+//! Pods waiting for cards allocated by kube-scheduler.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use tessera_cluster::Kind;
 
 use crate::objects::*;
 
-/// A fleet whose cards are of a native pool, or of none.
+/// A fleet whose cards are in a native pool, or in none.
 fn fleet(pool: &Value) -> Fed {
     let mut fed = Fed::with_nodes(&[]);
     fed.apply(node("a"));
@@ -20,7 +20,7 @@ fn native() -> Value {
     json!({ "pool": "main", "allocation": "Native" })
 }
 
-/// A pod without a gate, for which kube-scheduler found no node.
+/// A pod without a gate, unschedulable for kube-scheduler.
 fn unplaced(name: &str) -> Value {
     let mut pod = pod(name);
     pod["spec"]["schedulingGates"] = json!([]);
@@ -35,7 +35,7 @@ fn ask(fed: &mut Fed, name: &str, class: &str, count: usize) {
     fed.apply_claim(claim(name, class, count));
 }
 
-/// Who waits, and what pools say of that.
+/// Waiting pods, and the unmet demand reported by pools.
 fn waiting(fed: &mut Fed) -> (Vec<WaitingPod>, u32) {
     fed.decide();
     let unmet =
@@ -58,7 +58,7 @@ fn pods_of_native_pools_wait_with_the_reason_of_kube_scheduler() {
     assert_eq!((pod.name.as_str(), pod.place, pod.priority, unmet), ("greedy", 0, 7, 1));
     assert_eq!(pod.why, "kube-scheduler: 0/1 nodes are available: 1 cannot allocate all claims.");
     assert_eq!(pod.pools, ["main"]);
-    // It gets its devices; what it waits for now is not ours.
+    // The pod gets its devices. Its remaining wait is not ours.
     fed.apply_claim(allocated(claim("greedy", "gpu", 1), "a", &[card(0)]));
     assert_eq!((names(&mut fed), waiting(&mut fed).1), (vec![], 0));
     fed.apply_claim(claim("greedy", "gpu", 1));
@@ -74,7 +74,7 @@ fn who_does_not_wait_for_our_devices_is_not_counted() {
         "selectors": [{ "cel": { "expression": "device.driver == 'nic.example.com'" } }] } });
     fed.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(others).into());
     ask(&mut fed, "network", "nic", 1);
-    // Not tried yet; on a node; ended.
+    // Not tried yet, on a node, or ended.
     for (name, change) in [("new", "conditions"), ("bound", "node"), ("ended", "phase")] {
         let mut pod = unplaced(name);
         match change {
@@ -123,7 +123,7 @@ fn who_waits_for_managed_or_steered_cards_is_counted_once() {
     assert!(pods.iter().all(|pod| !pod.why.starts_with("kube-scheduler")), "{pods:?}");
 }
 
-/// A fleet on which a whole month's jobs wait: neither the looks nor what is told take long.
+/// A fleet with a whole month's jobs waiting: neither examining the pods nor reporting them takes long.
 #[test]
 fn five_thousand_wait_cheaply() {
     let mut fed = fleet(&native());

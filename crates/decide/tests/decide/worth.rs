@@ -1,4 +1,4 @@
-//! What devices of claims are worth of their cards: on the page, in the sums of teams, and in pools alike.
+//! Worth of a claim's devices as a part of their cards: alike on the page, in team sums, and in pools.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ const SLICES: usize = 8;
 /// Cards of the node.
 const CARDS: usize = 3;
 
-/// What is published of a device: the memory slices that it takes, and its capacity.
+/// A published device: its memory slices and its capacity.
 struct Published {
     suffix: &'static str,
     slices: std::ops::Range<usize>,
     capacity: Value,
 }
 
-/// Whole cards, sevenths and halves of them, and shares of each.
+/// Whole cards, sevenths and halves of cards, and shares of each.
 fn published() -> Vec<Published> {
     let of = |suffix, slices: std::ops::Range<usize>, capacity| Published { suffix, slices, capacity };
     let memory = |gib: usize| json!({ "memory": { "value": format!("{gib}Gi") } });
@@ -41,7 +41,7 @@ fn published() -> Vec<Published> {
     ]
 }
 
-/// A node with [`CARDS`] cards of which all this is offered.
+/// A node with [`CARDS`] cards, each offered as all of these.
 fn slices_of_all() -> Vec<Object> {
     let counters = |slices: std::ops::Range<usize>| -> Map<String, Value> {
         slices.map(|slice| (format!("memory-slice-{slice}"), json!({ "value": "1" }))).collect()
@@ -85,7 +85,7 @@ fn node_with_all() -> Fed {
     fed
 }
 
-/// A claim that holds these: a device each, and of a shared one what it takes of it.
+/// A claim holding these devices. The value is the consumed capacity of a shared device.
 fn hold(fed: &mut Fed, name: &str, parts: &[(String, Option<Value>)]) {
     let devices: Vec<String> = parts.iter().map(|(device, _)| device.clone()).collect();
     let mut claim = allocated(claim(name, "gpu", devices.len()), "a", &devices);
@@ -143,7 +143,7 @@ fn sevenths_of_a_card_are_the_card() {
     assert!(first.holders.iter().all(|holder| (142..=143).contains(&holder.allocated)), "{first:?}");
 }
 
-/// Fills a card in one of the ways that the counters allow, by claims that take anything of its shared devices.
+/// Fills a card in a way allowed by the counters, with claims taking any part of its shared devices.
 fn fill(fed: &mut Fed, random: &mut fastrand::Rng, number: usize) {
     let published = published();
     let mut free = [true; SLICES];
@@ -188,8 +188,8 @@ fn fill(fed: &mut Fed, random: &mut fastrand::Rng, number: usize) {
     }
 }
 
-/// The property by which teams are charged: whatever is given out, the claims of a card are worth what is allocated of it, and
-/// never more than the card; a pool's sum is that of its cards.
+/// The basis of team charges: whatever is given out, a card's claims are worth its allocated part and never more than the card. A
+/// pool's sum is the sum of its cards.
 #[test]
 fn what_the_claims_of_a_card_are_worth_is_never_more_than_the_card() {
     let mut mixed = 0;

@@ -1,4 +1,4 @@
-//! Pods that may not share a node, by required anti-affinity: that is foreseen, and not learnt from what kube-scheduler refuses.
+//! Pods kept off shared nodes by required anti-affinity. The planner foresees this and does not learn it from kube-scheduler's refusals.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::gangs::member;
 use crate::leader::leader;
 use crate::objects::*;
 
-/// The pod may not run beside others with this label.
+/// The pod with anti-affinity to pods with these labels.
 fn apart(mut pod: Value, labels: Value) -> Value {
     pod["spec"]["affinity"] = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
         { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": labels } }] } });
@@ -39,7 +39,7 @@ fn a_gang_of_28_gets_28_nodes_in_one_round() {
     gang_of(&mut fed, 28);
     let intents = fed.decide();
     assert_eq!((intents.len(), nodes(&intents).len()), (28, 28), "{intents:?}");
-    // One more than there are nodes waits as a whole, although half of the cards are free.
+    // A gang of one pod more than nodes waits as a whole, although half of the cards are free.
     let mut fed = leader(&all[..27]);
     gang_of(&mut fed, 28);
     let intents = fed.decide();
@@ -49,7 +49,7 @@ fn a_gang_of_28_gets_28_nodes_in_one_round() {
     );
 }
 
-/// Pods of no gang, too.
+/// Applies to pods without a gang, too.
 #[test]
 fn who_runs_keeps_others_of_its_kind_away() {
     let mut fed = leader(&[("a", 2)]);

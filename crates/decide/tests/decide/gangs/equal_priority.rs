@@ -1,4 +1,4 @@
-//! Nobody is evicted for a pod of the same priority, whatever else could be.
+//! No pod is evicted for a pod of the same priority.
 
 use serde_json::json;
 use tessera_cluster::Kind;
@@ -9,7 +9,7 @@ use crate::gangs::preemption::{evicted, nominated, running, urgent, victims, wit
 use crate::leader::leader;
 use crate::objects::*;
 
-/// Somebody of lower priority runs elsewhere, so that a plan is made.
+/// A pod of lower priority runs elsewhere, so a plan is made.
 #[test]
 fn nor_where_only_that_would_help() {
     let mut fed = leader(&[("a", 2), ("b", 1)]);
@@ -19,7 +19,7 @@ fn nor_where_only_that_would_help() {
     assert_eq!(victims(&mut fed), [""; 0]);
 }
 
-/// Of two gangs the lowest pod counts.
+/// A gang's lowest pod decides its priority.
 #[test]
 fn nor_for_a_gang_whose_lowest_pod_is_no_higher() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
@@ -53,7 +53,7 @@ fn nor_when_it_got_what_was_nominated() {
     }
 }
 
-/// A disruption budget may allow it by then.
+/// A disruption budget may allow the eviction by then.
 #[test]
 fn who_could_not_be_evicted_is_asked_again_after_a_minute() {
     let mut fed = leader(&[("a", 1)]);

@@ -1,4 +1,4 @@
-//! Gangs that wait for their pods.
+//! Gangs waiting for their pods.
 
 use serde_json::{Value, json};
 use tessera_decide::{Intent, Time};
@@ -8,7 +8,7 @@ use crate::gangs::queue::at;
 use crate::leader::leader;
 use crate::objects::*;
 
-/// One pod of two, made by such an owner.
+/// One pod of two, with an owner of this kind.
 fn one_of_two(owner: &str) -> Fed {
     let mut fed = leader(&[("a", 2)]);
     fed.versioned("train-0", "gpu", 1, 5);
@@ -44,7 +44,7 @@ fn a_gang_that_stays_incomplete_is_told_after_a_minute() {
     }
 }
 
-/// Whether or not its pods agree.
+/// Whether or not its pods agree on the size.
 #[test]
 fn pods_of_incomplete_gangs_are_unmet_demand_of_their_pools() {
     let unmet = |fed: &mut Fed| -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Gangs of Jobs some of whose pods are done and exist no more.
+//! Gangs of Jobs with finished and deleted pods.
 
 use serde_json::{Value, json};
 use tessera_cluster::Kind;
@@ -33,7 +33,7 @@ fn asks(fed: &mut Fed, pod: Value) {
     fed.apply_pod(pod);
 }
 
-/// Index 0 succeeded and its pod was deleted; that of index 1 failed and is made anew.
+/// Index 0 succeeded and its pod was deleted. The pod of index 1 failed and is recreated.
 #[test]
 fn a_pod_that_is_made_anew_needs_no_partner_that_is_done() {
     let mut fed = leader(&[("a", 2)]);
@@ -45,7 +45,7 @@ fn a_pod_that_is_made_anew_needs_no_partner_that_is_done() {
     assert_eq!(steps(&fed.decide()).1, ["train-1-again"]);
 }
 
-/// One whose pod is still there counts once.
+/// A finished index whose pod still exists counts once.
 #[test]
 fn who_is_done_and_still_there_counts_once() {
     let mut fed = leader(&[("a", 3)]);
@@ -61,8 +61,8 @@ fn who_is_done_and_still_there_counts_once() {
     assert_eq!(steps(&fed.decide()).0, ["train-1-again", "train-2-again"]);
 }
 
-/// Those that run are not evicted for want of partners that are done: with them there are enough, whether or not one that is made anew finds
-/// room.
+/// Running pods are not evicted for want of finished partners. With the finished pods the gang is complete, whether or not a
+/// recreated pod finds room.
 #[test]
 fn a_gang_whose_others_are_done_is_not_partial() {
     let of = |index| {
@@ -79,7 +79,7 @@ fn a_gang_whose_others_are_done_is_not_partial() {
     let lifts = fed.decide();
     fed.written(&lifts);
     (0..3).for_each(|index| fed.bound(of(index), "a"));
-    // One of them is done, and what it had is somebody else's by now.
+    // One pod is finished, and its card already belongs to another pod.
     fed.delete(Kind::Pod, "train-0-pod");
     fed.delete(Kind::ResourceClaim, "train-0-pod-gpus");
     fed.apply(job(4, json!({ "completedIndexes": "0" })));

@@ -1,4 +1,4 @@
-//! Pods that are ending: what they hold counts as free soon only where that is true.
+//! Terminating pods: their devices count as free soon only if the pods really end soon.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::gangs::queue::at;
 use crate::leader::leader;
 use crate::objects::*;
 
-/// The end of a pod's grace is its deletionTimestamp: long ago for one that is stuck.
+/// A pod's grace period ends at its deletionTimestamp, which is long past for a stuck pod.
 #[test]
 fn who_ends_much_later_or_never_shields_nobody_from_preemption() {
     for (ends, expected) in [(1_030, &[][..]), (1_000_000, &["stays"]), (800, &["stays"])] {

@@ -1,4 +1,4 @@
-//! What can never run, or nowhere now, keeps nothing from others.
+//! Pods unable to run ever, or on any node now, keep nothing from others.
 
 use serde_json::json;
 use tessera_decide::{Intent, Time};
@@ -16,7 +16,7 @@ fn told<'i>(intents: &'i [Intent], name: &str) -> Option<&'i str> {
     })
 }
 
-/// The pods of a DaemonSet come before it on every node, so that its pods have eight processors on none.
+/// A DaemonSet's pods use part of each node's processors, so no node has eight left for the gang.
 #[test]
 fn a_gang_that_fits_no_node_beside_its_daemons_keeps_none() {
     let mut fed = leader(&[("a", 2), ("b", 2)]);
@@ -43,7 +43,7 @@ fn a_gang_that_fits_no_node_beside_its_daemons_keeps_none() {
     assert_eq!(who(&mut fed), ["other"]);
 }
 
-/// Also where others could be preempted for it.
+/// Also where pods could be preempted for it.
 #[test]
 fn a_pod_that_no_node_could_take_is_told_so_in_any_queue() {
     let mut fed = leader(&[("a", 2)]);
@@ -54,7 +54,7 @@ fn a_pod_that_no_node_could_take_is_told_so_in_any_queue() {
     assert!(why.contains("no node could take it if it were empty"), "{why}");
 }
 
-/// As one that must be near a pod that does not exist.
+/// Such as a pod with required affinity to a pod not in the cluster.
 #[test]
 fn who_was_refused_on_every_node_that_it_fits_holds_up_no_strict_queue() {
     let refused = json!({ "gpu.tessera.dev/refused-nodes":

@@ -1,4 +1,4 @@
-//! Preemption where the devices that are nominated and those that are held are not the same, and share a card.
+//! Preemption where nominated and held devices differ but share a card.
 
 use serde_json::json;
 use tessera_cluster::Kind;
@@ -16,7 +16,7 @@ fn ask(fed: &mut Fed, name: &str, class: &str, priority: i32) {
     fed.apply_pod(pod);
 }
 
-/// A pod that runs on node `a` with one device of the class.
+/// A pod running on node `a` with one device of the class.
 fn runs(fed: &mut Fed, name: &str, class: &str, priority: i32) {
     ask(fed, name, class, priority);
     let intents = fed.decide();
@@ -43,7 +43,7 @@ fn who_holds_the_other_half_stays() {
     assert_eq!(victims(&mut fed), ["low"]);
 }
 
-/// The half that becomes free first is part of the card that is nominated.
+/// The half freed first is part of the nominated card.
 #[test]
 fn nobody_gets_a_half_of_a_card_that_is_nominated() {
     let mut fed = leader(&[("a", 1)]);

@@ -8,7 +8,7 @@ use crate::gangs::{member, steps};
 use crate::leader::leader;
 use crate::objects::*;
 
-/// The pod as it runs on the node with a claim for so many cards, which the controller gave.
+/// A pod running on a node with `cards` cards given by the controller. Returns the node.
 pub fn running(fed: &mut Fed, name: &str, cards: usize, change: impl Fn(&mut Value)) -> String {
     fed.versioned(name, "gpu", cards, 5);
     let mut pod = pod(name);
@@ -25,7 +25,7 @@ pub fn with_priority(priority: i32) -> impl Fn(&mut Value) {
     move |pod| pod["spec"]["priority"] = json!(priority)
 }
 
-/// A pod of priority 10 that asks for so many cards.
+/// Adds a pod of priority 10 asking for `cards` cards.
 pub fn urgent(fed: &mut Fed, cards: usize) {
     fed.versioned("urgent", "gpu", cards, 5);
     let mut pod = pod("urgent");
@@ -33,7 +33,7 @@ pub fn urgent(fed: &mut Fed, cards: usize) {
     fed.apply_pod(pod);
 }
 
-/// What is nominated is written, and seen.
+/// Applies the nominations as written and observed. Returns their number.
 pub fn nominated(fed: &mut Fed, intents: &[Intent]) -> usize {
     let mut count = 0;
     for intent in intents {
@@ -83,11 +83,11 @@ fn the_nomination_is_seen_before_anybody_is_evicted() {
         panic!("{intents:?}")
     };
     assert_eq!((nomination.node.as_str(), nomination.devices.len()), ("a", 1));
-    // Not seen yet: nothing else happens.
+    // Nothing else happens until the nomination is observed.
     assert_eq!(fed.decide(), []);
     nominated(&mut fed, &intents);
     assert_eq!(evicted(&fed.decide()), ["low"]);
-    // Not twice at once; what it holds is not free until it is deallocated.
+    // The eviction is not repeated at once, and the victim's devices are not free until deallocated.
     assert_eq!(evicted(&fed.decide()), [""; 0]);
     fed.delete(Kind::Pod, "low");
     assert_eq!(fed.allocates(), []);
@@ -101,7 +101,7 @@ fn what_becomes_free_is_for_the_one_that_is_nominated() {
     running(&mut fed, "low", 2, with_priority(0));
     urgent(&mut fed, 2);
     assert_eq!(victims(&mut fed), ["low"]);
-    // Others come meanwhile, of a higher priority than the victim and than nobody.
+    // Another pod arrives meanwhile, with a higher priority than the victim's but not than the urgent pod's.
     fed.versioned("other", "gpu", 1, 5);
     let mut other = pod("other");
     other["spec"]["priority"] = json!(10);
@@ -113,7 +113,7 @@ fn what_becomes_free_is_for_the_one_that_is_nominated() {
     assert_eq!(allocated, ["urgent"]);
 }
 
-/// It counts as soon as it is decided on, whether it was seen on its pod yet or not.
+/// A nomination counts from its decision, whether or not already observed on its pod.
 #[test]
 fn two_that_are_planned_at_once_do_not_count_on_the_same_victim() {
     let nominated_to = |fed: &mut Fed| -> Vec<String> {
@@ -137,7 +137,7 @@ fn two_that_are_planned_at_once_do_not_count_on_the_same_victim() {
             fed.apply_pod(pod);
         }
         assert_eq!(nominated_to(&mut fed), expected);
-        // Neither was seen: that changes nothing for a while, then they are planned anew.
+        // Neither nomination was observed. Nothing changes for a while, then both are planned anew.
         assert_eq!(nominated_to(&mut fed), [""; 0]);
         fed.now += Time::from_secs(11);
         assert_eq!(nominated_to(&mut fed), expected);
@@ -158,12 +158,12 @@ fn what_is_nominated_no_longer_is_for_others_at_once() {
     small["spec"]["preemptionPolicy"] = json!("Never");
     fed.apply_pod(small);
     assert_eq!(fed.allocates(), []);
-    // What was nominated ends (10 min and the victims' grace of 30 s), and what it waited for has not come.
+    // The nomination ends (10 min plus the victims' grace of 30 s) without its devices becoming free.
     fed.now += Time::from_secs(631);
     assert_eq!(fed.allocates().len(), 1);
 }
 
-/// Its nomination stands on it still.
+/// The pod still carries its nomination.
 #[test]
 fn who_has_devices_keeps_nothing_else() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
@@ -302,7 +302,7 @@ fn a_gang_preempts_for_all_of_its_pods_or_for_none() {
     assert_eq!(victims(&mut fed), ["low", "lower"]);
 }
 
-/// A disruption budget: somebody else has to go, or nobody.
+/// With a disruption budget, another pod has to go, or none.
 #[test]
 fn a_refused_eviction_is_taken_for_an_answer() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
@@ -353,7 +353,7 @@ fn whom_a_disruption_budget_keeps_stays_and_that_is_told() {
     running(&mut fed, "two", 1, kept(0));
     fed.apply(budget(1));
     urgent(&mut fed, 2);
-    // One may go, and both would have to.
+    // The budget allows one eviction, but both would be needed.
     let intents = fed.decide();
     assert!(intents.iter().all(|intent| matches!(intent, Intent::Tell { .. })), "{intents:?}");
     let mut fed = leader(&[("a", 2)]);
@@ -369,7 +369,7 @@ fn whom_a_disruption_budget_keeps_stays_and_that_is_told() {
     assert!(told.is_some_and(|told| told.contains("PodDisruptionBudget")), "{intents:?}");
 }
 
-/// It is free when all of its pods are gone, and is free only once.
+/// The claim becomes free once all of its pods are gone, and only once.
 #[test]
 fn pods_that_share_a_claim_go_together() {
     let mut fed = leader(&[("a", 1)]);
@@ -401,7 +401,7 @@ fn pods_that_share_a_claim_go_together() {
     assert_eq!(fed.allocates().len(), 1);
 }
 
-/// The next leader finds the nomination on the pod, and goes on.
+/// The next leader finds the nomination on the pod and continues.
 #[test]
 fn the_next_leader_goes_on_with_what_is_nominated() {
     let mut fed = leader(&[("a", 1)]);
@@ -417,7 +417,7 @@ fn the_next_leader_goes_on_with_what_is_nominated() {
     assert_eq!(evicted(&fed.decide()), ["low"]);
 }
 
-/// Two nodes become free half an hour apart, as long as the victims may take to end.
+/// Two nodes become free half an hour apart, within the victims' grace periods.
 #[test]
 fn what_is_nominated_outlives_the_grace_of_its_victims() {
     let grace = |seconds: i64| {

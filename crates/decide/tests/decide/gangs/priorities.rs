@@ -1,4 +1,4 @@
-//! The priority of a gang is that of its lowest pod.
+//! A gang's priority is the lowest among its pods.
 
 use serde_json::json;
 use tessera_decide::Intent;
@@ -9,7 +9,7 @@ use crate::gangs::queue::{allocated_to, ask_at, at};
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A gang of pods with a card each, of these priorities.
+/// A gang of pods with these priorities and a card each.
 fn gang(fed: &mut Fed, priorities: &[i32]) {
     for (number, priority) in priorities.iter().enumerate() {
         fed.versioned(&format!("train-{number}"), "gpu", 1, 5);

@@ -1,4 +1,4 @@
-//! Who goes first, and what those behind may have meanwhile.
+//! Queue order, and devices available meanwhile to pods further back.
 
 use serde_json::{Value, json};
 use tessera_cluster::Object;
@@ -8,7 +8,7 @@ use crate::gangs::member;
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A leader over a node in a pool whose placement says that.
+/// A leader over nodes in a pool with this placement.
 pub fn with_placement(nodes: &[(&str, usize)], placement: Value) -> Fed {
     let mut fed = leader(nodes);
     let pool = json!({ "pool": "main", "allocation": "Managed", "placement": placement });
@@ -18,7 +18,7 @@ pub fn with_placement(nodes: &[(&str, usize)], placement: Value) -> Fed {
     fed
 }
 
-/// A leader over a node with three cards, of which a pod has one.
+/// A leader over a node with three cards, one of them held by a pod.
 fn with_one_held(placement: Value) -> Fed {
     let mut fed = with_placement(&[("a", 3)], placement);
     ask_at(&mut fed, "runs", 1, 5, |_| {});
@@ -32,7 +32,7 @@ pub fn at(second: u64) -> Value {
     json!(k8s_openapi::jiff::Timestamp::from_second(second as i64).unwrap().to_string())
 }
 
-/// A pod with so many cards, created then.
+/// Adds a pod with `cards` cards, created at `second`.
 pub fn ask_at(fed: &mut Fed, name: &str, cards: usize, second: u64, change: impl FnOnce(&mut Value)) {
     fed.versioned(name, "gpu", cards, 5);
     let mut pod = pod(name);
@@ -60,7 +60,7 @@ fn small_pods_pass_a_large_one_unless_the_queue_is_strict() {
         ask_at(&mut fed, "large", 3, 10, |_| {});
         ask_at(&mut fed, "small", 1, 20, |_| {});
         assert_eq!(who(&mut fed), expected);
-        // One that comes alone is held to it, too.
+        // A later single pod is held up, too.
         ask_at(&mut fed, "later", 1, 30, |_| {});
         let later: Vec<&str> = if expected.is_empty() { vec![] } else { vec!["later"] };
         assert_eq!(who(&mut fed), later);
@@ -85,7 +85,7 @@ fn when_the_head_of_a_strict_queue_goes_the_others_go_on() {
     assert_eq!(who(&mut fed), ["small"]);
 }
 
-/// Where the whole fleet is of that pool nobody looks at it again; a node of another pool is seen all the same.
+/// Where the whole fleet is in the strict pool, the pod is not examined again. A new node of another pool is noticed all the same.
 #[test]
 fn who_is_behind_in_a_strict_queue_is_told_so_and_gets_a_card_of_another_pool() {
     let mut fed = with_one_held(strict());
@@ -106,7 +106,7 @@ fn who_is_behind_in_a_strict_queue_is_told_so_and_gets_a_card_of_another_pool() 
     assert_eq!(who(&mut fed), ["small"]);
 }
 
-/// One whose claim somebody else allocated meanwhile needs no card any more: whoever changed is looked at, behind others or not.
+/// A pod with its claim allocated by somebody else needs no card. A changed pod is examined even behind others.
 #[test]
 fn who_is_behind_is_looked_at_when_its_own_claim_changes() {
     let mut fed = with_one_held(strict());
@@ -124,7 +124,7 @@ fn who_is_behind_is_looked_at_when_its_own_claim_changes() {
     );
 }
 
-/// A gang of two pods of two cards over two nodes, of which one has a card in use until `ends`.
+/// A gang of two pods of two cards over two nodes. One node has a card in use until `ends`.
 fn waiting_gang(ends: Option<u64>) -> Fed {
     let mut fed = leader(&[("a", 2), ("b", 2)]);
     fed.versioned("runs", "gpu", 1, 5);
@@ -164,12 +164,12 @@ fn nodes_are_kept_for_a_gang_that_has_waited_for_ten_minutes() {
         "{why:?}"
     );
     assert!(why.iter().any(|why| why.contains("train-0") && why.contains("nodes kept for it: 2")), "{why:?}");
-    // A higher priority has them all the same.
+    // A pod of higher priority may use the kept nodes.
     ask_at(&mut fed, "urgent", 1, 1_603, |pod| pod["spec"]["priority"] = json!(1));
     assert_eq!(who(&mut fed), ["urgent"]);
 }
 
-/// Also while all are looked at anew, before it is the gang's turn.
+/// Also during a full pass, before the gang's turn.
 #[test]
 fn what_is_kept_for_a_gang_is_kept_from_who_came_before_it_too() {
     let mut fed = waiting_gang(None);
@@ -178,13 +178,13 @@ fn what_is_kept_for_a_gang_is_kept_from_who_came_before_it_too() {
     ask_at(&mut fed, "older", 1, 900, |_| {});
     fed.apply(node("c"));
     assert_eq!(who(&mut fed), [""; 0]);
-    // It waits no more.
+    // The gang waits no longer.
     fed.delete(tessera_cluster::Kind::Pod, "train-0");
     fed.delete(tessera_cluster::Kind::Pod, "train-1");
     assert_eq!(who(&mut fed), ["older"]);
 }
 
-/// While others make room for it, too.
+/// Also while other pods make room for the gang.
 #[test]
 fn nobody_passes_a_gang_at_the_head_of_a_strict_queue_that_preempts() {
     let mut fed = with_placement(&[("a", 2), ("b", 1)], json!({ "queue": "Strict" }));
@@ -240,7 +240,7 @@ pub fn strict() -> Value {
     json!({ "queue": "Strict" })
 }
 
-/// A gang of so many pods with two cards each, and a small pod behind it, over two nodes with two cards in a strict queue.
+/// A gang of pods with two cards each, and a small pod behind it, over two nodes with two cards in a strict queue.
 fn small_behind(size: usize, change: impl Fn(&mut Value)) -> Fed {
     let mut fed = with_placement(&[("a", 2), ("b", 2)], strict());
     for number in 0..size {
@@ -254,7 +254,7 @@ fn small_behind(size: usize, change: impl Fn(&mut Value)) -> Fed {
     fed
 }
 
-/// It would keep everybody from everything for ever.
+/// Otherwise the gang would block the whole queue for ever.
 #[test]
 fn a_gang_that_is_too_large_keeps_nobody_from_a_strict_queue_until_the_pool_grows() {
     let mut fed = small_behind(3, |_| {});
@@ -273,7 +273,7 @@ fn a_gang_that_is_too_large_keeps_nobody_from_a_strict_queue_until_the_pool_grow
         panic!("{intents:?}")
     };
     fed.bound(small, taken);
-    // With the third node there would be enough if `small` were not there: its turn comes first again.
+    // With a third node the gang would have room if `small` were gone, so its turn comes first again.
     fed.apply(node("c"));
     let pool = json!({ "pool": "main", "allocation": "Managed", "placement": strict() });
     slices("c", 2, pool).into_iter().for_each(|slice| fed.apply(slice));
@@ -282,12 +282,12 @@ fn a_gang_that_is_too_large_keeps_nobody_from_a_strict_queue_until_the_pool_grow
     fed.listed();
     ask_at(&mut fed, "later", 1, 90, |_| {});
     assert_eq!(who(&mut fed), [""; 0]);
-    // Also when the node is gone for a while.
+    // Also while the node is gone for a time.
     fed.delete(tessera_cluster::Kind::Node, "c");
     assert_eq!(who(&mut fed), [""; 0]);
 }
 
-/// What else a node has counts, too.
+/// Other resources of a node count, too.
 #[test]
 fn a_gang_is_too_large_for_want_of_processors() {
     let mut fed = small_behind(2, |pod| {

@@ -1,4 +1,4 @@
-//! A rolling update of a LeaderWorkerSet with exactly as many cards as its groups have.
+//! A rolling update of a LeaderWorkerSet in a cluster with exactly as many cards as its groups use.
 
 use serde_json::{Value, json};
 use tessera_cluster::Kind;
@@ -10,7 +10,7 @@ use crate::gangs::steps;
 use crate::leader::leader;
 use crate::objects::*;
 
-/// A pod of a group of two, of this revision of the template.
+/// A pod of a group of two, with this revision of the template.
 fn of_group(group: u32, worker: u32, revision: &str) -> Value {
     let leader = format!("serve-{group}");
     let name = if worker == 0 { leader } else { format!("{leader}-{worker}") };
@@ -33,7 +33,7 @@ fn asks(fed: &mut Fed, pod: Value) {
     fed.apply_pod(pod);
 }
 
-/// A group of the first revision that runs on the only two cards.
+/// A group of the first revision runs on the only two cards.
 fn one_group_runs() -> Fed {
     let mut fed = leader(&[("a", 2)]);
     let set = json!({ "metadata": { "name": "serve", "namespace": "team", "uid": "lws",
@@ -62,7 +62,7 @@ fn told(intents: &[Intent]) -> Vec<&str> {
     told.collect()
 }
 
-/// `maxSurge: 0`: the leader is replaced first; the old worker ends when garbage collection finds its leader gone.
+/// `maxSurge: 0`: the leader is replaced first. The old worker ends once garbage collection finds its leader gone.
 #[test]
 fn the_new_group_waits_for_its_own_worker_and_runs_when_the_old_one_is_gone() {
     let mut fed = one_group_runs();
@@ -80,7 +80,7 @@ fn the_new_group_waits_for_its_own_worker_and_runs_when_the_old_one_is_gone() {
     assert_eq!(steps(&fed.decide()).1, ["serve-0", "serve-0-1"]);
 }
 
-/// `maxSurge: 1`: a group more is made first, and the old one stays until that is ready.
+/// `maxSurge: 1`: an extra group is created first, and the old group stays until the new one is ready.
 #[test]
 fn a_group_more_than_there_are_cards_for_is_told_so_at_once() {
     let mut fed = one_group_runs();
@@ -91,9 +91,9 @@ fn a_group_more_than_there_are_cards_for_is_told_so_at_once() {
         matches!(told.as_slice(), [why] if why.contains("gang serve-1: 0 of 2 pods that it needs fit now")),
         "{intents:?}"
     );
-    // Nobody is evicted for it.
+    // No pod is evicted for the extra group.
     assert_eq!(intents.len(), 1, "{intents:?}");
-    // Once it gets a card more for each of its pods, or the old group goes, it runs.
+    // The group runs once there is another card for each of its pods, or the old group goes.
     gone(&mut fed, "serve-0");
     gone(&mut fed, "serve-0-1");
     assert_eq!(steps(&fed.decide()).0, ["serve-1", "serve-1-1"]);

@@ -1,4 +1,4 @@
-//! What a pod of a gang has reached, where only one of its objects says it.
+//! State of a gang's pod known from only one of its objects.
 
 use serde_json::{Value, json};
 use tessera_cluster::Kind;
@@ -18,7 +18,7 @@ fn ungated(mut pod: Value) -> Value {
     pod
 }
 
-/// A gang of two whose gates were lifted; each pod with its node.
+/// A gang of two with lifted gates, and the node of each pod.
 fn lifted(nodes: &[(&str, usize)]) -> (Fed, Vec<String>) {
     let mut fed = leader(nodes);
     fed.gang("train", 2, 1);
@@ -37,17 +37,17 @@ fn lifted(nodes: &[(&str, usize)]) -> (Fed, Vec<String>) {
     (fed, nodes.into())
 }
 
-/// The gate is off, as the answer said, and the pod is still seen with it.
+/// The lift is acknowledged, but the watch still shows the pod with its gate.
 #[test]
 fn a_gate_that_was_lifted_is_not_lifted_again() {
     let (mut fed, _) = lifted(&[("a", 2)]);
     assert_eq!(fed.decide(), []);
-    // One is seen without, and the other not yet.
+    // One pod is observed without its gate, the other not yet.
     fed.apply_pod(ungated(member("train", 0, 2)));
     assert_eq!(fed.decide(), []);
 }
 
-/// With those that are not bound yet there are enough: nothing is taken back, and one that comes anew goes beside them.
+/// Pods not bound yet complete the gang: nothing is taken back, and a recreated pod joins them.
 #[test]
 fn pods_between_the_gate_and_their_node_count_as_there() {
     let (mut fed, nodes) = lifted(&[("a", 1), ("b", 1), ("c", 1)]);
@@ -65,7 +65,7 @@ fn pods_between_the_gate_and_their_node_count_as_there() {
     assert_eq!(steps(&fed.decide()), (vec![], vec!["train-1".to_owned()]));
 }
 
-/// Its node is gone, or refused it: it gets devices elsewhere, with its gang.
+/// The pod's node is gone or refused it, so the pod gets devices elsewhere, with its gang.
 #[test]
 fn devices_on_a_node_that_is_gone_or_refused_the_pod_are_given_anew() {
     for is_gone in [true, false] {
@@ -91,7 +91,7 @@ fn devices_on_a_node_that_is_gone_or_refused_the_pod_are_given_anew() {
                 _ => Vec::new(),
             })
             .collect();
-        // Who has the same owner was refused alike.
+        // Pods of the same owner were refused alike.
         assert_eq!(
             cleared.first().map(|claim| claim.key.name.clone()),
             Some(format!("{}-gpus", pod.key.name)),
@@ -166,7 +166,7 @@ fn a_gang_waits_while_one_of_its_pods_cannot_go_on() {
     }
 }
 
-/// All of it is tried again together, when the pause of the one is over.
+/// The whole gang is retried together after the one pod's back-off.
 #[test]
 fn a_gang_waits_for_the_pause_of_a_pod_whose_write_failed() {
     let mut fed = leader(&[("a", 2)]);
@@ -188,7 +188,7 @@ fn a_gang_waits_for_the_pause_of_a_pod_whose_write_failed() {
     assert_eq!(steps(&fed.decide()).1, std::slice::from_ref(&pod.key.name));
 }
 
-/// Nobody would make it anew.
+/// Nobody would recreate the pod.
 #[test]
 fn a_pod_without_a_controller_is_not_evicted_for_want_of_partners() {
     for has_controller in [true, false] {
@@ -217,7 +217,7 @@ fn a_pod_without_a_controller_is_not_evicted_for_want_of_partners() {
     }
 }
 
-/// Two of three that ran are made anew, and one of them finds no room after all.
+/// Two of three running pods are recreated, and one of the two finds no room after all.
 #[test]
 fn where_one_of_a_gang_runs_another_keeps_its_devices() {
     let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
@@ -258,7 +258,7 @@ fn where_one_of_a_gang_runs_another_keeps_its_devices() {
     assert_eq!(cleared(&fed.decide()), [""; 0]);
 }
 
-/// So long others of it may still be made.
+/// More pods of the gang may be created within ten seconds.
 #[test]
 fn a_gang_that_may_be_smaller_waits_ten_seconds_for_more_pods() {
     let mut fed = leader(&[("a", 4)]);

@@ -1,4 +1,4 @@
-//! A kind whose objects cannot be listed, whatever the API server answers: only pods that may be of a gang of theirs wait.
+//! A kind whose objects cannot be listed, whatever the API server's answer: only pods possibly in a gang of this kind wait.
 
 use serde_json::{Value, json};
 use tessera_cluster::Kind;
@@ -17,7 +17,7 @@ fn asks(fed: &mut Fed, pod: Value) {
     fed.apply_pod(pod);
 }
 
-/// A pod of a JobSet that says nothing of gangs itself.
+/// A JobSet's pod without gang labels of its own.
 fn of_job_set(name: &str) -> Value {
     let mut pod = pod(name);
     pod["metadata"]["labels"] = json!({ "jobset.sigs.k8s.io/jobset-name": "set", "jobset.sigs.k8s.io/jobset-uid": "set",
@@ -54,7 +54,7 @@ fn pods_of_the_kind_wait_with_words_and_others_go_on() {
         asks(&mut fed, waiting);
         asks(&mut fed, pod("alone"));
         asks(&mut fed, owned("replica", "ReplicaSet"));
-        // A group that is named on its pods is known without any other object.
+        // A group named on its pods is known without any other object.
         (0..2).for_each(|number| asks(&mut fed, member("train", number, 2)));
         let intents = fed.decide();
         let mut allocated = allocated_to(&intents);
@@ -79,14 +79,14 @@ fn they_go_on_when_the_kind_is_listed() {
         "labels": { "gpu.tessera.dev/gang": "enabled" } },
         "spec": { "replicatedJobs": [{ "name": "workers", "template": { "spec": { "parallelism": 2 } } }] } });
     fed.apply(read::<JobSet>(set).into());
-    // It is known, whatever else of its kind is not.
+    // This JobSet is known, although others of its kind are not.
     let intents = fed.decide();
     assert_eq!(steps(&intents).0, ["one", "two"]);
     let mut fed = leader(&[("a", 1)]);
     fed.decider.set_unlisted(&[Kind::JobSet].into());
     asks(&mut fed, of_job_set("one"));
     assert_eq!(allocated_to(&fed.decide()), [""; 0]);
-    // There is none: its pods are no gang.
+    // The listed kind has no such object, so its pods are no gang.
     fed.decider.set_unlisted(&[].into());
     assert_eq!(allocated_to(&fed.decide()), ["one"]);
 }

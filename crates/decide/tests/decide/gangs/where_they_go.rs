@@ -1,4 +1,4 @@
-//! Where the pods of a gang go.
+//! Nodes chosen for the pods of a gang.
 
 use serde_json::{Value, json};
 use tessera_cluster::Object;
@@ -15,7 +15,7 @@ fn labelled(name: &str, labels: &[(&str, &str)]) -> Object {
     node.into()
 }
 
-/// The nodes of the gang's pods, by name.
+/// The gang's pods, by name, and their nodes.
 fn placed(fed: &mut Fed) -> Vec<(String, String)> {
     let mut placed: Vec<(String, String)> = fed
         .decide()
@@ -33,7 +33,7 @@ fn nodes(placed: &[(String, String)]) -> Vec<&str> {
     placed.iter().map(|(_, node)| node.as_str()).collect()
 }
 
-/// Nodes of one card in racks, and racks in zones.
+/// One-card nodes in racks, and racks in zones.
 fn in_racks(places: &[(&str, &str, &str)]) -> Fed {
     let nodes: Vec<(&str, usize)> = places.iter().map(|(name, ..)| (*name, 1)).collect();
     let mut fed = leader(&nodes);
@@ -110,7 +110,7 @@ fn in_one_nvlink_domain_where_one_fits_whatever_the_racks() {
     }
     fed.gang("train", 2, 1);
     assert_eq!(nodes(&placed(&mut fed)), ["n3", "n4"]);
-    // One that does not fit there goes by racks.
+    // A gang without room there is placed by racks.
     fed.gang("small", 2, 1);
     assert_eq!(nodes(&placed(&mut fed)), ["n1", "n2"]);
 }

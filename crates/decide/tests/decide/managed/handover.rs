@@ -1,8 +1,8 @@
-//! How long a card that becomes managed is left to what kube-scheduler may still write.
+//! How long kube-scheduler's late writes are awaited for a card that becomes managed.
 
 use super::*;
 
-/// A list of claims says nothing of what kube-scheduler writes after it, for whatever reason it was asked for.
+/// A list of claims cannot cover kube-scheduler's later writes, whatever the reason for the list.
 #[test]
 fn a_list_that_comes_sooner_hands_no_card_over() {
     for handover in [5, 60] {
@@ -16,7 +16,7 @@ fn a_list_that_comes_sooner_hands_no_card_over() {
         fed.apply_pod(pod("p"));
         for later in [0, handover / 2, handover - 1] {
             fed.now = Time::from_secs(1_000 + later);
-            // Each leader asks for one.
+            // Each new leader requests a list.
             fed.decider.lead(fed.now, "one");
             assert!(fed.decide().contains(&Intent::ListClaims));
             fed.listed();

@@ -1,4 +1,4 @@
-//! Objects that the API server accepts, and that nobody makes by good will.
+//! Objects accepted by the API server, but not made in good faith.
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
@@ -13,7 +13,7 @@ fn shared_claim() -> serde_json::Value {
     claim
 }
 
-/// A pod that names claims by these names.
+/// A pod with claims of these names.
 fn naming(name: &str, claims: &[&str]) -> serde_json::Value {
     let mut pod = ungated(name);
     let references = claims.iter().enumerate();
@@ -57,7 +57,7 @@ fn a_pod_whose_claim_cannot_be_read_says_so_and_others_get_devices() {
     );
     let waiting: Vec<_> = fed.decider.waiting().map(|(key, _)| key.name.as_str()).collect();
     assert!(waiting.contains(&"p"), "{waiting:?}");
-    // One in its place that can be read.
+    // A readable claim of the same name.
     fed.apply_claim(shared_claim());
     assert_eq!(fed.allocates().len(), 1);
 }
@@ -118,7 +118,7 @@ fn a_pod_with_more_claims_than_are_looked_at_waits_with_words() {
         matches!(intents.as_slice(), [Intent::Tell { message, .. }] if message.starts_with("it has 1500 ResourceClaims")),
         "{intents:?}"
     );
-    // Few claims, and each of them as large as the API server stores.
+    // Few claims, each as large as the API server stores.
     fed.now += Time::from_secs(31);
     fed.apply(template(&"t".repeat(1 << 20)).into());
     fed.apply_pod(from_template(100));
@@ -135,7 +135,7 @@ fn a_pod_with_more_claims_than_are_looked_at_waits_with_words() {
     assert!(matches!(fed.decide().as_slice(), [Intent::Tell { .. }] | []), "its claims do not exist yet");
 }
 
-/// An allocation repeats the configuration: what etcd would refuse is not written again and again.
+/// An allocation repeats the claim's configuration. A write too large for etcd is not retried endlessly.
 #[test]
 fn a_claim_that_could_not_be_stored_with_devices_gets_none_and_says_so() {
     let mut fed = leader(&[("a", 2)]);
@@ -177,7 +177,7 @@ fn counts_that_no_number_holds_are_more_than_there_are() {
     assert_eq!(fed.allocates(), []);
 }
 
-/// Its owner may write and remove annotations of a claim.
+/// A claim's owner may write and remove its annotations.
 #[test]
 fn devices_of_managed_cards_are_taken_back_whatever_stands_on_the_claim() {
     let mut fed = leader(&[("a", 1)]);

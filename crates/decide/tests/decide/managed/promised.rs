@@ -1,4 +1,4 @@
-//! Devices that are being written: until when they count as taken, and for whom.
+//! Devices being written: how long they count as taken, and for whom.
 
 use serde_json::json;
 use tessera_decide::{Intent, Observation, PodReference, Time};
@@ -25,7 +25,7 @@ fn epochs(intents: &[Intent]) -> Vec<&str> {
     epochs.collect()
 }
 
-/// The watch may tell only the one that came after.
+/// The watch may deliver only the later claim.
 #[test]
 fn devices_for_a_claim_that_was_made_anew_are_free() {
     let mut fed = leader(&[("a", 1)]);
@@ -51,7 +51,7 @@ fn the_answer_for_one_pod_says_nothing_of_another() {
     assert_eq!(epochs(&fed.decide()), ["one#1"]);
 }
 
-/// Each attempt is another text: a write that changes nothing would leave the version, for which the first may still arrive.
+/// Each attempt writes a different text: a no-op write would keep the resourceVersion, and the first write could still arrive.
 #[test]
 fn a_settling_write_that_failed_is_made_anew_after_a_pause_with_another_text() {
     let mut fed = leader(&[("a", 1)]);
@@ -70,7 +70,7 @@ fn a_settling_write_that_failed_is_made_anew_after_a_pause_with_another_text() {
     assert_eq!(epochs(&fed.decide()), ["one#2"]);
 }
 
-/// They arrived after all.
+/// The devices arrived after all.
 #[test]
 fn what_is_seen_with_devices_is_not_settled() {
     let mut fed = leader(&[("a", 1)]);

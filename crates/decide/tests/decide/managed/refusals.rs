@@ -1,4 +1,4 @@
-//! What kube-scheduler refuses, and whom that concerns.
+//! kube-scheduler's refusals, and the pods concerned.
 
 use serde_json::{Value, json};
 use tessera_decide::{Intent, Observation, PodReference, Time};
@@ -12,7 +12,7 @@ fn owned(mut pod: Value) -> Value {
     pod
 }
 
-/// Anybody may write any uid as that of an owner.
+/// Anybody may write any uid as an owner's uid.
 #[test]
 fn refusals_are_of_pods_of_one_namespace() {
     let mut fed = leader(&[("a", 1)]);
@@ -26,7 +26,7 @@ fn refusals_are_of_pods_of_one_namespace() {
     assert_eq!(fed.allocates().len(), 1);
 }
 
-/// Binding is refused, by a policy or a volume that cannot be made: kube-scheduler calls that an error of its own.
+/// A policy, or a volume failing to be provisioned, prevents binding. kube-scheduler reports a SchedulerError.
 #[test]
 fn a_pod_that_cannot_be_bound_gives_its_devices_back() {
     let mut fed = leader(&[("a", 1)]);

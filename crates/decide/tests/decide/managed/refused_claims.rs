@@ -1,4 +1,4 @@
-//! Claims that the API server refuses to change, by their size or a policy: nobody else waits for them.
+//! Claims whose changes the API server refuses, for their size or by a policy, hold up nobody else.
 
 use serde_json::json;
 use tessera_decide::{ClaimReference, Intent, Observation, PodReference, Time};
@@ -20,7 +20,7 @@ fn told(intents: &[Intent], pod: &str) -> bool {
     })
 }
 
-/// The claim of a pod as it was before the term.
+/// A pod's claim from before the term.
 fn before_the_term(fed: &mut Fed, name: &str, epoch: Option<&str>) {
     let mut claim = claim(name, "gpu", 1);
     claim["metadata"]["resourceVersion"] = json!("3");
@@ -64,7 +64,7 @@ fn a_claim_that_refuses_the_epoch_keeps_nobody_else_waiting() {
             .collect();
         assert_eq!(allocated, ["good"], "{epoch:?}");
         assert!(told(&intents, "big"), "{epoch:?}: {intents:?}");
-        // One that no other term knew is simply tried again; an earlier leader's write may still reach the other.
+        // A claim without an earlier epoch is simply retried. The other is fenced first: an earlier leader's write may still arrive.
         fed.now += Time::from_secs(301);
         let intents = fed.decide();
         let is_tried =
@@ -79,7 +79,7 @@ fn a_claim_that_refuses_the_epoch_keeps_nobody_else_waiting() {
     }
 }
 
-/// The claims of a pod that is refused get nothing, and what was promised to them is free for others.
+/// A pod with a refused claim gets nothing, and its promised devices become free for others.
 #[test]
 fn devices_that_a_claim_refused_are_free_at_once() {
     let mut fed = leader(&[("a", 1)]);
@@ -98,14 +98,14 @@ fn devices_that_a_claim_refused_are_free_at_once() {
     fed.written(&intents);
     fed.now += Time::from_secs(5);
     assert!(told(&fed.decide(), "big"));
-    // It was changed, so that the API server may judge it otherwise.
+    // The claim changed, so the API server may accept the next write.
     fed.delete(tessera_cluster::Kind::Pod, "other");
     fed.delete(tessera_cluster::Kind::ResourceClaim, "other-gpus");
     fed.versioned("big", "gpu", 1, 7);
     assert_eq!(fed.allocates().len(), 1);
 }
 
-/// A write of which nobody knows what became may still arrive, whatever is refused after it.
+/// A write never acknowledged may still arrive, whatever is refused later.
 #[test]
 fn devices_whose_write_got_no_answer_stay_taken_where_its_settling_is_refused() {
     let mut fed = leader(&[("a", 1)]);
@@ -125,7 +125,7 @@ fn devices_whose_write_got_no_answer_stay_taken_where_its_settling_is_refused() 
     assert_eq!(fences(&fed.decide()).len(), 1);
 }
 
-/// Nothing is asked for again and again.
+/// Refused writes are not repeated endlessly.
 #[test]
 fn devices_that_cannot_be_taken_back_are_not_asked_for_at_once_again() {
     let mut fed = leader(&[("a", 1)]);

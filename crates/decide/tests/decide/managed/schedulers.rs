@@ -19,12 +19,12 @@ fn a_pod_of_another_scheduler_gets_no_managed_card_and_is_told_so() {
         panic!("{intents:?}")
     };
     assert!(message.contains("nobody") && message.contains("managed.schedulerNames"), "{message}");
-    // Of those whose gate was written by hand nobody else would take it off.
+    // Nobody else would remove a gate written by hand.
     pod["spec"]["schedulingGates"] = json!([{ "name": GATE }]);
     fed.apply_pod(pod);
     let intents = fed.decide();
     assert!(matches!(intents.as_slice(), [Intent::Release { .. }]), "{intents:?}");
-    // The default name, and none, are kube-scheduler's.
+    // The default name and an unset name mean kube-scheduler.
     for name in [json!("default-scheduler"), json!(null)] {
         let mut fed = leader(&[("a", 1)]);
         fed.versioned("p", "gpu", 1, 5);

@@ -28,8 +28,8 @@ impl Fed {
     }
 }
 
-/// kube-scheduler looks at the pod when only the first claim has devices, and takes those back; `is_seen`: so that the loop
-/// sees the claim with them.
+/// kube-scheduler tries the pod while only the first claim has devices, and deallocates them. `is_seen`: the loop observes the
+/// claim allocated in between.
 fn given_again(is_seen: bool) {
     let mut fed = leader(&[("a", 2)]);
     CLAIMS.iter().for_each(|name| fed.one_of_two(name, 5, &[]));

@@ -1,4 +1,4 @@
-//! A term of leadership: what comes first, and what is looked at again by whoever leads next.
+//! A term of leadership: its first steps, and the state re-examined by the next leader.
 
 use serde_json::{Value, json};
 use tessera_decide::{Intent, Observation, Time, Topic};
@@ -6,7 +6,7 @@ use tessera_decide::{Intent, Observation, Time, Topic};
 use crate::leader::{leader, ungated};
 use crate::objects::*;
 
-/// A claim that somebody made and named, with the first card, which no pod uses.
+/// A claim made and named by a user, with the first card, used by no pod.
 fn unused() -> Value {
     let mut named = allocated(claim("x", "gpu", 1), "a", &[card(0)]);
     named["metadata"] = json!({ "name": "named", "namespace": "team", "uid": "named", "resourceVersion": "4",
@@ -14,14 +14,14 @@ fn unused() -> Value {
     named
 }
 
-/// A claim of the pod with the first card, reserved.
+/// The pod's claim with the first card, reserved.
 fn held(pod: &str) -> Value {
     let mut held = allocated(claim(pod, "gpu", 1), "a", &[card(0)]);
     held["status"]["reservedFor"] = json!([{ "resource": "pods", "name": pod, "uid": format!("uid-{pod}") }]);
     held
 }
 
-/// This replica leads once more. Returns what it does but for asking for claims.
+/// This replica leads again. Returns its intents except requests to list claims.
 fn lead_anew(fed: &mut Fed, epoch: &str) -> Vec<Intent> {
     fed.decider.follow();
     fed.now += Time::from_secs(1);
@@ -34,7 +34,7 @@ fn lead_anew(fed: &mut Fed, epoch: &str) -> Vec<Intent> {
     intents
 }
 
-/// The claim of a pod, with the epoch of an earlier leader.
+/// A pod's claim with an earlier leader's epoch.
 fn of_before(fed: &mut Fed, name: &str) {
     let mut old = claim(name, "gpu", 1);
     old["metadata"]["resourceVersion"] = json!("3");
@@ -51,7 +51,7 @@ fn what_was_being_taken_back_is_taken_back_by_the_next_leader() {
     assert!(matches!(lead_anew(&mut fed, "two").as_slice(), [Intent::Clear { .. }]));
 }
 
-/// It was seen while this replica followed.
+/// The claim was observed while this replica followed.
 #[test]
 fn a_new_leader_finds_what_nobody_uses_and_what_has_two_owners() {
     let mut fed = leader(&[("a", 2)]);
@@ -65,7 +65,7 @@ fn a_new_leader_finds_what_nobody_uses_and_what_has_two_owners() {
     ["one", "two"].into_iter().for_each(|pod| fed.apply_claim(held(pod)));
     let is_told = |intents: &[Intent]| matches!(intents, [Intent::Tell { topic: Topic::Overlap, .. }]);
     assert!(is_told(&fed.decide()));
-    // Nothing changes, and its pods are told once in each term.
+    // Without any change, the claims' pods are told once per term.
     assert!(is_told(&lead_anew(&mut fed, "two")));
     assert_eq!(fed.decide(), []);
 }
@@ -90,13 +90,13 @@ fn nothing_is_given_before_the_claims_are_listed_in_this_term() {
     fed.apply_pod(pod("p"));
     assert_eq!(fed.decide(), [Intent::ListClaims]);
     assert_eq!(fed.decide(), [], "it is asked for once");
-    // The answer to one that was asked for before.
+    // The response to an earlier request.
     let before = Observation::ClaimsListed { asked_at: fed.now - Time::from_secs(1) };
     fed.decider.observe(fed.now, before).unwrap();
     assert_eq!(fed.decide(), [Intent::ListClaims]);
     fed.listed();
     assert_eq!(fed.allocates().len(), 1);
-    // One that was late takes nothing back.
+    // A late response takes nothing back.
     fed.decider.observe(fed.now, Observation::ClaimsListed { asked_at: Time::from_secs(1) }).unwrap();
     assert_eq!(fed.decide(), []);
 }

@@ -1,4 +1,4 @@
-//! Pods with devices that kube-scheduler has not bound yet: what it says of them, and when that is believed.
+//! Allocated pods not bound yet: kube-scheduler's verdicts, and when they count.
 
 use serde_json::{Value, json};
 use tessera_decide::{Intent, Observation, PodReference, Time};
@@ -17,7 +17,7 @@ fn is_cleared(intents: &[Intent]) -> bool {
     intents.iter().any(|intent| matches!(intent, Intent::Clear { .. }))
 }
 
-/// The pod's claim as its devices are seen.
+/// The pod's claim as observed with devices.
 fn with_devices(node: &str, devices: &[String]) -> Value {
     let mut got = allocated(claim("p", "gpu", 1), node, devices);
     got["metadata"]["resourceVersion"] = json!("8");
@@ -25,7 +25,7 @@ fn with_devices(node: &str, devices: &[String]) -> Value {
     got
 }
 
-/// A leader that gave the pod devices at second 1,000, which are seen so many seconds later.
+/// A leader whose pod got devices at second 1,000, observed `seen_after` seconds later.
 fn given(pod: Value, seen_after: u64) -> Fed {
     let mut fed = leader(&[("a", 1)]);
     fed.versioned("p", "gpu", 1, 5);
@@ -41,7 +41,7 @@ fn given(pod: Value, seen_after: u64) -> Fed {
     fed
 }
 
-/// It says that of every pod whose claims want managed cards, until they have them.
+/// kube-scheduler reports every pod waiting for managed cards as unschedulable until they are allocated.
 #[test]
 fn what_was_said_before_the_pod_had_devices_does_not_count_for_half_a_minute() {
     let mut fed = given(refused("cannot allocate all claims"), 20);
@@ -65,7 +65,7 @@ fn a_pod_of_which_nothing_is_said_keeps_its_devices() {
     }
 }
 
-/// An earlier leader wrote them.
+/// An earlier leader wrote the devices.
 #[test]
 fn a_pod_that_a_new_leader_finds_with_devices_is_on_its_way() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
@@ -78,7 +78,7 @@ fn a_pod_that_a_new_leader_finds_with_devices_is_on_its_way() {
     assert!(intents.iter().any(|intent| matches!(intent, Intent::Note { .. })), "{intents:?}");
 }
 
-/// That node refused it, as stands on the pod.
+/// The node's refusal is recorded on the pod.
 #[test]
 fn devices_of_a_node_that_refused_the_pod_are_taken_back_at_once_by_a_new_leader() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
