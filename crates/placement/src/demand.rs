@@ -1,4 +1,4 @@
-//! What a pod needs of a node, in a form that pods of the same kind share.
+//! A pod's needs on a node, in a form shared by pods of the same kind.
 
 use std::borrow::Cow;
 
@@ -10,26 +10,26 @@ use tessera_cluster::{Key, ObjectError, Objects, anti_affinity, outcome};
 
 use crate::shape::ShapeId;
 
-/// What a pod needs of a node.
+/// A pod's needs on a node.
 #[derive(Debug)]
 pub struct Demand {
     /// The pod with its claims.
     pub subject: Subject,
-    /// The claims without devices, in the allocator's form.
+    /// Claims without an allocation, in the allocator's form.
     claims: Vec<Claim>,
-    /// CPU that it takes, in thousandths of a core.
+    /// Requested CPU, in thousandths of a core.
     pub cpu_milli: u64,
-    /// Equal for pods that fit the same nodes for the same reasons.
+    /// Equal for pods with the same verdict and reason on each node.
     pub shape: ShapeId,
-    /// Equal for pods whose claims get the same.
+    /// Equal for pods whose claims get the same devices.
     pub claims_shape: ShapeId,
 }
 
 impl Demand {
-    /// What this pod needs.
+    /// The needs of this pod.
     ///
     /// # Errors
-    /// A claim that the allocator cannot read.
+    /// If the allocator cannot read a claim.
     pub fn of(objects: &Objects, pod: &Pod) -> Result<Self, ObjectError> {
         let subject = subject::of_pod(objects, pod);
         let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
@@ -43,13 +43,13 @@ impl Demand {
         Ok(Demand { claims, cpu_milli, shape, claims_shape, subject })
     }
 
-    /// What keeps the pod from being looked at, other than gates.
+    /// First obstacle to scheduling the pod, other than scheduling gates.
     pub fn obstacle(&self) -> Option<&PodObstacle> {
         let obstacles = self.subject.obstacles.iter();
         obstacles.into_iter().find(|obstacle| !matches!(obstacle, PodObstacle::SchedulingGate(_)))
     }
 
-    /// The claims without devices.
+    /// Claims without an allocation.
     pub fn claims(&self) -> &[Claim] {
         &self.claims
     }
@@ -59,7 +59,7 @@ impl Demand {
         !self.claims.is_empty()
     }
 
-    /// The claims that the node would have to serve.
+    /// Claims to be allocated on the node: open ones, except for extended resources served by its device plugin.
     pub fn on(&self, node: &Node) -> (Vec<&Wanted>, Cow<'_, [Claim]>) {
         let open: Vec<&Wanted> = self.subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
         if !open.iter().any(|wanted| wanted.is_served_by(node)) {
@@ -71,7 +71,7 @@ impl Demand {
         (wanted, Cow::Owned(claims))
     }
 
-    /// Claims without devices that other pods may use, too.
+    /// Unallocated claims possibly shared with other pods: neither made from a template nor owned by a pod.
     pub fn shared(&self) -> impl Iterator<Item = Key> {
         let shared = |wanted: &&Wanted| {
             let mut owners = wanted.claim.metadata.owner_references.iter().flatten();
@@ -81,7 +81,7 @@ impl Demand {
         self.subject.claims.iter().filter(shared).map(|wanted| Key::from(&wanted.claim.metadata))
     }
 
-    /// Number of devices that it asks for, at least.
+    /// Least number of devices asked for.
     pub fn devices(&self) -> usize {
         let requests = self.claims.iter().flat_map(|claim| &claim.requests);
         let count =
@@ -94,13 +94,13 @@ impl Demand {
         devices.fold(0, usize::saturating_add)
     }
 
-    /// What it asks for, in short: `4 x gpu.tessera.dev`.
+    /// Short text of the request: `4 x gpu.tessera.dev`.
     pub fn text(&self) -> String {
         text(&self.claims)
     }
 }
 
-/// What claims ask for, in short: `4 x gpu.tessera.dev`.
+/// Short text of the claims' requests: `4 x gpu.tessera.dev`.
 pub fn text(claims: &[Claim]) -> String {
     let mut parts = Vec::new();
     for request in claims.iter().flat_map(|claim| &claim.requests) {
@@ -118,7 +118,7 @@ pub fn text(claims: &[Claim]) -> String {
     parts.join(" + ")
 }
 
-/// Everything that node checks read of the pod itself.
+/// All fields of the pod read by node checks.
 fn pod_shape(pod: &Pod) -> Vec<String> {
     let spec = pod.spec.clone().unwrap_or_default();
     let spec = PodSpec {
@@ -134,7 +134,7 @@ fn pod_shape(pod: &Pod) -> Vec<String> {
     };
     let mut parts = vec![serde_json::to_string(&spec).unwrap_or_default()];
     if spec.volumes.is_some() {
-        // Of a pod made anew the volumes may be others.
+        // A recreated pod may have other volumes.
         parts.push(format!("{:?} {:?}", pod.metadata.namespace, pod.metadata.uid));
     }
     if anti_affinity::has_any(pod) {
@@ -143,7 +143,7 @@ fn pod_shape(pod: &Pod) -> Vec<String> {
     parts
 }
 
-/// Everything that the allocator reads.
+/// All fields read by the allocator.
 fn claims_shape(subject: &Subject) -> Vec<String> {
     let mut parts = Vec::new();
     for (place, wanted) in subject.claims.iter().enumerate() {
@@ -155,7 +155,7 @@ fn claims_shape(subject: &Subject) -> Vec<String> {
         if wanted.is_allocated() {
             parts.push(serde_json::to_string(&wanted.claim.status).unwrap_or_default());
         }
-        // Claims of one template are alike: the text of all would be as often as large.
+        // Claims of one template are alike: repeating the spec for each would make the text many times as long.
         let spec = &wanted.claim.spec;
         parts.push(match subject.claims[..place].iter().position(|other| other.claim.spec == *spec) {
             Some(first) => format!("as {first}"),

@@ -1,5 +1,5 @@
-//! What claims get of the devices of each node. Pods that differ in what they need besides share it: finding devices takes longer than
-//! all else, and only nodes that changed are asked again.
+//! Devices available to claims on each node, cached by claims shape: pods differing only in other needs share the entries. Finding
+//! devices is the slowest step, and only changed nodes are evaluated again.
 
 use crate::demand::Demand;
 use crate::fit;
@@ -8,18 +8,18 @@ use crate::kept::Bytes;
 use crate::verdict::Verdict;
 use crate::view::View;
 
-/// What the claims of one kind of pod get of each node.
+/// Devices on each node for the claims of one kind of pod.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceFits {
     of_nodes: Vec<Option<OfNode>>,
 }
 
-/// What claims get of a node, as far as anybody asked.
+/// Cached results for one node; `None` until requested.
 #[derive(Debug)]
 struct OfNode {
     /// See [`crate::fleet::FleetNode::generation`].
     generation: u64,
-    /// By claim: whether this controller would allocate it.
+    /// By claim: whether this controller would allocate devices for the claim.
     is_managed: Option<Box<[bool]>>,
     of_managed_cards: Option<Box<Verdict>>,
     by_scheduler: Option<Box<Verdict>>,
@@ -46,7 +46,7 @@ impl DeviceFits {
         Ok(is_any)
     }
 
-    /// What the claims would get of managed cards, where any of them [asks](Self::asks_for_managed_cards) for those.
+    /// Verdict with managed cards, for claims [asking](Self::asks_for_managed_cards) for managed cards.
     pub fn of_managed_cards(&mut self, demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> &Verdict {
         let of = self.of_node(index, view);
         let is_managed = of.is_managed.as_deref().unwrap_or_default();
@@ -55,13 +55,13 @@ impl DeviceFits {
         })
     }
 
-    /// What kube-scheduler would give the claims.
+    /// Verdict with the devices kube-scheduler would allocate.
     pub fn by_scheduler(&mut self, demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> &Verdict {
         let of = self.of_node(index, view);
         of.by_scheduler.get_or_insert_with(|| Box::new(fit::devices_by_scheduler(demand, index, view).into()))
     }
 
-    /// What is known of the node as it is now.
+    /// Cached results for the node's current generation.
     fn of_node(&mut self, index: NodeIndex, view: &View<'_>) -> &mut OfNode {
         let place = index as usize;
         if self.of_nodes.len() <= place {

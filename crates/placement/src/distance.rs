@@ -1,43 +1,43 @@
-//! How far apart nodes are, and in which order to try parts of a cluster for pods that talk to each other.
+//! Distance between nodes, and the order of areas to try for pods talking to each other.
 
 use std::collections::BTreeMap;
 
 use crate::score::Score;
 
-/// The parts of a cluster that a node is in, the narrowest first: its NVLink domain, then the values of topology keys. `None`
-/// where it is in none.
+/// The parts of a cluster containing a node, the narrowest first: its NVLink domain, then the values of topology keys. `None` where
+/// the node has no such part.
 pub type Path = Vec<Option<String>>;
 
-/// A node that could take pods.
+/// A node able to take pods.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// Name of the node.
     pub name: String,
-    /// What the first pod there costs.
+    /// Cost of the first pod there.
     pub score: Score,
-    /// About how many of the pods it takes.
+    /// Estimated number of the pods fitting on the node.
     pub pods: usize,
-    /// Where it is.
+    /// Location of the node.
     pub path: Path,
 }
 
 /// Nodes to try together.
 #[derive(Debug)]
 pub struct Area {
-    /// In the order in which they are to be filled: neighbours follow each other.
+    /// In filling order, with neighbours next to each other.
     pub nodes: Vec<String>,
-    /// Whether these are all candidates.
+    /// Whether the area contains all candidates.
     pub is_all: bool,
 }
 
-/// Whether an NVLink domain is more than one machine: that of a machine alone is named by a card's address.
+/// Whether an NVLink domain spans several machines; the domain of a single machine is named by a card's address.
 pub fn spans_machines(domain: &str) -> bool {
     // `<clusterUUID>.<cliqueId>`, see tessera_api::attribute::NVLINK_DOMAIN.
     domain.split_once('.').is_some_and(|(cluster, _)| cluster.len() == 36 && !cluster.contains(':'))
 }
 
-/// The parts of the cluster to try for so many pods, the narrowest first, of those the one with the least room to spare; all
-/// nodes last. Where partners of the pods have nodes already, only parts that these are in.
+/// Areas to try for `pods` pods: narrow levels before wide ones, within a level the area with the least spare room first, and all
+/// nodes last. Where partners of the pods already run, only areas containing them.
 pub fn areas(candidates: Vec<Candidate>, levels: usize, partners: &[Path], pods: usize) -> Vec<Area> {
     let mut areas = Vec::new();
     for level in 0..levels {
@@ -58,13 +58,13 @@ pub fn areas(candidates: Vec<Candidate>, levels: usize, partners: &[Path], pods:
     areas
 }
 
-/// About how many pods the nodes take.
+/// Estimated number of pods fitting on the nodes.
 fn room(nodes: &[&Candidate]) -> usize {
     nodes.iter().map(|node| node.pods).sum()
 }
 
-/// Nodes of one part at `level` in the order in which they are to be filled by so many pods: part after part of the level below,
-/// the one that takes all that are left with the least room to spare, else the one that takes most.
+/// Filling order of the nodes of one area at `level`: one part of the level below after another. Next is the tightest part with
+/// room for all remaining pods, else the largest.
 fn fill(nodes: Vec<&Candidate>, level: usize, pods: usize) -> Vec<String> {
     if level == 0 {
         return side_by_side(nodes, pods);
@@ -90,7 +90,7 @@ fn fill(nodes: Vec<&Candidate>, level: usize, pods: usize) -> Vec<String> {
     order
 }
 
-/// The nodes that lose least by it and take so many pods, in the order of their names, then the others.
+/// The cheapest nodes with enough room for the pods, sorted by name, followed by the others.
 fn side_by_side(mut nodes: Vec<&Candidate>, pods: usize) -> Vec<String> {
     nodes.sort_by_cached_key(|node| (node.score, natural(&node.name)));
     let mut taken = 0;
@@ -104,7 +104,7 @@ fn side_by_side(mut nodes: Vec<&Candidate>, pods: usize) -> Vec<String> {
     nodes.into_iter().map(|node| node.name.clone()).collect()
 }
 
-/// A name as people sort it: `node-2` before `node-10`.
+/// Natural sort key: `node-2` sorts before `node-10`.
 fn natural(name: &str) -> Vec<(u64, String)> {
     let mut parts: Vec<(u64, String)> = Vec::new();
     let mut rest = name;

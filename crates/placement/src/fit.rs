@@ -1,4 +1,4 @@
-//! What a pod would get on one node, or why it cannot run there. Nothing else asks the allocator where to place a pod.
+//! Devices for a pod on one node, or the reason for refusing the pod. The only caller of the allocator for placement.
 
 mod managed;
 
@@ -17,33 +17,33 @@ use crate::score::{Candidate, Score};
 use crate::view::View;
 use managed::Plan;
 
-/// What a node can do for a pod.
+/// Verdict of a node for a pod.
 #[derive(Debug)]
 pub enum Fit {
-    /// It can run there.
+    /// The pod can run there.
     Takes(Takes),
-    /// It cannot, as things are.
+    /// The pod cannot run there at present.
     Blocked(Reason),
-    /// kube-scheduler would end its attempt with this error, whatever other nodes say.
+    /// kube-scheduler would end the attempt with this error, whatever the verdicts of other nodes.
     Fatal(String),
 }
 
-/// What a pod would get on a node.
+/// Devices for a pod on a node.
 #[derive(Debug)]
 pub struct Takes {
     /// How well the node suits.
     pub score: Score,
-    /// One for each claim that the node has to serve, in the order of [`Demand::on`].
+    /// One allocation for each claim to be allocated on the node, in the order of [`Demand::on`].
     pub allocations: Vec<AllocationResult>,
-    /// Which of them this controller writes.
+    /// By allocation: whether this controller writes the allocation.
     pub is_managed: Vec<bool>,
-    /// Thousandths of its cards that stay free, as [`crate::fleet::Fleet::free_after`] gives them, by what the pod may get; empty where
-    /// nodes are not ranked by that.
+    /// Free thousandths of the node's cards afterwards, as given by [`crate::fleet::Fleet::free_after`]: one entry for each
+    /// possible choice of cards. Empty where nodes are not ranked by remaining capacity.
     pub(crate) free: Box<[Box<[u16]>]>,
 }
 
 impl Fit {
-    /// What the pod would get, if it can run there.
+    /// The devices, if the pod can run there.
     #[must_use]
     pub fn takes(self) -> Option<Takes> {
         match self {
@@ -53,7 +53,7 @@ impl Fit {
     }
 }
 
-/// What the pod would get with devices of managed cards for all claims that ask for such.
+/// Fit with managed cards for all claims asking for managed cards.
 pub fn of_managed_cards(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
     checked(demand, index, view, |view| match are_managed(demand, index, view) {
         Ok(is_managed) if !is_managed.contains(&true) => Fit::Blocked(Reason::NotManaged),
@@ -62,12 +62,12 @@ pub fn of_managed_cards(demand: &Demand, index: NodeIndex, view: &mut View<'_>) 
     })
 }
 
-/// What kube-scheduler would give the pod.
+/// Fit with the devices kube-scheduler would allocate.
 pub fn by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
     checked(demand, index, view, |view| devices_by_scheduler(demand, index, view))
 }
 
-/// The devices, where nothing else is in the way.
+/// The fit by devices, unless the Node object or other room refuses the pod.
 fn checked(
     demand: &Demand,
     index: NodeIndex,
@@ -84,19 +84,19 @@ fn checked(
     }
 }
 
-/// Why the node does not take the pod whatever is free, as its object tells.
+/// Refusal based on the Node object alone, regardless of free resources.
 pub(crate) fn refused(demand: &Demand, node: &Node) -> Option<Reason> {
     outcome::refusal(&demand.subject, node).map(|refusal| Reason::refused(&refusal))
 }
 
-/// What room the node lacks besides devices.
+/// Shortage of room other than devices.
 pub(crate) fn no_room(demand: &Demand, node: &Node, view: &View<'_>) -> Option<Reason> {
     let pod = demand.subject.pod.as_ref();
     let refusal = pod.and_then(|pod| view.cluster.shortage(pod, node))?;
     Some(Reason::Room(refusal.to_string()))
 }
 
-/// By claim: whether this controller would allocate it on the node; of none where it has no managed cards.
+/// By claim: whether this controller would allocate the claim on the node; empty for a node without managed cards.
 ///
 /// # Errors
 /// kube-scheduler would end its attempt with this error.
@@ -112,8 +112,7 @@ pub(crate) fn are_managed(
     managed::claims(&wanted, &claims, node, view)
 }
 
-/// What the claims would get of managed cards, whether there is room besides or not. `is_managed` is that of [`are_managed`], with any
-/// claim in it.
+/// Fit with managed cards, ignoring other room. `is_managed` comes from [`are_managed`] and is true for at least one claim.
 pub(crate) fn devices_of_managed_cards(
     demand: &Demand,
     is_managed: &[bool],
@@ -133,7 +132,7 @@ pub(crate) fn devices_of_managed_cards(
     }
 }
 
-/// What kube-scheduler would give the claims, whether there is room besides or not.
+/// Fit with the devices kube-scheduler would allocate, ignoring other room.
 pub(crate) fn devices_by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
     let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
     let (_, claims) = demand.on(node);
@@ -143,7 +142,7 @@ pub(crate) fn devices_by_scheduler(demand: &Demand, index: NodeIndex, view: &mut
     scored(demand, &claims, vec![false; claims.len()], index, view, planned)
 }
 
-/// How well the node suits with what is planned.
+/// Scores the node with the planned allocations.
 fn scored(
     demand: &Demand,
     claims: &[Claim],
@@ -154,7 +153,7 @@ fn scored(
 ) -> Fit {
     let Plan { allocations, room, mut alternatives } = match planned {
         Ok(Some(plan)) => plan,
-        // A node whose slices are being replaced takes nothing for a moment.
+        // A node whose slices are being replaced briefly takes no pods.
         Ok(None) | Err(AllocateError::InvalidPools) => return Fit::Blocked(Reason::Devices),
         Err(error) => return Fit::Fatal(error.to_string()),
     };

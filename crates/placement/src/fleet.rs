@@ -1,4 +1,4 @@
-//! The nodes with cards of ours, and which of them changed.
+//! The nodes with our cards, and a log of their changes.
 
 mod plain;
 
@@ -15,124 +15,124 @@ use crate::node_cards::{NodeCards, Parts};
 use crate::time::Time;
 use crate::value::{CardSets, KnownMachines, Packing, PlainNode};
 
-/// A node's number in the fleet; it stays the same until nothing of the node is left.
+/// A node's index in the fleet, stable until nothing of the node is left.
 pub type NodeIndex = u32;
 
-/// The nodes with cards of ours.
+/// The nodes with our cards.
 #[derive(Debug, Default)]
 pub struct Fleet {
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, NodeIndex>,
-    /// Numbers of nodes that are gone, for others: where nodes come and go, names are endless.
+    /// Indices of removed nodes, reused because new nodes keep bringing new names.
     vacant: Vec<NodeIndex>,
-    /// Nodes in the order in which they changed.
+    /// Changed nodes, oldest change first.
     changes: Vec<NodeIndex>,
-    /// Number of changes that are no longer in `changes`.
+    /// Number of changes already dropped from `changes`.
     forgotten: usize,
-    /// When cards of nodes were tainted as managed, where they are not known to be handed over.
+    /// Times when cards of nodes were tainted as managed, for cards not known to be handed over.
     handovers: BTreeSet<(Time, NodeIndex)>,
-    /// Cards that were tainted until then are handed over.
+    /// Cards tainted up to this time are handed over.
     handed_over: Option<Time>,
-    /// Nodes with cards that are tainted as managed.
+    /// Nodes with cards tainted as managed.
     managed: BTreeSet<NodeIndex>,
-    /// Nodes with cards that are avoided.
+    /// Nodes with avoided cards.
     avoiding: BTreeSet<NodeIndex>,
-    /// `None` until somebody asks after a change of a report or of devices.
+    /// Computed on demand; `None` after a change of a report or of devices.
     strict: Option<Strict>,
     machines: KnownMachines,
-    /// What was learnt of the demand.
+    /// The learned demand.
     pub packing: Packing,
-    /// Changes of the fleet up to here are in the nodes' plain numbers.
+    /// Position in the log of changes up to which the plain nodes are current.
     plain_until: Option<usize>,
 }
 
-/// Managed pools whose queue is strict.
+/// Managed pools with a strict queue.
 #[derive(Debug)]
 pub struct Strict {
     /// Their names.
     pub pools: BTreeSet<String>,
-    /// Whether all cards are theirs.
+    /// Whether every card belongs to such a pool.
     pub is_everything: bool,
-    /// Whether kube-scheduler finds no device on any of the nodes: all are of managed cards, and tainted.
+    /// Whether kube-scheduler finds no device on any node: all belong to managed cards and are tainted.
     pub hides_everything: bool,
 }
 
-/// When the devices of a card were tainted.
+/// Time when the devices of a card were tainted.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tainted {
-    /// As the API server says it of the last of them, by its clock.
+    /// Latest time written by the API server, by its clock.
     added: Option<Time>,
-    /// By our clock. That of the API server may be ahead: what was seen is not of the future.
+    /// By our clock, never later than the observation: the API server's clock may be ahead.
     since: Time,
 }
 
-/// A node with cards of ours.
+/// A node with our cards.
 #[derive(Debug, Default)]
 pub struct FleetNode {
-    /// As the Node object's.
+    /// Name of the Node object.
     pub name: String,
     /// Number of its changes.
     pub generation: u64,
-    /// What its plugin reports, with the name of the slice that says it.
+    /// Report of its plugin, with the name of the slice carrying the report.
     pub report: Option<(String, NodeReport)>,
-    /// Cards whose devices have the taint of managed cards, by slice.
+    /// Cards whose devices have the managed taint, by slice.
     tainted: BTreeMap<String, BTreeMap<PciBusId, Tainted>>,
-    /// Cards that are not given out until then, for they could not be prepared.
+    /// Cards withheld until the given time, because preparing them failed.
     avoided: BTreeMap<PciBusId, Time>,
-    /// How its cards are connected; empty until somebody asks after a change of the report.
+    /// Links between its cards. Computed on demand; empty after a change of the report.
     topology: OnceCell<Option<Topology>>,
-    /// The same for choosing sets of them; `None` until somebody asks after a change of the report.
+    /// Its links prepared for choosing sets of cards. Computed on demand; `None` after a change of the report.
     sets: Option<CardSets>,
-    /// The use of its cards; `None` until somebody asks after a change.
+    /// Use of its cards. Computed on demand; `None` after a change.
     cards: Option<NodeCards>,
-    /// What its devices take of their cards; `None` until somebody asks after a change of its slices.
+    /// Parts of cards taken by each device. Computed on demand; `None` after a change of its slices.
     parts: Option<Parts>,
-    /// The node in plain numbers; `None` until somebody asks after a change.
+    /// The node in plain numbers. Computed on demand; `None` after a change.
     plain: Option<PlainNode>,
 }
 
 impl FleetNode {
-    /// Whether pods are sent here.
+    /// Whether we choose this node for pods: some card is steered or managed.
     pub fn is_steered(&self) -> bool {
         let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
         cards.into_iter().any(|card| card.allocation != Allocation::Native)
     }
 
-    /// The pools of its cards, some of them several times.
+    /// Pools of its cards, with repetitions.
     pub fn pools(&self) -> impl Iterator<Item = &str> {
         let cards = self.report.iter().flat_map(|(_, report)| report.cards.values());
         cards.filter_map(|card| card.pool.as_deref())
     }
 
-    /// How its cards are connected, by its report.
+    /// Links between its cards, from the report.
     pub fn topology(&self) -> Option<&Topology> {
         let of_report = || self.report.as_ref().and_then(|(_, report)| Topology::from_report(report));
         self.topology.get_or_init(of_report).as_ref()
     }
 
-    /// Its cards, for choosing sets of them; known once somebody asked for [`Fleet::find_sets`].
+    /// Its cards, prepared for choosing sets; available after [`Fleet::find_sets`].
     pub fn sets(&self) -> Option<&CardSets> {
         self.sets.as_ref()
     }
 
-    /// What its devices take of their cards; known once somebody asked for [`Fleet::cards`].
+    /// Parts of cards taken by its devices; available after [`Fleet::cards`].
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.as_ref()
     }
 
-    /// Whether the card is not to be given out for now.
+    /// Whether the card is currently withheld.
     pub fn is_avoided(&self, card: &PciBusId) -> bool {
         self.avoided.contains_key(card)
     }
 
-    /// Whether the card is of a managed pool and tainted as that.
+    /// Whether the card belongs to a managed pool and has the managed taint.
     pub fn is_managed(&self, card: &PciBusId) -> bool {
         let report = self.report.as_ref().and_then(|(_, report)| report.cards.get(card));
         report.is_some_and(|card| card.allocation == Allocation::Managed)
             && self.tainted.values().any(|slice| slice.contains_key(card))
     }
 
-    /// Whether all of its devices are of managed cards and tainted, so that kube-scheduler finds none.
+    /// Whether all its devices belong to managed cards and are tainted, hiding them from kube-scheduler.
     fn is_hidden(&self, cluster: &Cluster, driver: &str) -> bool {
         cluster.inventory().devices_of_node(&self.name).all(|device| {
             let name = device.name().parse::<DeviceName>();
@@ -140,7 +140,7 @@ impl FleetNode {
         })
     }
 
-    /// Cards that the controller may allocate: of a managed pool, and tainted at `before` or earlier.
+    /// Cards this controller may allocate: in a managed pool, and tainted at `before` or earlier.
     pub fn managed_cards(&self, before: Time) -> BTreeSet<PciBusId> {
         let mut cards: BTreeSet<PciBusId> = self
             .report
@@ -158,7 +158,7 @@ impl FleetNode {
 }
 
 impl Fleet {
-    /// Takes in what a slice says of its node. Text that is no report counts as none; its error is returned.
+    /// Applies a slice to its node. An unreadable report counts as an empty one, and its error is returned.
     pub fn apply_slice(
         &mut self,
         now: Time,
@@ -189,7 +189,7 @@ impl Fleet {
         result
     }
 
-    /// Notes since when cards are tainted as managed.
+    /// Records the times when cards were tainted as managed.
     fn see_taints(&mut self, now: Time, slice: &ResourceSlice, node: &str) {
         let name = slice.metadata.name.clone().unwrap_or_default();
         let known = self.by_name.get(node).and_then(|index| self.nodes[*index as usize].tainted.get(&name));
@@ -227,7 +227,7 @@ impl Fleet {
         }
     }
 
-    /// Does not give these cards out until then.
+    /// Withholds these cards until the given time.
     pub fn avoid(&mut self, node: &str, cards: &[PciBusId], until: Time) {
         let Some(index) = self.by_name.get(node).copied() else { return };
         let avoided = &mut self.nodes[index as usize].avoided;
@@ -238,7 +238,7 @@ impl Fleet {
         }
     }
 
-    /// Cards that were avoided until now may be given out again.
+    /// Releases cards withheld up to `now`.
     pub fn forget_avoided(&mut self, now: Time) {
         for index in self.avoiding.clone() {
             let node = &mut self.nodes[index as usize];
@@ -255,7 +255,7 @@ impl Fleet {
         }
     }
 
-    /// Managed pools whose queue is strict, and what else is true of all cards.
+    /// Managed pools with a strict queue, and properties shared by all cards.
     pub fn strict(&mut self, cluster: &Cluster, driver: &str) -> &Strict {
         let nodes = &self.nodes;
         self.strict.get_or_insert_with(|| {
@@ -282,22 +282,22 @@ impl Fleet {
         })
     }
 
-    /// Whether any card is tainted as managed.
+    /// Whether any card has the managed taint.
     pub fn has_managed(&self) -> bool {
         !self.managed.is_empty()
     }
 
-    /// Nodes with cards that are tainted as managed.
+    /// Nodes with cards tainted as managed.
     pub fn managed_nodes(&self) -> impl Iterator<Item = &FleetNode> {
         self.managed.iter().map(|index| &self.nodes[*index as usize])
     }
 
-    /// When cards were tainted that are not known to be handed over, the first.
+    /// Earliest taint time of cards not known to be handed over.
     pub fn next_handover(&self) -> Option<Time> {
         self.handovers.first().map(|(since, _)| *since)
     }
 
-    /// Cards that were tainted until `then` are handed over.
+    /// Marks cards tainted up to `then` as handed over.
     pub fn hand_over(&mut self, then: Time) {
         self.handed_over = self.handed_over.max(Some(then));
         while let Some((since, index)) = self.handovers.first().copied()
@@ -309,7 +309,7 @@ impl Fleet {
         }
     }
 
-    /// Forgets what a slice that is gone said of its node.
+    /// Forgets the report and the taints from a deleted slice.
     pub fn delete_slice(&mut self, slice: &str, node: &str) {
         self.forget_report(slice, node);
         if let Some(index) = self.by_name.get(node).copied() {
@@ -338,13 +338,13 @@ impl Fleet {
         node.clone_into(&mut self.nodes[index as usize].name);
         self.packing.forget_shapes();
         self.by_name.insert(node.to_owned(), index);
-        // The number may be known as that of another node.
+        // The index may have belonged to another node.
         self.mark(node);
         index
     }
 
-    /// Forgets a node of which neither a report nor a taint is left. Its number of changes stays: what was found of the number before does
-    /// not hold for the next node.
+    /// Forgets a node without report, taint or avoided card. Keeps the generation, so that results cached for the index do not hold
+    /// for the next node with this index.
     fn vacate(&mut self, index: NodeIndex) {
         let node = &self.nodes[index as usize];
         if node.report.is_some() || !node.tainted.is_empty() || !node.avoided.is_empty() {
@@ -362,7 +362,7 @@ impl Fleet {
         self.vacant.push(index);
     }
 
-    /// A node changed. One without cards of ours does not matter.
+    /// Records a change of the node; a node without our cards is ignored.
     pub fn mark(&mut self, node: &str) {
         let Some(index) = self.by_name.get(node).copied() else { return };
         let changed = &mut self.nodes[index as usize];
@@ -376,7 +376,7 @@ impl Fleet {
         }
     }
 
-    /// The devices of a node changed.
+    /// Records a change of the node's devices.
     pub fn mark_devices(&mut self, node: &str) {
         self.strict = None;
         if let Some(index) = self.by_name.get(node) {
@@ -385,7 +385,7 @@ impl Fleet {
         self.mark(node);
     }
 
-    /// All nodes changed.
+    /// Records a change of all nodes.
     pub fn mark_all(&mut self) {
         for node in &mut self.nodes {
             (node.cards, node.parts, node.plain) = (None, None, None);
@@ -396,12 +396,12 @@ impl Fleet {
         self.changes.clear();
     }
 
-    /// The point in time after the last change.
+    /// Current position in the log of changes.
     pub fn now(&self) -> usize {
         self.forgotten + self.changes.len()
     }
 
-    /// The nodes that changed since then; `None` where that is too long ago to tell.
+    /// Nodes changed since this position; `None` if the log no longer reaches back to it.
     pub fn changed_since(&self, then: usize) -> Option<&[NodeIndex]> {
         self.changes.get(then.checked_sub(self.forgotten)?..)
     }
@@ -411,7 +411,7 @@ impl Fleet {
         self.nodes.len()
     }
 
-    /// Whether no node with our cards was ever known.
+    /// Whether the fleet never had a node with our cards.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -431,7 +431,7 @@ impl Fleet {
         self.by_name.get(node).copied()
     }
 
-    /// Has [`FleetNode::sets`] known, where the node has a report.
+    /// Prepares [`FleetNode::sets`], if the node has a report.
     pub fn find_sets(&mut self, index: NodeIndex) {
         let node = &mut self.nodes[index as usize];
         if let Some((_, report)) = node.report.as_ref().filter(|_| node.sets.is_none()) {
@@ -439,7 +439,7 @@ impl Fleet {
         }
     }
 
-    /// The use of a node's cards.
+    /// Use of a node's cards.
     pub fn cards(&mut self, index: NodeIndex, cluster: &Cluster, driver: &str) -> &NodeCards {
         let node = &mut self.nodes[index as usize];
         node.cards.get_or_insert_with(|| {
@@ -449,7 +449,7 @@ impl Fleet {
     }
 }
 
-/// When the device was tainted as managed, if it is; without a time where the API server wrote none.
+/// Time when the device was tainted as managed, if tainted; the inner option is empty if the API server wrote no time.
 fn managed_since(device: &Device) -> Option<Option<Time>> {
     let taint = device.taints.iter().flatten().find(|taint| taint.key == managed::TAINT_KEY)?;
     let added = taint.time_added.as_ref().map(|added| added.0.as_second());

@@ -1,22 +1,22 @@
-//! What was found out for questions that are asked again and again, as long as there is room for it.
+//! A cache for repeated lookups, bounded by memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Bytes of memory that a value takes, about.
+/// Approximate memory of a value.
 pub(crate) trait Bytes {
-    /// All of them, its own size included.
+    /// Bytes in all, including the value's own size.
     fn bytes(&self) -> usize;
 }
 
-/// Values by what was asked for, no more than some bytes of them.
+/// Values by key, bounded by bytes.
 #[derive(Debug)]
 pub(crate) struct Kept<K, V> {
     values: HashMap<K, Entry<V>>,
     most_bytes: usize,
-    /// Of all values, as each was when it was asked for last.
+    /// Sum over all values, each as of its latest weighing.
     bytes: usize,
-    /// The one that was asked for last: it may have grown since.
+    /// Key of the latest lookup, weighed at the next one: its value may have grown since.
     last: Option<K>,
     questions: u64,
 }
@@ -25,20 +25,20 @@ pub(crate) struct Kept<K, V> {
 struct Entry<V> {
     value: V,
     bytes: usize,
-    /// The number of the question.
+    /// Number of the latest lookup of this key.
     asked_at: u64,
 }
 
-/// So many questions for each value that is kept are long ago: what was not asked for since then is not waited for by anybody.
+/// Lookups per kept value after which an unused value counts as stale: no waiting pod needs it.
 const LONG_AGO: u64 = 16;
 
 impl<K: Clone + Eq + Hash, V: Bytes + Default> Kept<K, V> {
-    /// Room for so many bytes, and for the value that is in use.
+    /// Room for `most_bytes`, plus the value in use.
     pub fn of(most_bytes: usize) -> Self {
         Kept { values: HashMap::new(), most_bytes, bytes: 0, last: None, questions: 0 }
     }
 
-    /// The value for this; an empty one where none is kept.
+    /// Value for the key; an empty one if none is kept.
     pub fn get(&mut self, key: &K) -> &mut V {
         self.questions += 1;
         self.weigh_last();
@@ -54,12 +54,10 @@ impl<K: Clone + Eq + Hash, V: Bytes + Default> Kept<K, V> {
         &mut entry.value
     }
 
-    /// Number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Forgets all of them.
     pub fn clear(&mut self) {
         self.values.clear();
         (self.bytes, self.last) = (0, None);
@@ -79,8 +77,8 @@ impl<K: Clone + Eq + Hash, V: Bytes + Default> Kept<K, V> {
         }
     }
 
-    /// Which other one to drop: the oldest if that was long ago, else the newest. Those that wait are asked about in turn: were there some
-    /// more than there is room for, and always the oldest dropped, each would be gone when its turn came.
+    /// Key to drop, other than `but`: the least recently used if stale, else the most recently used. Waiting pods are looked up in
+    /// turn: if slightly more of them than fit were dropped oldest first, every lookup would miss.
     fn to_drop(&self, but: &K) -> Option<K> {
         let others = || self.values.iter().filter(|(key, _)| *key != but);
         let (oldest, entry) = others().min_by_key(|(_, entry)| entry.asked_at)?;
@@ -101,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Asks, and says whether nothing was kept.
+    /// Looks up the key, and returns whether nothing was kept.
     fn is_missed(kept: &mut Kept<usize, Vec<u8>>, key: usize) -> bool {
         let value = kept.get(&key);
         let is_missed = value.is_empty();
@@ -120,7 +118,7 @@ mod tests {
         assert!(kept.len() <= 257, "{}", kept.len());
         let again = missed(&mut kept, 0..300);
         assert!(again <= 2 * (300 - 256), "{again}");
-        // When those are gone others take their place.
+        // Once the old ones are stale, new ones replace them.
         missed(&mut kept, (0..40).flat_map(|_| 1_000..1_200));
         assert_eq!(missed(&mut kept, 1_000..1_200), 0);
     }

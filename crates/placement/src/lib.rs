@@ -1,4 +1,4 @@
-//! Placement: which nodes can take a pod, which devices it would get there, and how well each suits.
+//! Placement: nodes able to take a pod, the devices allocated there, and a score for each node.
 //!
 //! ```text
 //! pod ─> Demand ─> Ranking (one for each shape: nodes by Score, the others by Reason) ─> Fit (devices on one node)
@@ -6,7 +6,7 @@
 //!                     └─> value (links, room for partitions, packing: what the demand can still take)
 //! ```
 //!
-//! Nothing is decided here: whose turn it is, what is written and what is on its way is the loop's (`tessera-decide`).
+//! This crate decides nothing: queue order, writes and decisions in flight belong to the loop (`tessera-decide`).
 //! Pure: no I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 

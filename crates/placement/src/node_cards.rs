@@ -1,4 +1,4 @@
-//! How much of each card of a node is in use.
+//! Use of each card of a node.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use tessera_allocator::inventory::DeviceRef;
 use tessera_api::{DeviceName, PciBusId, Quantity, attribute, capacity, counter, managed};
 use tessera_cluster::{AllocationExt, Cluster};
 
-/// A whole card, in parts of it.
+/// A whole card, in thousandths.
 pub const WHOLE: u32 = 1000;
 
-/// The cards of a node with what claims, or pods on their way, hold of them.
+/// The cards of a node, with the parts held by claims and by pods in flight.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct NodeCards {
     /// By address.
@@ -22,15 +22,15 @@ pub struct NodeCards {
 pub struct CardUse {
     /// Published devices.
     pub devices: u32,
-    /// Thousandths of the card that are held: by memory slices, and of a share by the capacity of which it takes most.
+    /// Held thousandths of the card: by memory slices, or for shares by the capacity with the largest taken fraction.
     pub used: u32,
-    /// Whether any free device without a taint could still be allocated.
+    /// Whether any free device could still be allocated, apart from the managed taint.
     pub is_allocatable: bool,
-    /// Memory slices, as bits: all, and those held.
+    /// Memory slices as bits: all, and held.
     slices: (u64, u64),
 }
 
-/// What is held of a card.
+/// Held part of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CardState {
     /// Thousandths of the card.
@@ -39,8 +39,8 @@ pub struct CardState {
     pub slices: u64,
 }
 
-/// What the devices of a node take of their cards, in the order of the inventory; `None` for one that is not ours. It
-/// changes only with the node's slices, and reading names takes longer than all else.
+/// Parts of cards taken by a node's devices, in the order of the inventory; `None` for a device of another driver. Cached because
+/// they change only with the node's slices, and parsing names is the slowest step.
 #[derive(Debug)]
 pub struct Parts {
     of_devices: Vec<Option<Part>>,
@@ -48,12 +48,12 @@ pub struct Parts {
     product_names: BTreeMap<PciBusId, String>,
 }
 
-/// What a device takes of its card.
+/// Part of a card taken by one device.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     card: PciBusId,
     slices: u64,
-    /// By anything but that the controller allocates it.
+    /// By any taint other than the managed one.
     is_tainted: bool,
 }
 
@@ -75,19 +75,19 @@ impl Parts {
 }
 
 impl CardUse {
-    /// Thousandths that can be given out; none where no free device may be allocated.
+    /// Thousandths available for allocation; 0 if no free device may be allocated.
     pub fn free(&self, is_avoided: bool) -> u16 {
         let is_usable = self.is_allocatable && !is_avoided;
         // At most WHOLE.
         if is_usable { (WHOLE - self.used.min(WHOLE)) as u16 } else { 0 }
     }
 
-    /// Whether a device takes all of the card.
+    /// Whether these slices are the whole card.
     pub fn is_all(&self, slices: u64) -> bool {
         slices == self.slices.0
     }
 
-    /// Thousandths of the card that a result takes by one of its devices.
+    /// Thousandths of the card taken by an allocation result for one of its devices.
     fn taken(&self, device: DeviceRef<'_>, part: &Part, result: &DeviceRequestAllocationResult) -> u32 {
         match &result.consumed_capacity {
             Some(consumed) => worth_of_share(device, part.slices, self.slices.0, |name| {
@@ -98,7 +98,7 @@ impl CardUse {
         }
     }
 
-    /// Thousandths of the card that claims hold by one of its devices, together.
+    /// Thousandths of the card held by all claims on one of its devices.
     fn held(&self, cluster: &Cluster, device: DeviceRef<'_>, slices: u64) -> u32 {
         if cluster.held().holds_whole(device) {
             worth(slices, self.slices.0)
@@ -111,19 +111,19 @@ impl CardUse {
 }
 
 impl Parts {
-    /// The model of a card; empty where its devices do not say it.
+    /// Model of a card; empty if its devices do not name a model.
     pub fn product_name(&self, card: &PciBusId) -> &str {
         self.product_names.get(card).map_or("", String::as_str)
     }
 
-    /// The card of each device of the node, in the order of the inventory, with the slices that the device takes of it.
+    /// By device, in the order of the inventory: its card, and the memory slices taken by the device.
     pub fn cards(&self) -> impl Iterator<Item = Option<(PciBusId, u64)>> {
         self.of_devices.iter().map(|part| part.map(|part| (part.card, part.slices)))
     }
 }
 
 impl NodeCards {
-    /// The cards of a node by what is held of its devices.
+    /// Cards of a node, with use computed from the held devices.
     pub fn of(cluster: &Cluster, node: &str, parts: &Parts) -> Self {
         let mut all = NodeCards::default();
         let both = cluster.inventory().devices_of_node(node).zip(&parts.of_devices);
@@ -155,7 +155,7 @@ impl NodeCards {
         all
     }
 
-    /// What is held of each card.
+    /// Held part of each card.
     pub fn states(&self) -> BTreeMap<PciBusId, CardState> {
         let state = |card: &CardUse| CardState { used: card.used, slices: card.slices.1 };
         self.cards.iter().map(|(pci, card)| (*pci, state(card))).collect()
@@ -167,17 +167,17 @@ impl NodeCards {
         NodeCards { cards: self.cards.iter().map(|(address, card)| (*address, empty(card))).collect() }
     }
 
-    /// Cards of which nothing is held.
+    /// Number of entirely free cards.
     pub fn free(&self) -> u32 {
         self.cards.values().filter(|card| card.used == 0).count() as u32
     }
 
-    /// Thousandths of cards that are held.
+    /// Held thousandths of all cards.
     pub fn used(&self) -> u32 {
         self.cards.values().map(|card| card.used).sum()
     }
 
-    /// Adds what allocations take.
+    /// Adds the parts taken by allocations.
     pub fn add(&mut self, cluster: &Cluster, allocations: &[AllocationResult], driver: &str) {
         for result in allocations.iter().flat_map(AllocationExt::results) {
             if result.driver != driver || result.admin_access == Some(true) {
@@ -193,8 +193,8 @@ impl NodeCards {
         }
     }
 
-    /// Thousandths of its card that each result has of a device. Together they are what is held of the device: claims that take most
-    /// of different capacities divide that among them.
+    /// Thousandths of the card attributed to each result for one device. Their sum is the held part of the device: claims whose
+    /// largest fractions are of different capacities divide the held part among them.
     pub fn worths(
         &self,
         cluster: &Cluster,
@@ -210,10 +210,10 @@ impl NodeCards {
     }
 }
 
-/// Divides `most` by these numbers where they are more together, or less by no more than was lost when each was rounded.
+/// Scales `worths` to the sum `most` if they exceed it, or fall short by no more than was lost when each was rounded.
 pub fn limit(worths: &mut [u32], most: u32) {
     let sum: u64 = worths.iter().copied().map(u64::from).sum();
-    // Of a claim whose allocation is still being written only the device knows.
+    // The device's total alone includes a claim whose allocation write is in flight.
     if sum == 0 || sum + (worths.len() as u64) < u64::from(most) {
         return;
     }
@@ -227,7 +227,7 @@ pub fn limit(worths: &mut [u32], most: u32) {
     }
 }
 
-/// What a device takes of its card; `None` for a device whose name is not one of ours.
+/// Part of the card taken by a device; `None` for a device whose name is not one of ours.
 fn part(device: DeviceRef<'_>) -> Option<Part> {
     let name: DeviceName = device.name().parse().ok()?;
     let slices = slices(device, &name);
@@ -235,19 +235,19 @@ fn part(device: DeviceRef<'_>) -> Option<Part> {
     Some(Part { card: name.card(), slices, is_tainted })
 }
 
-/// The memory slices that a device takes of its card, as bits. A card without counters has one.
+/// Memory slices of the card taken by a device, as bits. A card without counters has one.
 pub fn slices(device: DeviceRef<'_>, name: &DeviceName) -> u64 {
     let numbers = device.counters().filter_map(|(_, counter, _)| counter::memory_slice_number(counter));
     let slices = numbers.fold(0, |slices, number| slices | 1 << number.min(63));
     if slices == 0 && name.partition().is_none() { 1 } else { slices }
 }
 
-/// Thousandths of the card that a device is, which takes these of all its memory slices.
+/// Thousandths of the card for these of all its memory slices.
 fn worth(slices: u64, all: u64) -> u32 {
     (WHOLE * slices.count_ones() / all.count_ones().max(1)).min(WHOLE)
 }
 
-/// Thousandths of the card that shares of a device are, by the capacity of which they take most; `taken` in billionths, by name.
+/// Thousandths of the card for shares of a device, by the capacity with the largest taken fraction; `taken` in billionths, by name.
 pub fn worth_of_share(device: DeviceRef<'_>, slices: u64, all: u64, taken: impl Fn(&str) -> i128) -> u32 {
     let of_device = i128::from(worth(slices, all).max(1));
     let part = |name: &str| {

@@ -1,17 +1,17 @@
-//! Node-value packing: a pod goes where what the nodes can still take of the demand shrinks least.
+//! Node-value packing: a pod goes to the node whose room for the demand shrinks least.
 //!
-//! The value of a node is the number of cards' worth of the demand seen so far that still fits on it, in three terms:
+//! A node's value is the number of cards' worth of the demand observed so far still fitting on the node, in three terms:
 //!
-//! - [`CardPrices`]: what is left of each card, by the prices of the cutting-stock problem of the sizes asked for. A remainder
-//!   that nobody asks for is worth nothing, so wasting it is free.
-//! - [`Stranding`]: less what will be left without CPU when the node is filled up.
-//! - [`Reservations`]: more for room that pods for several cards, or for certain models, will need and find scarce.
+//! - [`CardPrices`]: the remainder of each card, by the prices of the cutting-stock problem of the requested sizes. A remainder
+//!   nobody asks for has no value, so wasting it is free.
+//! - [`Stranding`]: minus the cards expected to be left without CPU once the node is filled up.
+//! - [`Reservations`]: plus scarce room for future pods needing several cards, or certain models.
 //!
-//! A fourth, small term keeps few nodes open. [`Learned`] puts them together and learns the mix of the demand as it arrives and
-//! leaves; [`NodeValuePacking`] chooses by it among nodes that are plain numbers, as the decision loop does among its own. Nothing depends on names; among equals the first node is taken.
+//! A fourth, small term keeps few nodes open. [`Learned`] combines them and learns the demand as pods come and go; [`NodeValuePacking`]
+//! chooses by it among plain nodes, as the decision loop does among its own. Names have no influence; the first node wins ties.
 //!
-//! Nodes and demands are plain numbers here: nothing of Kubernetes, no I/O, no clock, no randomness. All floating-point
-//! operations are those of IEEE 754 or the crate `libm`, so every platform comes to the same choice.
+//! Nodes and demands are plain numbers here, without Kubernetes, I/O, clock or randomness. All floating-point operations are those
+//! of IEEE 754 or the crate `libm`, so every platform makes the same choice.
 
 mod card_prices;
 mod cost_table;

@@ -1,4 +1,4 @@
-//! The nodes for one shape of demand, best first, kept up to date by what changed since the last question.
+//! Nodes ranked for one shape of demand, updated from the changes since the last query.
 
 mod blocked;
 mod side;
@@ -15,13 +15,13 @@ use crate::verdict::Verdict;
 use crate::view::View;
 pub use side::Side;
 
-/// Memory for rankings: of a shape that fits nowhere some ten bytes a node, of one that fits everywhere some 200.
+/// Memory for rankings: some ten bytes per node for a shape fitting nowhere, some 200 for one fitting everywhere.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Memory for what claims get of nodes, some 100 bytes a node.
+/// Memory for device verdicts, some 100 bytes per node.
 const MOST_BYTES_OF_DEVICES: usize = 32 << 20;
 
-/// The rankings of the shapes that are asked for.
+/// Rankings of the requested shapes.
 #[derive(Debug)]
 pub struct Rankings {
     by_shape: Kept<ShapeId, Ranking>,
@@ -29,7 +29,7 @@ pub struct Rankings {
     judged: u64,
 }
 
-/// The nodes for one shape of demand: those where we would allocate devices of managed cards, then those where kube-scheduler would.
+/// Nodes for one shape of demand: those with managed cards allocated by us, then those with devices allocated by kube-scheduler.
 #[derive(Debug, Default)]
 pub struct Ranking {
     managed: Side,
@@ -43,13 +43,13 @@ impl Default for Rankings {
 }
 
 impl Rankings {
-    /// The nodes with managed cards for this demand, as of now.
+    /// Nodes with managed cards for this demand, as of now.
     pub fn managed(&mut self, demand: &Demand, view: &mut View<'_>) -> &Side {
         &self.up_to_date(demand, view).0.managed
     }
 
-    /// The nodes on which kube-scheduler would find devices for this demand, as of now, but for those with managed cards that we would
-    /// give it.
+    /// Nodes on which kube-scheduler would find devices for this demand, as of now, except those able to serve the demand with
+    /// managed cards.
     pub fn others(&mut self, demand: &Demand, view: &mut View<'_>) -> &Side {
         let (Ranking { managed, others }, devices, judged) = self.up_to_date(demand, view);
         *judged += others.update(demand, view, |index, view| {
@@ -58,17 +58,17 @@ impl Rankings {
         others
     }
 
-    /// Number of shapes of which nodes are known.
+    /// Number of shapes with a ranking.
     pub fn shapes(&self) -> usize {
         self.by_shape.len()
     }
 
-    /// How often a node was judged for a shape.
+    /// Number of times a node was judged for a shape.
     pub fn judged(&self) -> u64 {
         self.judged
     }
 
-    /// Classes or other objects changed on which every answer may depend.
+    /// Drops all rankings, after a change of classes or other objects possibly affecting every verdict.
     pub fn clear(&mut self) {
         self.by_shape.clear();
         self.by_claims.clear();
@@ -88,7 +88,7 @@ impl Rankings {
     }
 }
 
-/// How the node suits with devices of its managed cards; `None` where it has none that is asked for, free or not.
+/// Verdict with managed cards; `None` if none of the node's, free or not, matches the demand.
 fn judge_managed_cards(
     demand: &Demand,
     index: NodeIndex,
@@ -108,7 +108,7 @@ fn judge_managed_cards(
     Some(judge_besides(demand, node, index, view, with_devices))
 }
 
-/// How the node suits with the devices that kube-scheduler would find there; `None` where it is gone.
+/// Verdict with the devices kube-scheduler would allocate; `None` if the Node object is gone.
 fn judge_by_scheduler(
     demand: &Demand,
     index: NodeIndex,
@@ -123,7 +123,7 @@ fn judge_by_scheduler(
     Some(judge_besides(demand, node, index, view, with_devices))
 }
 
-/// The same with what the pod needs besides devices.
+/// Adds the pod's needs other than devices to the verdict.
 fn judge_besides(
     demand: &Demand,
     node: &Node,

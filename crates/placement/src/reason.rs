@@ -8,46 +8,46 @@ use tessera_cluster::node_fit::Refusal;
 /// Why a node cannot take a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Its Node object says so.
+    /// Refusal based on the Node object alone.
     Refused(String),
     /// Too few free devices.
     Devices,
-    /// It has the devices, but no room for the pod besides. Pods of lower priority could make room.
+    /// Enough devices, but no other room for the pod. Evicting pods of lower priority could make room.
     Room(String),
-    /// kube-scheduler refused it there a short while ago.
+    /// kube-scheduler refused the node recently.
     RefusedBefore,
-    /// Nobody behind those that go first may have it.
+    /// Reserved for pods ahead in the queue.
     Kept,
-    /// There is no such Node.
+    /// No Node object has this name.
     NoNode,
-    /// One of its claims asks for a managed card and for a device of another driver.
+    /// One claim asks for a managed card together with a device of another driver.
     Mixed,
-    /// It has no managed card that is asked for.
+    /// None of the node's managed cards matches a request.
     NotManaged,
 }
 
-/// What can make an end of a reason.
+/// Kinds of changes able to clear a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClearsOn {
-    /// A change of the node: of its object, its devices, or what is held of them and of its room.
+    /// A change of the node: its object, its devices, or the held devices and room.
     Node,
-    /// Time.
+    /// Passing of time.
     Time,
-    /// What is found out about its selectors, some of it at a time.
+    /// Evaluation of its selectors, a limited amount at a time.
     Cost,
-    /// Somebody else: who goes first gets what it waits for, or waits no more.
+    /// Another pod: one ahead in the queue is served or stops waiting.
     Others,
-    /// Nothing but other claims of the pod's.
+    /// Only a change of the pod's claims.
     Pod,
 }
 
 impl Reason {
-    /// For a refusal that depends on the Node object alone.
+    /// Reason for a refusal based on the Node object alone.
     pub fn refused(refusal: &Refusal) -> Self {
         Reason::Refused(refusal.to_string())
     }
 
-    /// What can make an end of it.
+    /// Kind of change able to clear the reason.
     #[must_use]
     pub fn clears_on(&self) -> ClearsOn {
         match self {
@@ -77,10 +77,10 @@ impl fmt::Display for Reason {
     }
 }
 
-/// An Event's message has at most 1,024 bytes.
+/// Keeps the sentence within the 1,024 bytes of an Event's message.
 const MOST_REASONS: usize = 5;
 
-/// Nodes by what blocks them, as one sentence: `0 of 3 nodes can take it: 2 have too few free devices, 1: it is cordoned`.
+/// Blocked nodes by reason in one sentence: `0 of 3 nodes with GPUs can take it; 2: not enough free devices; 1: no Node of that name`.
 pub(crate) fn sentence<'r>(reasons: impl Iterator<Item = (&'r Reason, usize)>) -> String {
     let mut counts: BTreeMap<&Reason, usize> = BTreeMap::new();
     for (reason, nodes) in reasons {

@@ -1,4 +1,4 @@
-//! What a pod on a node costs.
+//! Cost of a pod on a node.
 
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::{Ask, Claim};
@@ -12,59 +12,59 @@ use crate::fleet::FleetNode;
 use crate::node_cards::NodeCards;
 use crate::value::{Cost, ring_class};
 
-/// Who allocates the devices, and who chooses the node. The first is best.
+/// Allocator of the devices and chooser of the node. The first is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// This controller does both, for the devices are of managed cards. Claims for devices of others stay kube-scheduler's.
+    /// This controller does both, with managed cards. Claims for devices of other drivers are left to kube-scheduler.
     Managed,
-    /// kube-scheduler allocates, on the node that it is sent to.
+    /// kube-scheduler allocates, on the node chosen by us.
     Steered,
-    /// kube-scheduler does both: the devices are of no pool of ours, and not ours to fill.
+    /// kube-scheduler does both: the devices belong to no pool of ours, so filling them is not our task.
     Native,
 }
 
-/// What a pod on a node costs; the least is best. Fields in the order of their weight.
+/// Cost of a pod on a node; the least is best. Fields in the order of their weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// Who allocates.
+    /// Allocator of the devices.
     pub way: Way,
-    /// How far down the lists of `firstAvailable` the node makes the pod go. The user's preference outranks ours.
+    /// Positions of the chosen alternatives in the lists of `firstAvailable`. The user's preference outranks ours.
     preference: u64,
-    /// Class of the bandwidth between the cards, see [`ring_class`]; 0 where it does not matter.
+    /// Class of the bandwidth between the cards, see [`ring_class`]; 0 if bandwidth does not matter.
     quality: u16,
-    /// With Pack: what managed partitions take of the room for others.
+    /// With Pack: room for others lost to managed partitions.
     room: u64,
-    /// With Pack: what the node can take less of the demand, see [`crate::value::Packing`]. With Spread: how much of the node is in use.
+    /// With Pack: loss of room for the demand, see [`crate::value::Packing`]. With Spread: used share of the node.
     loss: Cost,
-    /// Thousandths of the cards in use that stay free.
+    /// Free thousandths of partly used cards afterwards.
     left: u32,
-    /// Free cards that stay.
+    /// Number of free cards afterwards.
     free: u32,
 }
 
-/// A node with what a pod would get there, to be scored.
+/// A node to be scored, with the pod's devices there.
 pub(crate) struct Candidate<'c> {
     pub report: Option<&'c NodeReport>,
     pub node: &'c FleetNode,
     /// Whether this controller allocates any of the devices.
     pub is_managed: bool,
-    /// Its cards after that.
+    /// Its cards after the allocation.
     pub after: &'c NodeCards,
     pub claims: &'c [Claim],
     pub allocations: &'c [AllocationResult],
-    /// What managed partitions take of the room for others.
+    /// Room for others lost to managed partitions.
     pub room: u64,
-    /// What the node can take less of the demand.
+    /// Loss of room for the demand.
     pub cost: Cost,
 }
 
 impl Score {
-    /// Free cards that stay on the node.
+    /// Number of free cards on the node afterwards.
     pub fn free_after(&self) -> u32 {
         self.free
     }
 
-    /// The score of a node with these devices.
+    /// Score of a node with these devices.
     pub(crate) fn of(candidate: &Candidate<'_>) -> Self {
         let after = candidate.after;
         let whole = candidate.whole_cards();
@@ -94,7 +94,7 @@ impl Score {
                 }
                 _ => 0,
             },
-            // Packing partitions across nodes is the opposite of spreading; within the node they were chosen by it.
+            // Packing partitions across nodes is the opposite of spreading; within the node, room already decided the choice.
             room: if placement.strategy == Strategy::Pack { candidate.room } else { 0 },
             loss,
             left,
@@ -104,17 +104,17 @@ impl Score {
 }
 
 impl Score {
-    /// The same with what the node can take less of the demand, after that was computed anew. Only for one that is packed.
+    /// The same score with a recomputed loss of room for the demand. Only for a pool with Pack.
     pub fn with_cost(self, cost: Cost) -> Self {
         Self { loss: cost, ..self }
     }
 
-    /// What the node can take less of the demand.
+    /// Loss of room for the demand.
     pub fn cost(&self) -> Cost {
         self.loss
     }
 
-    /// Whether two nodes suit equally, however much of them is in use.
+    /// Whether two nodes suit equally, regardless of their use.
     pub fn is_equal_but_for_use(&self, other: &Self) -> bool {
         let suits = |score: &Self| (score.way, score.preference, score.quality);
         suits(self) == suits(other)
@@ -122,12 +122,12 @@ impl Score {
 }
 
 impl Candidate<'_> {
-    /// Whether the pool of the devices packs.
+    /// Whether the pool of the devices uses Pack.
     pub fn is_packed(&self) -> bool {
         self.first_report().is_none_or(|card| card.placement.strategy == Strategy::Pack)
     }
 
-    /// What is reported of the first card of which a device is.
+    /// Report of the first device's card.
     fn first_report(&self) -> Option<&CardReport> {
         let first = self.names().next()?.card();
         self.report?.cards.get(&first)
@@ -147,7 +147,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The places of the chosen alternatives in their lists, four bits for each request.
+/// Positions of the chosen alternatives in their lists, four bits for each request.
 fn preference(claims: &[Claim], allocations: &[AllocationResult]) -> u64 {
     let mut preference: u64 = 0;
     for (claim, allocation) in claims.iter().zip(allocations) {

@@ -1,14 +1,14 @@
-//! What pods have in common that ask for the same.
+//! Identity of pods with the same request.
 
 use sha2::{Digest, Sha256};
 
-/// The digest of a text that says all that is read of a pod, or of its claims: equal for those that are alike, small, and kept in no table.
-/// Nobody can write a pod that counts as another.
+/// Digest of all fields read of a pod, or of its claims: equal for equal pods, small, and in need of no table. By SHA-256, so
+/// nobody can write a pod counted as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeId([u8; 16]);
 
 impl ShapeId {
-    /// Of these parts of a text, in this order.
+    /// Digest of these parts of a text, in this order.
     pub(crate) fn of<'t>(parts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut digest = Sha256::new();
         for part in parts {

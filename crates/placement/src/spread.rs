@@ -1,4 +1,4 @@
-//! Spreading over zones, racks or whatever a label of nodes names.
+//! Spreading over zones, racks or other domains named by a node label.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use crate::fleet::{Fleet, NodeIndex};
 use crate::score::Score;
 use crate::view::View;
 
-/// The label by whose values the node's pool spreads; of several pools, that of the first card that has one.
+/// Label key over whose values the node's pool spreads; with several pools, from the first card with a key.
 pub fn topology_key(fleet: &Fleet, node: NodeIndex) -> Option<&str> {
     let (_, report) = fleet.node(node).report.as_ref()?;
     report.cards.values().find_map(|card| card.placement.spread_topology_key.as_deref())
 }
 
-/// Of the nodes that suit as well as the first, best first, the one in the domain of which least is in use.
+/// Among the nodes suiting as well as the first, the best one in the least used domain.
 pub fn least_used(key: &str, candidates: &[(Score, NodeIndex)], view: &mut View<'_>) -> Option<NodeIndex> {
     let used = used_by_domain(key, view);
     let (first, _) = candidates.first()?;
     let equal = candidates.iter().take_while(|(score, _)| score.is_equal_but_for_use(first));
-    // Compared without division: used of one times cards of the other. A domain always has the candidate's cards.
+    // Compared without division: used part of one times cards of the other. A domain always has the candidate's cards.
     let share = |index: NodeIndex| {
         let domain = domain(key, view.cluster, &view.fleet.node(index).name);
         let (used, cards) = used.get(domain).copied().unwrap_or((0, 1));
@@ -32,7 +32,7 @@ pub fn least_used(key: &str, candidates: &[(Score, NodeIndex)], view: &mut View<
     least.map(|(_, index)| index)
 }
 
-/// Thousandths of cards in use, and cards, of all nodes by the value of their label. Nodes without it are one domain.
+/// Used thousandths and number of cards by label value, over all nodes. Nodes without the label form one domain.
 fn used_by_domain<'v>(key: &str, view: &mut View<'v>) -> BTreeMap<&'v str, (u64, u64)> {
     let mut domains: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for index in 0..view.fleet.len() as NodeIndex {

@@ -1,2 +1,2 @@
-/// Time since the Unix epoch, as the process knew it when it began; never goes back.
+/// Time since the Unix epoch, by the wall clock at process start plus the time elapsed; never goes back.
 pub type Time = std::time::Duration;

@@ -1,9 +1,9 @@
-//! What it costs to give devices of a node, in three terms: sets of cards by the links between them ([`CardSets`]), partitions by what
-//! they leave room for ([`Partitions`], [`RequestMix`]), and whole cards and shares by what the node can then still take of the
-//! demand ([`Packing`]).
+//! Cost of allocating devices of a node, in three terms: sets of cards by the links between them ([`CardSets`]), partitions by the
+//! room left for others ([`Partitions`], [`RequestMix`]), and whole cards and shares by the node's remaining room for the demand
+//! ([`Packing`]).
 //!
-//! Nodes are ranked by all three; [`NodeValue`] puts them together for the devices of one node, as the cost that
-//! [`tessera_allocator::placement`] asks for.
+//! Nodes are ranked by all three; [`NodeValue`] combines them for the devices of one node, as the cost function required by
+//! [`tessera_allocator::placement`].
 
 mod cards;
 mod node;

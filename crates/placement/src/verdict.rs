@@ -1,4 +1,4 @@
-//! What is remembered of a node: how it suits, without the devices.
+//! Cached verdict on a node: its score, without the devices.
 
 use crate::demand::Demand;
 use crate::fit::{Fit, Takes};
@@ -15,7 +15,7 @@ pub(crate) enum Verdict {
     Fatal(String),
 }
 
-/// How a node suits that can take the pod.
+/// Score of a node able to take the pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Suits {
     pub score: Score,
@@ -34,7 +34,7 @@ impl From<Fit> for Verdict {
 }
 
 impl Suits {
-    /// Computes the score anew by what nodes are worth now: with the best of what the demand may get.
+    /// Recomputes the score by current node values, with the cheapest card for the demand.
     pub fn revalue(&mut self, demand: &Demand, index: NodeIndex, fleet: &Fleet) {
         let node = fleet.plain(index);
         let costs = self.free.iter().map(|free| fleet.packing.cost(node, free, demand.cpu_milli));

@@ -1,4 +1,4 @@
-//! What nodes are judged by.
+//! Inputs for judging nodes.
 
 use k8s_openapi::api::core::v1::Node;
 use tessera_cluster::{Asker, Cluster};
@@ -7,24 +7,24 @@ use crate::fleet::{Fleet, NodeIndex};
 use crate::time::Time;
 use crate::value::RequestMix;
 
-/// What nodes are judged by.
+/// Inputs for judging nodes.
 pub struct View<'v> {
-    /// Objects, and what is held of devices and room.
+    /// Kubernetes objects, and the held devices and room.
     pub cluster: &'v Cluster,
-    /// Nodes with cards of ours.
+    /// Nodes with our cards.
     pub fleet: &'v mut Fleet,
-    /// Selectors, compiled.
+    /// Compiled selectors.
     pub asker: &'v mut Asker,
     /// Name of our driver.
     pub driver: &'v str,
-    /// Managed cards may be allocated that were tainted until then.
+    /// Managed cards tainted up to this time may be allocated; `None` before any handover.
     pub handed_over: Option<Time>,
-    /// Which partitions were asked for.
+    /// Mix of requested partitions.
     pub mix: &'v RequestMix,
 }
 
 impl<'v> View<'v> {
-    /// The node's object; slices of a node that is gone stay for a while.
+    /// The Node object; `None` if deleted, as the slices of a deleted node stay for a while.
     pub fn object(&self, index: NodeIndex) -> Option<&'v Node> {
         self.cluster.objects().node(&self.fleet.node(index).name)
     }

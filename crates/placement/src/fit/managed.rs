@@ -1,4 +1,4 @@
-//! What claims get of managed cards, which this controller allocates.
+//! Allocation of managed cards by this controller.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use crate::fleet::{FleetNode, NodeIndex};
 use crate::value::{CardValues, NodeValue};
 use crate::view::View;
 
-/// Which of the claims ask for devices of managed cards on the node. Claims of extended resources are made by kube-scheduler
-/// itself, so they cannot be; those with admin access take nothing.
+/// By claim: whether its devices come from managed cards of the node. Never for claims of extended resources, made by
+/// kube-scheduler itself, nor for claims with admin access, as admin access consumes no capacity.
 pub(super) fn claims(
     wanted: &[&Wanted],
     claims: &[Claim],
@@ -34,7 +34,7 @@ pub(super) fn claims(
     Ok(are_managed)
 }
 
-/// Whether one of the claims for managed cards also has a request that no device of the driver on the node answers.
+/// Whether a claim for managed cards also has a request matching none of the driver's devices on the node.
 pub(super) fn is_mixed(
     claims: &[Claim],
     are_managed: &[bool],
@@ -53,25 +53,25 @@ pub(super) fn is_mixed(
     Ok(false)
 }
 
-/// Devices looked at on one node: enough for all sets of four of sixteen cards.
+/// Limit of devices tried on one node: enough for all sets of four of sixteen cards.
 const STEPS: u64 = 10_000;
 
-/// Sets of cards compared to know the best of a machine: all of eight of sixteen.
+/// Limit of card sets compared to find a machine's best: all sets of eight of sixteen.
 const MOST_SETS: usize = 12_870;
 
-/// What the claims get.
+/// Planned allocations.
 pub(super) struct Plan {
     /// One for each claim.
     pub allocations: Vec<AllocationResult>,
-    /// What the partitions take of the room for others, see [`crate::value::Partitions`].
+    /// Room for other partitions lost to the planned ones, see [`crate::value::Partitions`].
     pub room: u64,
-    /// Where it is one share of a card: what stays free of the node's cards ([`crate::fleet::Fleet::free_after`]) by each card that it could
-    /// be of. Which of them is best depends on what is learnt later, and on what else a pod needs.
+    /// For a single share of a card: free capacity of the node's cards ([`crate::fleet::Fleet::free_after`]) for each card able to
+    /// hold the share. The best one depends on later changes of the learned demand and on the pod's other needs.
     pub alternatives: BTreeSet<Box<[u16]>>,
 }
 
-/// What the claims get on the node: the managed ones the best devices of managed cards, the others what kube-scheduler would
-/// give. `None` where that does not fit, or where a pool demands better connected cards than are free.
+/// Allocations on the node: managed claims get the best devices of managed cards, other claims the devices kube-scheduler would
+/// allocate. `None` if they do not fit, or if a pool requires better connected cards than are free.
 pub(super) fn plan(
     claims: &[Claim],
     are_managed: &[bool],
@@ -125,15 +125,15 @@ pub(super) fn plan(
     Ok(allocations.map(|allocations| Plan { allocations, room, alternatives }))
 }
 
-/// How the pool of the node's managed cards chooses; of several, that of the first card: sets are compared over the whole machine.
+/// Topology policy of the pool of the node's first managed card: sets are compared over the whole machine, so one policy must do.
 fn policy(node: &FleetNode, cards: &BTreeSet<PciBusId>) -> TopologyPolicy {
     let report = node.report.as_ref().map(|(_, report)| report);
     let reports = cards.iter().filter_map(|card| report?.cards.get(card));
     reports.into_iter().next().map_or_else(TopologyPolicy::default, |card| card.placement.topology)
 }
 
-/// Whether no other managed cards of the machine, free or not, are better connected than these, where the pool of one of them
-/// demands the best.
+/// Whether the taken whole cards have the best ring among all managed cards of the machine, free or not. Only checked if the pool
+/// of a taken card requires the best.
 fn is_as_connected_as_required(
     allocations: &[AllocationResult],
     cards: &BTreeSet<PciBusId>,
@@ -156,7 +156,7 @@ fn is_as_connected_as_required(
     all.subsets(taken.len()).take(MOST_SETS).all(|set| topology.ring(set) <= ring)
 }
 
-/// The managed cards of the node, as far as they are handed over.
+/// Managed cards of the node, as far as handed over.
 pub(super) fn cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
     let handed_over = view.handed_over;
     handed_over.map_or_else(BTreeSet::new, |before| view.fleet.node(index).managed_cards(before))

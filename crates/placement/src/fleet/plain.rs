@@ -1,4 +1,4 @@
-//! The nodes in plain numbers, with their values by what was learnt of the demand.
+//! Nodes in plain numbers, with their values under the learned demand.
 
 use tessera_api::PciBusId;
 use tessera_cluster::Cluster;
@@ -8,7 +8,7 @@ use crate::node_cards::{CardUse, NodeCards};
 use crate::value::{PlainCard, PlainNode};
 
 impl Fleet {
-    /// Brings all nodes' plain numbers up to date, and their values with what was learnt since.
+    /// Brings the plain numbers of all nodes up to date, and their values in line with the learned demand.
     pub fn refresh(&mut self, cluster: &Cluster, driver: &str) {
         let now = self.now();
         if self.plain_until != Some(now) {
@@ -56,13 +56,13 @@ impl Fleet {
         self.nodes[index as usize].plain.as_ref().unwrap_or(&NONE)
     }
 
-    /// The number of the model of a card.
+    /// Number of a card's model.
     pub fn model(&mut self, index: NodeIndex, card: &PciBusId) -> u8 {
         let parts = self.nodes[index as usize].parts.as_ref();
         self.packing.model(parts.map_or("", |parts| parts.product_name(card)))
     }
 
-    /// What stays free of a node's cards, in the order of its plain numbers, when they are used so.
+    /// Free thousandths of a node's cards in the state `after`, in the order of its plain numbers.
     pub fn free_after(&self, index: NodeIndex, after: &NodeCards) -> Box<[u16]> {
         let node = &self.nodes[index as usize];
         let free = |card: PciBusId| {

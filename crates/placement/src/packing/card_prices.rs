@@ -1,8 +1,8 @@
-//! What is left of a card, by the prices of the sizes that are asked for.
+//! Value of the remainder of a card, by the prices of the requested sizes.
 //!
-//! The cutting-stock problem: cards are cut into the sizes asked for, in their proportions, as far as cards go. The dual of
-//! its linear programme says how much of a card each size is worth: of sizes that fill cards without waste their length, of
-//! those that leave a remainder nobody wants more. A remainder is worth the best that fits into it, by an unbounded knapsack.
+//! The cutting-stock problem: cut cards into the requested sizes, in their proportions, for as much demand as possible. The dual of
+//! its linear programme prices each size in cards: at its length for sizes filling cards without waste, higher for sizes leaving a
+//! remainder nobody wants. A remainder has the value of the best content fitting into it, by an unbounded knapsack.
 
 /// Sizes are hundredths of a card, 0 to 100.
 pub const SIZES: usize = 101;
@@ -10,10 +10,10 @@ pub const SIZES: usize = 101;
 /// A whole card, as a size.
 const CARD: usize = SIZES - 1;
 
-/// Steps of the linear programme; it ends after some dozen. Prices after fewer are usable, only worse.
+/// Limit of steps of the linear programme, usually finished after some dozen. Prices after fewer steps are usable but worse.
 const STEPS: usize = 5000;
 
-/// Prices of sizes and of what is left of cards, in cards.
+/// Prices of sizes and of remainders, in cards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardPrices {
     of_size: [f64; SIZES],
@@ -22,7 +22,7 @@ pub struct CardPrices {
 }
 
 impl CardPrices {
-    /// Prices for cards that are asked for in these amounts, by size. A whole card is worth one, whether asked for or not.
+    /// Prices for these requested amounts, by size. A whole card has price 1, whether requested or not.
     #[must_use]
     pub fn new(amounts: &[f64; SIZES]) -> Self {
         let mut of_size = CuttingStock::new(amounts).solve();
@@ -37,27 +37,27 @@ impl CardPrices {
         Self { of_rest: fill(&of_size), of_size, expected }
     }
 
-    /// What one request of this size is worth.
+    /// Price of one request of this size.
     #[must_use]
     pub fn of_size(&self, size: usize) -> f64 {
         self.of_size[size.min(CARD)]
     }
 
-    /// What so many free thousandths of a card are worth: the best that fits into them.
+    /// Value of so many free thousandths of a card: the best content fitting into them.
     #[must_use]
     pub fn of_rest(&self, free: u16) -> f64 {
         self.of_rest[usize::from(free / 10).min(CARD)]
     }
 
-    /// The same free thousandths, times the part of the requests that fits into them. In the long run, with departures, that
-    /// says more than the best that fits: what does not fit now will fit beside something else.
+    /// The same free thousandths, times the fraction of requests fitting into them. In the long run, with departures, this predicts
+    /// better than the best content: a request too large now will fit beside something else.
     #[must_use]
     pub fn expected_of_rest(&self, free: u16) -> f64 {
         self.expected[usize::from(free / 10).min(CARD)]
     }
 }
 
-/// The best sum of prices with sizes up to each size.
+/// Best sum of prices by size of the remainder.
 fn fill(prices: &[f64; SIZES]) -> [f64; SIZES] {
     let mut best = [0.0; SIZES];
     for rest in 1..SIZES {
@@ -72,22 +72,22 @@ fn fill(prices: &[f64; SIZES]) -> [f64; SIZES] {
     best
 }
 
-/// The linear programme, by column generation: the most load `L` such that `L · demand[size] ≤ Σ cuts[pattern][size] · x[pattern]`
+/// The linear programme, by column generation: the greatest load `L` with `L · demand[size] ≤ Σ cuts[pattern][size] · x[pattern]`
 /// for each size, and `Σ x ≤ 1`. One row for each size, and the last for cards.
 struct CuttingStock {
     sizes: Vec<usize>,
-    /// Of each size, its part of all requests.
+    /// By size: its fraction of all requests.
     demand: Vec<f64>,
     /// The inverse of the basis, by row.
     inverse: Vec<Vec<f64>>,
     /// Values of the basic variables.
     values: Vec<f64>,
-    /// Whose slack is basic in a row.
+    /// By basis position: the row of the slack in the basis, if any.
     slacks: Vec<Option<usize>>,
     prices: Vec<f64>,
 }
 
-/// A column that enters the basis, with what it gains.
+/// A column to enter the basis, with its gain.
 struct Column {
     entries: Vec<f64>,
     gain: f64,
@@ -103,7 +103,7 @@ impl CuttingStock {
         for (row, entries) in inverse.iter_mut().enumerate() {
             entries[row] = 1.0;
         }
-        // Small and different, so that no step gains nothing.
+        // Small distinct values avoid degenerate steps without gain.
         let mut values: Vec<f64> = (1..=sizes.len()).map(|row| 1e-9 * row as f64).collect();
         values.push(1.0);
         Self {
@@ -132,7 +132,7 @@ impl CuttingStock {
         prices
     }
 
-    /// The column that gains most by unit: a slack, more load, or another way to cut a card.
+    /// The column with the greatest gain per unit: a slack, more load, or another way to cut a card.
     fn best_column(&self) -> Option<Column> {
         let rows = self.prices.len();
         let cards = self.sizes.len();
@@ -162,7 +162,7 @@ impl CuttingStock {
         (!best.entries.is_empty()).then_some(best)
     }
 
-    /// The way to cut a card that is worth most, as rows of sizes.
+    /// The most valuable way to cut a card, as rows of sizes.
     fn best_cut(&self) -> (f64, Vec<usize>) {
         let mut best = [0.0; SIZES];
         let mut chosen = [None; SIZES];
@@ -187,7 +187,7 @@ impl CuttingStock {
         (best[CARD], cut)
     }
 
-    /// Puts the column into the basis. Returns false when nothing limits it.
+    /// Puts the column into the basis. Returns false if the column is unbounded.
     fn enter(&mut self, column: Column) -> bool {
         let product = |row: &Vec<f64>| row.iter().zip(&column.entries).map(|(a, b)| a * b).sum::<f64>();
         let change: Vec<f64> = self.inverse.iter().map(product).collect();
@@ -241,7 +241,7 @@ mod tests {
         assert_near(halves.of_size(50), 0.5);
         assert_near(halves.of_rest(490), 0.0);
         assert_near(halves.of_rest(990), 0.5);
-        // As many of 70 as of 30: every card takes one of each.
+        // Equal amounts of 70 and 30: every card takes one of each.
         let pairs = prices(&[(30, 1.0), (70, 1.0)]);
         assert_near(pairs.of_size(30) + pairs.of_size(70), 1.0);
     }

@@ -1,17 +1,17 @@
-//! What each demand costs on each node, computed once until the node changes.
+//! Cost of each demand on each node, cached until the node changes.
 
 use std::collections::HashMap;
 
 use super::demand::Demand;
 use super::node::{Cards, Node};
 
-/// Most entries: ten bytes each.
+/// Limit of entries, of ten bytes each.
 const MOST: usize = 16 << 20;
 
 /// Costs closer than this are equal.
 const EQUAL: f64 = 1e-9;
 
-/// Where a pod goes.
+/// The chosen node and cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The node's index.
@@ -20,13 +20,13 @@ pub struct Place {
     pub cards: Cards,
 }
 
-/// What each demand costs on each node. Memory is looked at when a node is chosen: demands that differ in memory only share
+/// Cost of each demand on each node. Memory is checked only at the choice of a node, so demands differing in memory alone share
 /// their entries.
 #[derive(Clone, Debug)]
 pub struct CostTable {
     nodes: usize,
     rows: HashMap<Demand, usize>,
-    /// By row, then node. NaN: not computed yet; infinite: it does not fit.
+    /// By row, then node. NaN: not computed yet; infinite: the demand does not fit.
     costs: Vec<f64>,
     cards: Vec<Cards>,
 }
@@ -38,20 +38,20 @@ impl CostTable {
         Self { nodes, rows: HashMap::new(), costs: Vec::new(), cards: Vec::new() }
     }
 
-    /// Something changed on a node.
+    /// Drops the costs on a changed node.
     pub fn forget_node(&mut self, node: usize) {
         for cost in self.costs.iter_mut().skip(node).step_by(self.nodes.max(1)) {
             *cost = f64::NAN;
         }
     }
 
-    /// What costs are computed from changed.
+    /// Drops all costs, after a change of the values behind them.
     pub fn forget_all(&mut self) {
         self.costs.fill(f64::NAN);
     }
 
-    /// The node where a demand costs least, the first among equals. `cost` is asked only about nodes that have the CPU and
-    /// the cards; it gives the cost, and which cards to take.
+    /// The node with the least cost for a demand, the first among equals. `cost` is called only for nodes with enough CPU and
+    /// cards, and returns the cost and the cards to take.
     pub fn cheapest(
         &mut self,
         nodes: &[Node],

@@ -1,8 +1,8 @@
-//! What a pod asks of one node.
+//! A pod's request to one node.
 
 use super::limits::{MAX_CARDS, MAX_MODELS, WHOLE};
 
-/// Models of cards, each a number below [`MAX_MODELS`].
+/// A set of card models, each a number below [`MAX_MODELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelSet(u64);
 
@@ -12,19 +12,19 @@ impl ModelSet {
     /// None.
     pub const NONE: Self = Self(0);
 
-    /// The same with one more model. A number of [`MAX_MODELS`] or more is none.
+    /// The set with one more model. A number of [`MAX_MODELS`] or more is ignored.
     #[must_use]
     pub const fn with(self, model: u8) -> Self {
         if model < MAX_MODELS { Self(self.0 | 1 << model) } else { self }
     }
 
-    /// Whether the model is among them.
+    /// Whether the set contains the model.
     #[must_use]
     pub const fn has(self, model: u8) -> bool {
         model < MAX_MODELS && self.0 >> model & 1 == 1
     }
 
-    /// The lowest number; [`MAX_MODELS`] without any.
+    /// The lowest number; [`MAX_MODELS`] if the set is empty.
     #[must_use]
     pub const fn first(self) -> u8 {
         // At most 64.
@@ -32,7 +32,7 @@ impl ModelSet {
     }
 }
 
-/// What a pod asks of one node.
+/// A pod's request to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Demand {
     cpu_milli: u64,
@@ -42,7 +42,7 @@ pub struct Demand {
     models: ModelSet,
 }
 
-/// Why a demand is none.
+/// Reason for rejecting a demand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDemand {
     /// More cards than a node can have.
@@ -57,11 +57,11 @@ pub enum InvalidDemand {
 }
 
 impl Demand {
-    /// CPU in thousandths of a core, memory in MiB, `cards` cards of one of the `models`, of each card so many thousandths.
-    /// Without cards the last two do not count.
+    /// CPU in thousandths of a core, memory in MiB, and `cards` cards of one of the `models` with `thousandths` of each. With 0
+    /// cards, the last two are ignored.
     ///
     /// # Errors
-    /// When no node could have such cards.
+    /// If no node could have such cards.
     pub fn new(
         cpu_milli: u64,
         memory_mib: u64,
@@ -96,13 +96,13 @@ impl Demand {
         self.memory_mib
     }
 
-    /// How many cards it takes, or takes a part of.
+    /// Number of cards used, in whole or in part.
     #[must_use]
     pub const fn cards(&self) -> u8 {
         self.cards
     }
 
-    /// Of each card; [`WHOLE`] for whole cards.
+    /// Thousandths of each card; [`WHOLE`] for whole cards.
     #[must_use]
     pub const fn thousandths(&self) -> u16 {
         self.thousandths
@@ -114,25 +114,25 @@ impl Demand {
         self.cards as u64 * self.thousandths as u64
     }
 
-    /// Models that will do.
+    /// Accepted models.
     #[must_use]
     pub const fn models(&self) -> ModelSet {
         self.models
     }
 
-    /// Whether it asks for a part of one card.
+    /// Whether the demand is a part of one card.
     #[must_use]
     pub const fn is_share(&self) -> bool {
         self.cards == 1 && self.thousandths < WHOLE
     }
 
-    /// The size that it asks of each card, as an index of [`super::card_prices::CardPrices`]: in hundredths of a card, rounded up.
+    /// Size requested of each card, as an index of [`super::card_prices::CardPrices`]: in hundredths of a card, rounded up.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.thousandths.div_ceil(10) as usize
     }
 
-    /// The same without memory.
+    /// The demand with memory set to 0.
     #[must_use]
     pub const fn without_memory(self) -> Self {
         Self { memory_mib: 0, ..self }

@@ -1,4 +1,4 @@
-//! What was learnt of the demand, and what nodes are worth by it.
+//! The learned demand, and node values derived from it.
 
 use super::demand::Demand;
 use super::mix::Mix;
@@ -6,19 +6,19 @@ use super::node::{Cards, Node};
 use super::plan::{Kinds, Plan};
 use super::weights::{Departures, LOOK_EVERY, Weights};
 
-/// Arrivals before the first plan; the next ones come after twice as many each, up to [`PLAN_EVERY`].
+/// Arrivals before the first plan. Each later plan follows at twice the arrivals, up to [`PLAN_EVERY`] apart.
 const FIRST_PLAN: u64 = 50;
 
-/// Arrivals between plans in the long run. From the second such plan on, what was seen before it counts half, so that the mix
-/// follows a demand that changes.
+/// Arrivals between plans in the long run. From the second such plan on, each halves the counts of earlier arrivals, so that the
+/// mix follows a changing demand.
 const PLAN_EVERY: u64 = 6400;
 
-/// Cards' worth of free room for which the weight of open nodes counts once.
+/// Free thousandths (eight cards) for which the weight of open nodes counts once.
 const LEVEL: f64 = 8000.0;
 
-/// What was learnt of the demand, and what nodes are worth by it.
+/// The learned demand, and node values derived from it.
 ///
-/// It keeps nothing of single nodes: whoever asks keeps their values until [`Learned::look`] says that all of them changed.
+/// Stores nothing per node: callers keep node values until [`Learned::look`] returns true.
 #[derive(Debug)]
 pub struct Learned {
     kinds: Kinds,
@@ -28,14 +28,14 @@ pub struct Learned {
     plan: Plan,
     arrivals: u64,
     next_plan: u64,
-    /// Arrivals came since the last look after which it is time for another.
+    /// Whether the arrivals since the last look are enough for another.
     is_due: bool,
-    /// Nodes came of a kind that the plan does not know.
+    /// Whether nodes of a kind unknown to the plan appeared.
     is_outgrown: bool,
 }
 
 impl Learned {
-    /// For these nodes, knowing nothing of the demand.
+    /// For these nodes, with no demand learned yet.
     #[must_use]
     pub fn new<'n>(nodes: impl Iterator<Item = &'n Node>) -> Self {
         let kinds = Kinds::of(nodes);
@@ -54,19 +54,19 @@ impl Learned {
         }
     }
 
-    /// A pod asks for this, whether it gets it or not.
+    /// Counts a pod's demand, whether served or not.
     pub fn arrived(&mut self, demand: &Demand) {
         self.arrivals += 1;
         self.mix.arrived(demand);
         self.is_due |= self.arrivals.is_multiple_of(LOOK_EVERY) || self.arrivals >= self.next_plan;
     }
 
-    /// A pod left that had what it asked for.
+    /// Counts the departure of a served pod.
     pub fn departed(&mut self) {
         self.departures.departed();
     }
 
-    /// A node came, or is another than it was.
+    /// Records a new or changed node.
     pub fn met(&mut self, node: &Node) {
         if !self.kinds.contains(node) {
             self.is_outgrown = true;
@@ -74,14 +74,14 @@ impl Learned {
         }
     }
 
-    /// Whether [`Learned::look`] has anything to do.
+    /// Whether [`Learned::look`] has work to do.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Before a choice: brings plan, prices and weights up to date with what arrived and left, where it is time for that. `nodes` are
-    /// all there are. Returns whether values and costs may be others than before.
+    /// Call before a choice: updates plan, prices and weights with the arrivals and departures, if due. `nodes` are all nodes.
+    /// Returns whether values and costs may have changed.
     pub fn look<'n, N>(&mut self, nodes: N) -> bool
     where
         N: Iterator<Item = &'n Node> + Clone,
@@ -115,7 +115,7 @@ impl Learned {
         is_changed
     }
 
-    /// What a node can still take, in cards.
+    /// Value of a node's room, in cards.
     #[must_use]
     pub fn value(&self, node: &Node) -> f64 {
         let (plan, weights) = (&self.plan, self.weights);
@@ -131,13 +131,13 @@ impl Learned {
         cards + expected - weights.stranding * stranded + plan.reservations.value(node, cards)
     }
 
-    /// What it costs that so many thousandths of a node's cards stay free: a little, so that few nodes are open.
+    /// Cost of leaving so many thousandths of a node's cards free: small, so that few nodes are open.
     #[must_use]
     pub fn level(&self, free: u64) -> f64 {
         self.weights.level * (free as f64 / LEVEL)
     }
 
-    /// What a demand costs on a node that it fits on, whose value is `before`, and the cards that it takes there.
+    /// Cost of a demand on a node with room for it, whose value is `before`, and the cards to take.
     #[must_use]
     pub fn cost(&self, before: f64, node: &Node, demand: &Demand) -> (f64, Cards) {
         let of = |cards: Cards| {
@@ -150,7 +150,7 @@ impl Learned {
         }
         let mut best = (f64::INFINITY, Cards::NONE);
         for (card, free) in node.cards().iter().enumerate() {
-            // Cards of which the same is free are alike.
+            // Cards with equal free parts are interchangeable.
             if *free >= demand.thousandths() && !node.cards()[..card].contains(free) {
                 let cost = of(Cards::one(card));
                 if cost < best.0 {
@@ -186,7 +186,7 @@ mod tests {
         assert!(learned.value(&node) > learned.value(&rest) + 0.9);
     }
 
-    /// The loop may learn of many pods at once, after it was restarted.
+    /// After a restart the loop may learn of many pods at once.
     #[test]
     fn many_at_once_are_one_plan() {
         let node = Node::new(0, 2, 64_000, 1 << 20).unwrap();

@@ -1,6 +1,6 @@
-//! The numbers in which nodes are counted here, and how many of them there may be.
+//! Units and limits for counting nodes.
 
-/// Thousandths of a card.
+/// Thousandths in a card.
 pub const WHOLE: u16 = 1000;
 
 /// Most cards of a node.

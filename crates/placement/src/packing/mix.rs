@@ -1,25 +1,25 @@
-//! What is asked for, as far as it was seen.
+//! Mix of the demand observed so far.
 
 use std::collections::HashMap;
 
 use super::demand::Demand;
 
-/// Most demands that are told apart; beyond that those that are rarest so far are forgotten.
+/// Limit of distinct demands; beyond it, the rarest so far are dropped.
 const MOST: usize = 4096;
 
-/// A count below is as good as none.
+/// Counts below this are dropped.
 const LEAST: f64 = 1.0 / 64.0;
 
-/// How often each demand was seen.
+/// Number of arrivals of each demand.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
-    /// In the order in which they were first seen.
+    /// In the order of first arrival.
     seen: Vec<(Demand, f64)>,
     places: HashMap<Demand, usize>,
 }
 
 impl Mix {
-    /// Counts one more.
+    /// Counts one arrival.
     pub fn arrived(&mut self, demand: &Demand) {
         if let Some(place) = self.places.get(demand) {
             self.seen[*place].1 += 1.0;
@@ -32,12 +32,12 @@ impl Mix {
         self.seen.push((*demand, 1.0));
     }
 
-    /// Lets what was seen so far count half. What counts next to nothing is forgotten.
+    /// Halves all counts, and drops the smallest.
     pub fn fade(&mut self) {
         self.halve(LEAST);
     }
 
-    /// Makes room for others.
+    /// Makes room for another demand.
     fn forget_rare(&mut self) {
         while self.seen.len() >= MOST {
             self.halve(1.0);
@@ -52,18 +52,18 @@ impl Mix {
         self.places = self.seen.iter().enumerate().map(|(place, (demand, _))| (*demand, place)).collect();
     }
 
-    /// The demands with their counts, those first seen first.
+    /// The demands with their counts, in the order of first arrival.
     pub fn iter(&self) -> impl Iterator<Item = (&Demand, f64)> + Clone {
         self.seen.iter().map(|(demand, count)| (demand, *count))
     }
 
-    /// How many were seen.
+    /// Sum of the counts.
     #[must_use]
     pub fn count(&self) -> f64 {
         self.seen.iter().map(|(_, count)| count).sum()
     }
 
-    /// Thousandths of a card that one asks for on average.
+    /// Average request, in thousandths of a card.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let asked: f64 = self.iter().map(|(demand, count)| count * demand.total() as f64).sum();

@@ -1,9 +1,9 @@
-//! A node, with what is free on it.
+//! A node with its free resources.
 
 use super::demand::Demand;
 use super::limits::{MAX_CARDS, MAX_MODELS, WHOLE};
 
-/// Cards of one node, by index.
+/// A set of cards of one node, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cards(u16);
 
@@ -17,7 +17,7 @@ impl Cards {
         Self(1 << card)
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains the card.
     #[must_use]
     pub const fn has(self, card: usize) -> bool {
         self.0 >> card & 1 == 1
@@ -35,7 +35,7 @@ impl FromIterator<usize> for Cards {
     }
 }
 
-/// A node, with what is free on it.
+/// A node with its free resources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     kind: NodeKind,
@@ -44,7 +44,7 @@ pub struct Node {
     free: [u16; MAX_CARDS],
 }
 
-/// What a node has in all.
+/// A node's total resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeKind {
     pub model: u8,
@@ -53,19 +53,19 @@ pub(crate) struct NodeKind {
     pub memory_mib: u64,
 }
 
-/// Why a node is none.
+/// Reason for rejecting a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidNode {
     /// No cards, or too many.
     #[error("{0} cards; from 1 to {MAX_CARDS} are supported")]
     Cards(u64),
-    /// A model's number that is too large.
+    /// Model number too large.
     #[error("more than {MAX_MODELS} models of cards")]
     Model,
 }
 
 impl NodeKind {
-    /// Whether the empty node could take it.
+    /// Whether the empty node could take the demand.
     pub fn could_take(&self, demand: &Demand) -> bool {
         demand.cards() <= self.cards
             && demand.cpu_milli() <= self.cpu_milli
@@ -78,7 +78,7 @@ impl Node {
     /// An empty node with `cards` cards of one model.
     ///
     /// # Errors
-    /// When it has no cards, or more than are supported.
+    /// If the node has no cards, or more than supported.
     pub fn new(model: u8, cards: u64, cpu_milli: u64, memory_mib: u64) -> Result<Self, InvalidNode> {
         if model >= MAX_MODELS {
             return Err(InvalidNode::Model);
@@ -91,8 +91,8 @@ impl Node {
         Ok(Self { kind, cpu_milli, memory_mib, free })
     }
 
-    /// A node of which something is in use: `free` thousandths of each card; of CPU in thousandths of a core and of memory in MiB what
-    /// is free, and all.
+    /// A node partly in use: `free` thousandths of each card; CPU in thousandths of a core and memory in MiB, each
+    /// as (free, total).
     ///
     /// # Errors
     /// As [`Node::new`].
@@ -107,8 +107,8 @@ impl Node {
         Ok(Self { memory_mib, ..empty.with(free, cpu_milli.0.min(cpu_milli.1)) })
     }
 
-    /// The same with so many thousandths of its cards and so much CPU free. Of more cards than it has, the first count; of fewer, the
-    /// others stay as they are.
+    /// The node with other free thousandths of its cards and other free CPU. Surplus entries are ignored; cards without an entry
+    /// stay unchanged.
     #[must_use]
     pub fn with(&self, free: &[u16], cpu_milli: u64) -> Self {
         let mut node = Self { cpu_milli, ..self.clone() };
@@ -152,25 +152,25 @@ impl Node {
         self.kind.memory_mib
     }
 
-    /// What is free of each card, in thousandths.
+    /// Free part of each card, in thousandths.
     #[must_use]
     pub fn cards(&self) -> &[u16] {
         &self.free[..usize::from(self.kind.cards)]
     }
 
-    /// What is free of all cards, in thousandths.
+    /// Free part of all cards together, in thousandths.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.cards().iter().map(|free| u64::from(*free)).sum()
     }
 
-    /// Cards of which nothing is in use.
+    /// Number of entirely free cards.
     #[must_use]
     pub fn whole_cards(&self) -> u8 {
         self.cards().iter().map(|free| u8::from(*free == WHOLE)).sum()
     }
 
-    /// Whether it has CPU and cards for this now; memory does not count.
+    /// Whether the node has CPU and cards for the demand now, ignoring memory.
     #[must_use]
     pub fn fits_without_memory(&self, demand: &Demand) -> bool {
         let is_enough = |free: &&u16| **free >= demand.thousandths();
@@ -180,22 +180,22 @@ impl Node {
                     && self.cards().iter().filter(is_enough).count() >= usize::from(demand.cards()))
     }
 
-    /// Whether it could take this now.
+    /// Whether the node could take the demand now.
     #[must_use]
     pub fn fits(&self, demand: &Demand) -> bool {
         demand.memory_mib() <= self.memory_mib && self.fits_without_memory(demand)
     }
 
-    /// The first cards in order that would do for a demand that fits; of a share, only the first one.
+    /// The first suitable cards for a demand with room on the node; for a share, only the first one.
     #[must_use]
     pub fn first_cards(&self, demand: &Demand) -> Cards {
         let indices = (0..self.cards().len()).filter(|card| self.free[*card] >= demand.thousandths());
         indices.take(usize::from(demand.cards())).collect()
     }
 
-    /// Takes what is demanded, from these cards.
+    /// Takes the demand from these cards.
     ///
-    /// Returns false, and changes nothing, when that is not there or these are not so many cards.
+    /// Returns false, without any change, if the node lacks room or the number of cards is wrong.
     #[must_use]
     pub fn take(&mut self, demand: &Demand, cards: Cards) -> bool {
         let is_free = |card| self.cards().get(card).is_some_and(|free| *free >= demand.thousandths());
@@ -211,7 +211,7 @@ impl Node {
         true
     }
 
-    /// The same node after [`Node::take`] of a demand that fits but for memory, with its memory as it was.
+    /// The node after [`Node::take`] of a demand with enough CPU and cards, leaving memory unchanged.
     pub(crate) fn after(&self, demand: &Demand, cards: Cards) -> Self {
         let mut after = self.clone();
         after.cpu_milli -= demand.cpu_milli();

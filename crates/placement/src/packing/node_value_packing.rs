@@ -1,4 +1,4 @@
-//! The policy.
+//! The placement policy.
 
 use super::cost_table::{CostTable, Place};
 use super::demand::Demand;
@@ -7,8 +7,8 @@ use super::node::Node;
 
 /// Chooses nodes by their value, and learns the mix of the demand meanwhile.
 ///
-/// It is told of every arrival ([`NodeValuePacking::choose`]), of every change of a node, and of every departure. A choice
-/// on 5,000 nodes takes some microseconds, as only what changed is computed again.
+/// Must be given every arrival ([`NodeValuePacking::choose`]), every change of a node, and every departure. A choice on 5,000 nodes
+/// takes some microseconds, as only changed values are recomputed.
 #[derive(Debug)]
 pub struct NodeValuePacking {
     learned: Learned,
@@ -18,7 +18,7 @@ pub struct NodeValuePacking {
 }
 
 impl NodeValuePacking {
-    /// For these nodes, knowing nothing of the demand.
+    /// For these nodes, with no demand learned yet.
     #[must_use]
     pub fn new(nodes: &[Node]) -> Self {
         let learned = Learned::new(nodes.iter());
@@ -26,7 +26,7 @@ impl NodeValuePacking {
         Self { learned, values, costs: CostTable::new(nodes.len()) }
     }
 
-    /// A pod arrives: where it costs least. `None` when no node has room; it counts as demand nevertheless.
+    /// Cheapest place for an arriving pod. `None` if no node has room; the pod counts as demand nevertheless.
     pub fn choose(&mut self, nodes: &[Node], demand: &Demand) -> Option<Place> {
         if self.learned.look(nodes.iter()) {
             self.values = nodes.iter().map(|node| self.learned.value(node)).collect();
@@ -37,13 +37,13 @@ impl NodeValuePacking {
         costs.cheapest(nodes, demand, |index, node| learned.cost(values[index], node, demand))
     }
 
-    /// Something was taken of a node, or given back.
+    /// Recomputes a node after a pod was placed on it or left it.
     pub fn changed(&mut self, nodes: &[Node], index: usize) {
         self.values[index] = self.learned.value(&nodes[index]);
         self.costs.forget_node(index);
     }
 
-    /// A pod left.
+    /// Counts the departure of a pod.
     pub fn departed(&mut self) {
         self.learned.departed();
     }

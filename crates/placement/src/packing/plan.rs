@@ -1,4 +1,4 @@
-//! What is computed once for a mix.
+//! Values computed once per mix.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Of these nodes, those met first first.
+    /// Kinds of these nodes, in the order of first appearance.
     pub fn of<'n>(nodes: impl Iterator<Item = &'n Node>) -> Self {
         let mut kinds: Vec<NodeKind> = Vec::new();
         let mut known: HashSet<NodeKind> = HashSet::new();
@@ -40,25 +40,25 @@ impl Kinds {
         }
     }
 
-    /// Whether the node is of one of them.
+    /// Whether the node's kind is known.
     pub fn contains(&self, node: &Node) -> bool {
         self.known.contains(node.kind())
     }
 }
 
-/// Values of cards of one model.
+/// Prices and stranding for one model of cards.
 #[derive(Debug)]
 struct CardPlan {
     prices: CardPrices,
     stranding: Stranding,
 }
 
-/// What is computed once for a mix.
+/// Values computed once per mix.
 #[derive(Debug)]
 pub struct Plan {
-    /// By model; models that the same demands accept share one.
+    /// By model; models accepted by the same demands share one.
     of_model: Vec<Arc<CardPlan>>,
-    /// What scarce room is worth.
+    /// Values of scarce room.
     pub reservations: Reservations,
 }
 
@@ -89,17 +89,17 @@ impl Plan {
         Self { of_model, reservations }
     }
 
-    /// Prices of cards of a model.
+    /// Prices for cards of a model.
     pub fn prices(&self, model: u8) -> &CardPrices {
         &self.of(model).prices
     }
 
-    /// What is stranded on nodes with cards of a model.
+    /// Stranding on nodes with cards of a model.
     pub fn stranding(&self, model: u8) -> &Stranding {
         &self.of(model).stranding
     }
 
-    /// For a model that came after the plan: as for the first one. There is always one.
+    /// For a model newer than the plan, as for the first model. There is always one.
     fn of(&self, model: u8) -> &CardPlan {
         self.of_model.get(usize::from(model)).unwrap_or(&self.of_model[0])
     }
@@ -113,7 +113,7 @@ impl CardPlan {
         for (demand, count) in accepted.clone() {
             amounts[demand.size()] += cards(demand, count);
         }
-        // So that whole cards have a price when nobody asked for one yet.
+        // Gives whole cards a price before anyone requests one.
         amounts[SIZES - 1] += 1e-6 * mix.count().max(1e-9);
         let prices = CardPrices::new(&amounts);
         let items = accepted.map(|(demand, count)| {

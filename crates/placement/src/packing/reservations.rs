@@ -1,4 +1,4 @@
-//! Room that scarce demands will need.
+//! Room reserved for scarce demands.
 
 use super::card_prices::CardPrices;
 use super::demand::Demand;
@@ -7,38 +7,38 @@ use super::mix::Mix;
 use super::node::Node;
 use super::node::NodeKind;
 
-/// Most demands that room is reserved for; those seen most often come first.
+/// Limit of demands with reservations; the most frequent are kept.
 const MOST: usize = 256;
 
-/// A price that changes by less stays as it was, so that what was computed with it stays valid.
+/// Smaller price changes are ignored, so that values computed with the old price stay valid.
 const LEAST_CHANGE: f64 = 0.02;
 
-/// A price below does not count.
+/// Prices below this are ignored.
 const NOTHING: f64 = 1e-3;
 
-/// How far prices are from 0 and 1, in standard deviations of the future demand: wide, because rooms are not independent.
+/// Width of the transition between prices 0 and 1, in standard deviations of the future demand: wide, because rooms are not independent.
 const SPREAD: f64 = 3.0;
 
-/// A demand that not every node with free cards can take: for several cards, or for certain models.
+/// A demand for several cards or for certain models: nodes with free cards may still be unable to take it.
 #[derive(Clone, Debug)]
 struct Scarce {
     demand: Demand,
-    /// Of all pods, the part that needs such room, in rooms.
+    /// Rooms needed per pod of the mix, on average.
     part: f64,
     /// The probability that future demand exceeds the room left.
     price: f64,
 }
 
-/// Room for demands for several cards and for certain models, with what it is worth.
+/// Room for demands for several cards and for certain models, with its prices.
 #[derive(Clone, Debug, Default)]
 pub struct Reservations {
     scarce: Vec<Scarce>,
-    /// Cards that a pod of the mix takes on average.
+    /// Average cards per pod of the mix.
     mean: f64,
 }
 
 impl Reservations {
-    /// For this mix on nodes of these kinds. `prices` gives the prices of cards of a model. All cost nothing until
+    /// For this mix on nodes of these kinds. `prices` returns the prices for cards of a model. All rooms have price 0 until
     /// [`Reservations::reprice`].
     pub(crate) fn new<'p>(mix: &Mix, kinds: &[NodeKind], prices: impl Fn(u8) -> &'p CardPrices) -> Self {
         let mut seen: Vec<(Demand, f64)> = Vec::new();
@@ -77,8 +77,8 @@ impl Reservations {
         Self { scarce, mean: (mix.mean() / 1000.0).max(1e-3) }
     }
 
-    /// Prices by what is left: the more pods may still come before the free cards are taken, and the fewer rooms are there
-    /// for those of them that need one, the dearer. Returns whether any changed.
+    /// Updates the prices: room gets dearer with more pods expected before the free cards are taken, and with fewer rooms left for
+    /// the pods needing one. Returns whether any price changed.
     pub fn reprice<'n>(&mut self, nodes: impl Iterator<Item = &'n Node> + Clone) -> bool {
         if self.scarce.is_empty() {
             return false;
@@ -91,7 +91,7 @@ impl Reservations {
             let left = left as f64;
             let needed = pods * room.part;
             let deviations = (left + 0.5 - needed) / (needed.sqrt().max(0.5) * SPREAD);
-            // 1.7 makes the logistic function that of the normal distribution.
+            // The factor 1.7 approximates the normal distribution by the logistic function.
             let price = if left == 0.0 { 0.0 } else { logistic(-1.7 * deviations) };
             if (price - room.price).abs() > LEAST_CHANGE {
                 room.price = price;
@@ -101,7 +101,7 @@ impl Reservations {
         is_changed
     }
 
-    /// What the room on a node is worth beyond its cards, in cards. `cards_value` is what its free cards are worth.
+    /// Value of a node's room beyond its cards, in cards. `cards_value` is the value of its free cards.
     #[must_use]
     pub fn value(&self, node: &Node, cards_value: f64) -> f64 {
         let (mut for_several, mut for_model) = (0.0_f64, 0.0_f64);
@@ -117,7 +117,7 @@ impl Reservations {
     }
 }
 
-/// Whether a pod can only go where such room is.
+/// Whether a pod can run only in such rooms.
 fn needs(demand: &Demand, room: &Demand, kinds: &[NodeKind], takes: &[bool]) -> bool {
     let is_as_large = demand.cards() >= room.cards()
         && demand.cpu_milli() >= room.cpu_milli()
@@ -128,7 +128,7 @@ fn needs(demand: &Demand, room: &Demand, kinds: &[NodeKind], takes: &[bool]) -> 
     }
 }
 
-/// How many of such demands a node has room for now, each with cards of which nothing is in use.
+/// Number of such demands fitting on a node now, each on entirely free cards.
 fn rooms(demand: &Demand, node: &Node) -> u64 {
     if !demand.models().has(node.model()) {
         return 0;

@@ -1,18 +1,18 @@
-//! Cards that will be left without CPU.
+//! Cards expected to be left without CPU.
 
 use std::collections::BTreeMap;
 
-/// Steps of value in which a card is counted.
+/// Steps of value per card.
 const STEPS: usize = 60;
 
-/// Most cores that are told apart.
+/// Limit of distinguished cores.
 const MOST_CORES: u64 = 512;
 
-/// Of pods that do not fit for lack of CPU: the part whose cards are stranded, in place of going to other pods.
+/// For pods not fitting for lack of CPU: the fraction whose cards are stranded rather than used by other pods.
 const LOST: f64 = 0.5;
 
-/// What is expected to be stranded on a node, by the value of its free cards and its free CPU, if it is filled up with random
-/// pods of the mix.
+/// Cards expected to be stranded on a node if filled up with random pods of the mix, by the value of its free cards and by its free
+/// CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stranding {
     cards: usize,
@@ -21,12 +21,12 @@ pub struct Stranding {
     expected: Vec<f32>,
 }
 
-/// What a pod takes: value of its cards in steps, and cores, each for one card.
+/// A pod's use per card: value in steps, and cores.
 type Item = (usize, usize);
 
 impl Stranding {
-    /// For nodes of up to so many cards and thousandths of a core. `mix` is, for each demand: the value that it takes of each
-    /// card, its CPU for each card in thousandths of a core, and how many cards are asked for so.
+    /// For nodes of up to so many cards and thousandths of a core. `mix` has for each demand: the value taken of each card, the CPU
+    /// per card in thousandths of a core, and the number of cards requested.
     #[must_use]
     pub fn new(cards: usize, cpu_milli: u64, mix: impl IntoIterator<Item = (f64, u64, f64)>) -> Self {
         let mut items: BTreeMap<Item, f64> = BTreeMap::new();
@@ -52,12 +52,12 @@ impl Stranding {
         table
     }
 
-    /// One entry, from those of less value.
+    /// One entry, computed from entries of less value.
     fn one(&self, items: &[(Item, f64)], value: usize, cores: usize) -> f32 {
         let rest = |value: usize, cores: usize| f64::from(self.expected[value * self.cores + cores]);
         let (mut sum, mut too_few_cores) = (0.0, 0.0);
         for ((steps, needed), part) in items {
-            // What is worth more than all that is left takes all of it, with CPU in proportion.
+            // An item worth more than the remaining value takes all of it, with CPU in proportion.
             let (steps, needed) =
                 if *steps <= value { (*steps, *needed) } else { (value, (needed * value).div_ceil(*steps)) };
             if needed <= cores {
@@ -72,7 +72,7 @@ impl Stranding {
         if others < 1e-9 { in_all as f32 } else { (sum / others).min(in_all) as f32 }
     }
 
-    /// Cards expected to be stranded on a node whose free cards are worth `value` cards.
+    /// Cards expected to be stranded on a node whose free cards have the value `value`, in cards.
     #[must_use]
     pub fn of(&self, value: f64, cpu_milli: u64) -> f64 {
         let value = ((value * STEPS as f64).round() as usize).min(self.cards * STEPS);
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(table.of(4.0, 40_000), 0.0);
         assert_eq!(table.of(4.0, 20_000), 2.0);
         assert_eq!(table.of(0.0, 0), 0.0);
-        // Others need less.
+        // The other pods need less CPU.
         let mixed = Stranding::new(4, 64_000, [(1.0, 10_000, 5.0), (1.0, 1_000, 5.0)]);
         assert!(mixed.of(4.0, 20_000) < 2.0 && mixed.of(4.0, 20_000) > 0.0);
     }

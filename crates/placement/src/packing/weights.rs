@@ -1,4 +1,4 @@
-//! How much each term counts, by how many pods leave.
+//! Weights of the terms, by the rate of departures.
 
 /// Arrivals between two looks.
 pub const LOOK_EVERY: u64 = 64;
@@ -6,19 +6,19 @@ pub const LOOK_EVERY: u64 = 64;
 /// Weights of the terms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// Of open nodes: for eight free cards on a node after the pod is on it.
+    /// Of open nodes: for eight cards left free on a node after placing the pod.
     pub level: f64,
-    /// Of what is stranded.
+    /// Of stranded cards.
     pub stranding: f64,
-    /// Of [`super::card_prices::CardPrices::expected_of_rest`] in place of the best that fits.
+    /// Of [`super::card_prices::CardPrices::expected_of_rest`] in place of the best content.
     pub expected: f64,
 }
 
-/// Nobody leaves: the fleet fills up once.
+/// Without departures: the fleet fills up once.
 const FILLING: Weights = Weights { level: 0.1, stranding: 1.0, expected: 0.0 };
 
-/// As many leave as come. Found on the openb trace with departures: with the weights above, a steady state is 1 to 2.5 points
-/// worse.
+/// With as many departures as arrivals. Found on the openb trace with departures: with the weights above, a steady state is 1 to
+/// 2.5 points worse.
 const STEADY: Weights = Weights { level: 0.7, stranding: 0.5, expected: 0.7 };
 
 impl Weights {
@@ -32,27 +32,27 @@ impl Weights {
     }
 }
 
-/// How many pods leave for each that arrives: a moving average.
+/// Departures per arrival: a moving average.
 #[derive(Clone, Debug, Default)]
 pub struct Departures {
     since: u64,
     average: f64,
-    /// The average that the weights are for.
+    /// The average behind the current weights.
     used: f64,
 }
 
 impl Departures {
-    /// One left.
+    /// Counts one departure.
     pub fn departed(&mut self) {
         self.since += 1;
     }
 
-    /// To be called every [`LOOK_EVERY`] arrivals. Returns whether the weights changed.
+    /// Call every [`LOOK_EVERY`] arrivals. Returns whether the weights changed.
     pub fn look(&mut self) -> bool {
         let by_arrival = (std::mem::take(&mut self.since) as f64 / LOOK_EVERY as f64).min(1.5);
         self.average = self.average * 0.95 + 0.05 * by_arrival;
         let average = self.average.min(1.0);
-        // Small changes are not worth computing everything anew.
+        // Small changes do not justify recomputing everything.
         let is_changed = (average - self.used).abs() > 0.1 || average < 0.02 && self.used > 0.0;
         if is_changed {
             self.used = average;
@@ -60,7 +60,7 @@ impl Departures {
         is_changed
     }
 
-    /// The weights for it.
+    /// Current weights.
     pub fn weights(&self) -> Weights {
         Weights::at(self.used)
     }

@@ -1,4 +1,4 @@
-//! The nodes that cannot take a pod. Most of a large fleet cannot for the same few reasons, so each reason is kept once.
+//! Nodes unable to take a pod. In a large fleet most share a few reasons, so each reason is stored once.
 
 use std::collections::HashMap;
 
@@ -6,19 +6,19 @@ use crate::fleet::NodeIndex;
 use crate::kept::Bytes;
 use crate::reason::Reason;
 
-/// The nodes that cannot take a pod, each with its reason.
+/// Nodes unable to take a pod, each with its reason.
 #[derive(Debug, Default)]
 pub(super) struct BlockedNodes {
-    /// By node: the place of its reason, from one; 0 for a node that is not blocked.
+    /// By node: index of its reason plus one; 0 for a node not blocked.
     of_nodes: Vec<u32>,
-    /// Each with the number of nodes for which it holds: none where the place is free.
+    /// Each reason with its number of nodes; 0 marks a vacant entry.
     reasons: Vec<(Reason, usize)>,
     places: HashMap<Reason, u32>,
     free: Vec<u32>,
 }
 
 impl BlockedNodes {
-    /// From now on the node is blocked for this reason.
+    /// Marks the node as blocked for this reason.
     pub fn insert(&mut self, index: NodeIndex, reason: Reason) {
         self.remove(index);
         let place = self.places.get(&reason).copied().unwrap_or_else(|| self.add(reason));
@@ -30,7 +30,7 @@ impl BlockedNodes {
         self.of_nodes[index] = place + 1;
     }
 
-    /// The node is not blocked, as far as is known.
+    /// Marks the node as not blocked, as far as known.
     pub fn remove(&mut self, index: NodeIndex) {
         let Some(of_node) = self.of_nodes.get_mut(index as usize) else { return };
         let Some(place) = std::mem::take(of_node).checked_sub(1) else { return };
@@ -42,12 +42,12 @@ impl BlockedNodes {
         }
     }
 
-    /// Each reason with the number of nodes for which it holds.
+    /// Each reason with its number of nodes.
     pub fn reasons(&self) -> impl Iterator<Item = (&Reason, usize)> + Clone {
         self.reasons.iter().filter(|(_, nodes)| *nodes > 0).map(|(reason, nodes)| (reason, *nodes))
     }
 
-    /// The nodes that are blocked for a reason of which that is true.
+    /// Nodes blocked for a reason matching the predicate.
     pub fn nodes(&self, is_so: impl Fn(&Reason) -> bool) -> impl Iterator<Item = NodeIndex> {
         let is_so: Vec<bool> = self.reasons.iter().map(|(reason, _)| is_so(reason)).collect();
         let all = (0..).zip(&self.of_nodes);
@@ -68,7 +68,7 @@ impl BlockedNodes {
 
 impl Bytes for BlockedNodes {
     fn bytes(&self) -> usize {
-        // Each text twice, once as a key.
+        // Each text is stored twice, once as a key.
         let reasons = self.reasons.iter().map(|(reason, _)| 2 * reason.bytes() + 16).sum::<usize>();
         let free = self.free.capacity() * size_of::<u32>();
         size_of::<Self>() + self.of_nodes.capacity() * size_of::<u32>() + reasons + free

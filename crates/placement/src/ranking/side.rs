@@ -1,4 +1,4 @@
-//! The nodes on which the devices would be allocated in one way, best first, and why others cannot take the pod so.
+//! Nodes for one way of allocating the devices, best first, and the reasons of the blocked ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,14 +11,14 @@ use crate::score::Score;
 use crate::verdict::{Suits, Verdict};
 use crate::view::View;
 
-/// The nodes on which the devices would be allocated by us, or those where kube-scheduler would.
+/// Nodes with devices allocated by us, or those with devices allocated by kube-scheduler.
 #[derive(Debug, Default)]
 pub struct Side {
-    /// Changes of the fleet up to here are in it.
+    /// Position in the fleet's log of changes up to which this is current.
     seen: Option<usize>,
     best: BTreeSet<(Score, NodeIndex)>,
     suits: HashMap<NodeIndex, Suits>,
-    /// Which values the scores are by, see [`crate::value::Packing::version`].
+    /// Version of the values behind the scores, see [`crate::value::Packing::version`].
     version: u64,
     blocked: BlockedNodes,
     /// Nodes where kube-scheduler would end the attempt, with its error.
@@ -26,45 +26,45 @@ pub struct Side {
 }
 
 impl Side {
-    /// The nodes that can take it, best first.
+    /// Nodes able to take the pod, best first.
     pub fn best(&self) -> impl Iterator<Item = (Score, NodeIndex)> + '_ {
         self.best.iter().copied()
     }
 
-    /// The nodes that can take it, or could if less of them were held.
+    /// Nodes able to take the pod now, or after enough of their devices or room is released.
     pub fn could(&self) -> impl Iterator<Item = NodeIndex> + '_ {
         let held = self.blocked.nodes(|why| matches!(why, Reason::Devices | Reason::Room(_)));
         self.best.iter().map(|(_, index)| *index).chain(held)
     }
 
-    /// Number of nodes that can take it.
+    /// Number of nodes able to take the pod.
     pub fn suitable(&self) -> usize {
         self.best.len()
     }
 
-    /// The error with which kube-scheduler would end the attempt, wherever it comes up.
+    /// The error with which kube-scheduler would end the attempt, on whichever node.
     pub fn fatal(&self) -> Option<&str> {
         self.fatal.values().next().map(String::as_str)
     }
 
-    /// Nodes that have the devices, but no room besides.
+    /// Nodes with enough devices but no other room.
     pub fn without_room(&self) -> impl Iterator<Item = NodeIndex> + '_ {
         self.blocked.nodes(|why| matches!(why, Reason::Room(_)))
     }
 
-    /// Whether no node has what is asked for, free or not.
+    /// Whether no node has the requested devices, free or not.
     pub fn is_empty(&self) -> bool {
         self.best.is_empty() && self.fatal.is_empty() && self.blocked.reasons().next().is_none()
     }
 
-    /// Why no node can take it; `kept` of those that could are kept for others.
+    /// Reasons of all nodes in one sentence; `kept` of the suitable nodes are reserved for other pods.
     pub fn sentence(&self, kept: usize) -> String {
         let refused = [(&Reason::Kept, kept), (&Reason::RefusedBefore, self.best.len().saturating_sub(kept))];
         reason::sentence(self.blocked.reasons().chain(refused))
     }
 
-    /// Judges the nodes anew that changed since the last time, and says how many those are; `None` of a node that has nothing of what is
-    /// asked for.
+    /// Judges the nodes changed since the last update, and returns their number. `judge` returns `None` for a node without any of
+    /// the requested devices.
     pub(super) fn update(
         &mut self,
         demand: &Demand,
@@ -94,7 +94,7 @@ impl Side {
         nodes.len() as u64
     }
 
-    /// Whether the node can take it.
+    /// Whether the node can take the pod.
     pub(super) fn takes(&self, index: NodeIndex) -> bool {
         self.suits.contains_key(&index)
     }
@@ -107,7 +107,7 @@ impl Side {
         self.fatal.remove(&index);
     }
 
-    /// What nodes are worth was computed anew: the same nodes in another order.
+    /// Reorders the same nodes after node values were recomputed.
     fn revalue(&mut self, demand: &Demand, fleet: &Fleet) {
         if self.version == fleet.packing.version() {
             return;
@@ -122,7 +122,7 @@ impl Side {
 
 impl Bytes for Side {
     fn bytes(&self) -> usize {
-        // An entry of a map, about, besides what is in it.
+        // Approximate size of a map entry, excluding its contents.
         const ENTRY: usize = 16;
         let best = self.best.len() * (size_of::<(Score, NodeIndex)>() + ENTRY);
         let suits = self.suits.values().map(|suits| suits.bytes() + ENTRY).sum::<usize>();

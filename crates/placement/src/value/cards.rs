@@ -1,9 +1,8 @@
-//! Which whole cards of a machine to take together.
+//! Choice of whole cards of a machine to take together.
 //!
-//! The key and its order were found by simulation (single machines and clusters of sixteen, loads of 85 and 95 %): on a
-//! DGX-1V the sets chosen by it have 0.946 of the bandwidth that the empty machine could give, where a score of pairs
-//! as a tie-break after the bandwidth has 0.922, and the remainder before the bandwidth 0.793. `cargo xtask bench sets`
-//! compares it with what others choose.
+//! The key and its order were found by simulation (single machines and clusters of sixteen, loads of 85 and 95 %). On a DGX-1V, the
+//! chosen sets have 0.946 of the bandwidth of the best sets of the empty machine. A score of pairs as a tie-break after the
+//! bandwidth reaches 0.922, the remainder before the bandwidth 0.793. `cargo xtask bench sets` compares this with other rules.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,31 +12,31 @@ use tessera_api::NodeReport;
 use tessera_inventory::Topology;
 use tessera_inventory::topology::{CardSet, Likeness, Nested};
 
-/// The cards of one machine, ready for comparing sets of them.
+/// The cards of one machine, prepared for comparing sets.
 #[derive(Clone, Debug)]
 pub struct CardSets {
     topology: Topology,
     nested: Arc<Nested>,
 }
 
-/// The best quads and pairs of machines: those of one kind have them in common, and finding them takes longer than all else.
+/// Cache of the best quads and pairs, shared by machines of one kind: finding them is the slowest step.
 #[derive(Debug, Default)]
 pub struct KnownMachines {
     nested: HashMap<Likeness, Arc<Nested>>,
 }
 
-/// Kinds of machines that are kept: more than any cluster has. A report is text that others may write.
+/// Limit of cached kinds of machines, more than any cluster has. Needed because reports are text others may write.
 const MOST_MACHINES: usize = 1_024;
 
-/// What a set of cards costs; the least is best. Fields in the order of their weight.
+/// Cost of a set of cards; the least is best. Fields in the order of their weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CardsCost {
     /// Bandwidth of the best ring through the set, MB/s.
     pub ring: Reverse<u64>,
-    /// NUMA nodes that it spans; cards whose node is unknown count as on one.
+    /// Number of NUMA nodes spanned; cards without a known node count as on one.
     pub numa_nodes: usize,
-    /// What of the machine's best quads and pairs it breaks up: 1000 for each free quad of which it takes a part, 100
-    /// for each quad that it touches, 10 and 1 for pairs.
+    /// Breakage of the machine's best quads and pairs: 1000 for each free quad taken in part, 100 for each quad touched; 10 and 1
+    /// for pairs.
     pub buddies: u64,
     /// See [`Topology::weight`].
     pub weight: Reverse<u64>,
@@ -56,26 +55,26 @@ impl KnownMachines {
 }
 
 impl CardSets {
-    /// The cards of a report; `None` for more than any machine has.
+    /// The cards of a report; `None` for more cards than any machine has.
     #[must_use]
     pub fn of_report(report: &NodeReport) -> Option<Self> {
         Self::of_known(report, &mut KnownMachines::default())
     }
 
-    /// As [`Self::of_report`], with what is known of other machines.
+    /// As [`Self::of_report`], using the cache of known machines.
     #[must_use]
     pub fn of_known(report: &NodeReport, known: &mut KnownMachines) -> Option<Self> {
         let topology = Topology::from_report(report)?;
         Some(Self { nested: known.nested(&topology), topology })
     }
 
-    /// The connections.
+    /// Links between the cards.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// What it costs to take `set`, all of it from `free`.
+    /// Cost of taking `set`, a subset of `free`.
     #[must_use]
     pub fn cost(&self, set: CardSet, free: CardSet) -> CardsCost {
         let mut numa_nodes: Vec<Option<u32>> = set.iter().map(|card| self.topology.numa_node(card)).collect();
@@ -104,11 +103,11 @@ impl CardSets {
     }
 }
 
-/// MB/s; more than any ring has.
+/// In MB/s; more than any ring has.
 const BEST_RING: u64 = 2_000_000;
 
-/// The class of a ring's bandwidth, comparable between machines: 0 for the best that could be, each further class for a
-/// tenth less. Rings of one class are equal enough that it does not pay to open an empty node for the better one.
+/// Class of a ring's bandwidth, comparable between machines: 0 for the best possible, each further class for a tenth less. Within
+/// one class, a better ring does not justify opening an empty node.
 #[must_use]
 pub fn ring_class(megabytes_per_second: u64) -> u16 {
     let mut class = 0;
@@ -126,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Four cards, of which those at two places have links.
+    /// Four cards, two of them linked.
     fn report(first_bus: u8, linked: [u8; 2]) -> NodeReport {
         let card = |place: u8| PciBusId::new(0, first_bus + place, 0, 0).unwrap();
         NodeReport {

@@ -14,35 +14,35 @@ use super::partitions::Partitions;
 use super::request_mix::RequestMix;
 use crate::node_cards::{CardState, WHOLE, slices, worth_of_share};
 
-/// What devices of a node cost; the least is best. Fields in the order of their weight.
+/// Cost of devices of a node; the least is best. Fields in the order of their weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DevicesCost {
-    /// Of the whole cards; `None` without any.
+    /// Cost of the whole cards; `None` without any.
     pub cards: Option<CardsCost>,
-    /// What the partitions take of the room for others, in halves of a compute slice; see [`Partitions`].
+    /// Room for others lost to the partitions, in halves of a compute slice; see [`Partitions`].
     pub room: u64,
-    /// What the shares take of what the node can still take of the demand; see [`CardValues`].
+    /// The node's room for the demand lost to the shares; see [`CardValues`].
     pub value: Cost,
-    /// For shares that cost the same: thousandths of cards left beside them.
+    /// Tie-break for shares: free thousandths of their cards.
     pub shares: u64,
-    /// For partitions that cost the same: their cards, of which the first are best. Often many cost the same; if they went
-    /// anywhere, few of a node's cards would ever become empty for whole ones.
+    /// Tie-break for partitions: their cards, the first being best. Ties are frequent; with an arbitrary choice, few of a node's
+    /// cards would ever become empty for requests of whole ones.
     pub partitioned: Vec<PciBusId>,
-    /// For partitions that cost the same on the same cards: how far from the end they are, in memory slices.
+    /// Tie-break for partitions on the same cards: distance from the end, in memory slices.
     pub before_end: u64,
 }
 
-/// A device, as far as its cost goes.
+/// A device, reduced to the inputs of its cost.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     card: PciBusId,
     kind: DeviceType,
-    /// Or a share of one.
+    /// A partition, or a share of one.
     is_partition: bool,
     slices: u64,
 }
 
-/// The devices of one node with what they cost.
+/// Computes costs of devices of one node.
 #[derive(Debug)]
 pub struct NodeValue<'n> {
     sets: Option<&'n CardSets>,
@@ -58,7 +58,7 @@ pub struct NodeValue<'n> {
 }
 
 impl<'n> NodeValue<'n> {
-    /// `devices` are all of the node, `states` what is held of its cards; a card without a state is free. Devices of
+    /// `devices` are all devices of the node, `states` the held parts of its cards; a card without a state is free. Devices of
     /// other drivers cost nothing.
     pub fn new(
         driver: &'n str,
@@ -100,19 +100,19 @@ impl<'n> NodeValue<'n> {
         }
     }
 
-    /// With what shares of the node's cards are worth; without, the fullest card is best.
+    /// Adds the values for shares of the node's cards; without them, the fullest card is best.
     #[must_use]
     pub fn with_values(self, values: CardValues<'n>) -> Self {
         Self { values: Some(values), ..self }
     }
 
-    /// The card of a device of the driver; `None` for a name that is not one of ours.
+    /// Card of one of the driver's devices; `None` for an unknown name.
     #[must_use]
     pub fn card(&self, device: &str) -> Option<PciBusId> {
         self.parts.get(device).map(|part| part.card)
     }
 
-    /// What the picked devices cost together. Those with admin access cost nothing.
+    /// Cost of the picked devices together. Picks with admin access cost nothing.
     #[must_use]
     pub fn cost(&self, picks: &[Pick<'_>]) -> DevicesCost {
         let mut whole = Vec::new();
@@ -142,8 +142,7 @@ impl<'n> NodeValue<'n> {
         DevicesCost { room, cards: self.cards_cost(&whole), value, shares, partitioned, before_end }
     }
 
-    /// What stays free of the node's cards when the picked devices are given; `None` where they are not all shares, or where nothing
-    /// is known of what those are worth.
+    /// Free part of the node's cards after the picked devices are taken; `None` unless all are shares and their values are known.
     #[must_use]
     pub fn free_after(&self, picks: &[Pick<'_>]) -> Option<Box<[u16]>> {
         let is_share = |part: &Part| !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig);
@@ -152,13 +151,13 @@ impl<'n> NodeValue<'n> {
         Some(values.free_after(|card| shared.get(card).copied().unwrap_or(0)))
     }
 
-    /// The picked devices that are of the driver and cost something.
+    /// Picked devices of the driver, without admin access.
     fn parts_of<'p>(&self, picks: &'p [Pick<'p>]) -> impl Iterator<Item = (&'p Pick<'p>, &Part)> {
         let counts = |pick: &&Pick<'_>| !pick.has_admin_access && pick.device.driver_name() == self.driver;
         picks.iter().filter(counts).filter_map(|pick| Some((pick, self.parts.get(pick.device.name())?)))
     }
 
-    /// Thousandths of each card that shares take.
+    /// Thousandths taken by shares, by card.
     fn shared(&self, picks: &[Pick<'_>]) -> BTreeMap<PciBusId, u32> {
         let mut shared = BTreeMap::new();
         for (pick, part) in self.parts_of(picks) {

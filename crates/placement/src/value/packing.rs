@@ -1,7 +1,7 @@
-//! Node-value packing over the fleet: what each node can still take of the demand, whole cards, shares and partitions alike.
+//! Node-value packing over the fleet: each node's room for the demand, for whole cards, shares and partitions alike.
 //!
-//! [`crate::packing`] has the rule and learns the mix; here nodes of the fleet become its plain numbers. A node counts as one for each
-//! model of its cards, each with all of its CPU, and so do cards beyond sixteen.
+//! [`crate::packing`] has the rule and learns the mix; this module converts nodes of the fleet to plain numbers. A node counts as
+//! one for each model of its cards, each with all of its CPU; so does each further group of sixteen cards.
 
 use std::collections::HashMap;
 
@@ -9,30 +9,30 @@ use crate::packing::{Demand, Learned, MAX_CARDS, MAX_MODELS, Node, WHOLE};
 use tessera_api::{PciBusId, ProfileSpelling};
 use tessera_cluster::usage::Room;
 
-/// What a pod costs on a node, in billionths of a card: costs closer than that are equal.
+/// Cost of a pod on a node, in billionths of a card: smaller differences count as equal.
 pub type Cost = i64;
 
-/// Shapes of demand that are known at once.
+/// Limit of cached shapes of demand.
 const MOST_SHAPES: usize = 4096;
 
-/// What was learnt of the demand, and of which models cards are.
+/// The learned demand, and the known models of cards.
 #[derive(Debug)]
 pub struct Packing {
     learned: Learned,
-    /// Product names, by the number of the model.
+    /// Product names, by model number.
     models: Vec<String>,
-    /// Changes when values of nodes may be others although the nodes are the same.
+    /// Incremented when node values may have changed although the nodes did not.
     version: u64,
-    /// By the text of what is asked for.
+    /// Cached requests, by shape text.
     shapes: HashMap<String, Asked>,
 }
 
-/// What pods of one shape ask for.
+/// Requests of pods of one shape.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asked {
-    /// One for each card where these are parts of several.
+    /// One demand, or one for each card if a pod asks for parts of several cards.
     pub demands: Vec<Demand>,
-    /// Profiles of partitions.
+    /// Requested profiles of partitions.
     pub partitions: Vec<ProfileSpelling>,
 }
 
@@ -46,7 +46,7 @@ impl Default for Packing {
 /// A node in plain numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlainNode {
-    /// Its cards, part by part.
+    /// Its cards, in the order of `parts`.
     cards: Vec<PciBusId>,
     parts: Vec<Node>,
     value: f64,
@@ -59,7 +59,7 @@ pub struct PlainCard {
     pub address: PciBusId,
     /// See [`Packing::model`].
     pub model: u8,
-    /// Thousandths that can be given out.
+    /// Thousandths available for allocation.
     pub free: u16,
 }
 
@@ -67,12 +67,12 @@ impl PlainNode {
     /// Without cards.
     pub const NONE: Self = Self { cards: Vec::new(), parts: Vec::new(), value: 0.0 };
 
-    /// Its cards, in the order of [`Packing::cost`].
+    /// Its cards, in the order used by [`Packing::cost`].
     pub fn cards(&self) -> impl Iterator<Item = PciBusId> {
         self.cards.iter().copied()
     }
 
-    /// What of them is free.
+    /// Free thousandths of each card.
     pub fn free(&self) -> impl Iterator<Item = u16> {
         self.parts.iter().flat_map(Node::cards).copied()
     }
@@ -82,21 +82,21 @@ impl PlainNode {
         self.parts.iter().map(Node::model)
     }
 
-    /// Parts of the nodes.
+    /// The parts of all nodes.
     pub fn parts_of<'n>(
         nodes: impl Iterator<Item = &'n Self> + Clone,
     ) -> impl Iterator<Item = &'n Node> + Clone {
         nodes.flat_map(|node| &node.parts)
     }
 
-    /// What costs are computed from changed.
+    /// Recomputes the value, after the learned demand changed.
     pub fn revalue(&mut self, packing: &Packing) {
         self.value = packing.value(&self.parts);
     }
 }
 
 impl Packing {
-    /// The number of a model of cards. Of too many models the last count as one.
+    /// Number of a model of cards. Beyond the limit, all further models share the last number.
     pub fn model(&mut self, product_name: &str) -> u8 {
         let known = self.models.iter().position(|model| model == product_name);
         let number = known.unwrap_or_else(|| {
@@ -110,12 +110,12 @@ impl Packing {
         number as u8
     }
 
-    /// How many models there are.
+    /// Number of known models.
     pub fn models(&self) -> usize {
         self.models.len()
     }
 
-    /// A node with these cards; of CPU and memory what there is in all, and what is free.
+    /// A node with these cards, and with CPU and memory as (total, free).
     pub fn node(&mut self, cards: &[PlainCard], (all, free): (Room, Room)) -> PlainNode {
         let mut groups: Vec<(u8, Vec<&PlainCard>)> = Vec::new();
         for card in cards {
@@ -126,12 +126,12 @@ impl Packing {
             }
         }
         let mut node = PlainNode::default();
-        // In whole cores and GiB, so that nodes of one kind are known as such whatever their kubelets keep for themselves.
+        // Totals are rounded up to whole cores and GiB, so that nodes of one kind match whatever their kubelets reserve.
         let cpu_milli = (free.cpu_milli, all.cpu_milli.div_ceil(1000).saturating_mul(1000));
         let memory_mib = (free.memory_mib, all.memory_mib.div_ceil(1024).saturating_mul(1024));
         for (model, of) in groups {
             let free: Vec<u16> = of.iter().map(|card| card.free).collect();
-            // Cannot fail: from one to MAX_CARDS cards, and a number of `model`.
+            // Cannot fail: one to MAX_CARDS cards, and a number returned by `model`.
             let Ok(part) = Node::in_use(model, &free, cpu_milli, memory_mib) else { continue };
             self.learned.met(&part);
             node.cards.extend(of.iter().map(|card| card.address));
@@ -145,7 +145,7 @@ impl Packing {
         parts.iter().map(|part| self.learned.value(part)).sum()
     }
 
-    /// What it costs that only `free` stays of the node's cards, in the order of [`PlainNode::cards`], and that so much of its CPU is taken.
+    /// Cost of leaving only `free` of the node's cards, in the order of [`PlainNode::cards`], and of taking so much of its CPU.
     pub fn cost(&self, node: &PlainNode, free: &[u16], cpu_milli: u64) -> Cost {
         let mut free = free;
         let mut cost = node.value;
@@ -158,17 +158,17 @@ impl Packing {
         (cost * 1e9).round() as Cost
     }
 
-    /// Which of two costs were computed with the same values.
+    /// Version of the values; costs are comparable only within one version.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether [`Packing::look`] has anything to do.
+    /// Whether [`Packing::look`] has work to do.
     pub fn is_due(&self) -> bool {
         self.learned.is_due()
     }
 
-    /// Brings values up to date with the demand. `nodes` are all there are. Returns whether they are to be computed anew
+    /// Brings values up to date with the demand. `nodes` are all nodes. Returns whether their values must be recomputed
     /// ([`PlainNode::revalue`]).
     pub fn look<'n>(&mut self, nodes: impl Iterator<Item = &'n PlainNode> + Clone) -> bool {
         let is_changed = self.learned.look(PlainNode::parts_of(nodes));
@@ -176,22 +176,22 @@ impl Packing {
         is_changed
     }
 
-    /// A pod asks for this.
+    /// Counts a pod's demand.
     pub fn arrived(&mut self, demands: &[Demand]) {
         demands.iter().for_each(|demand| self.learned.arrived(demand));
     }
 
-    /// A pod left that had what it asked for.
+    /// Counts the departure of a served pod.
     pub fn departed(&mut self) {
         self.learned.departed();
     }
 
-    /// What is known to be asked for by this text.
+    /// Cached request for this shape text.
     pub fn known(&self, shape: &str) -> Option<Asked> {
         self.shapes.get(shape).cloned()
     }
 
-    /// What is asked for by this text, from now on.
+    /// Caches the request for this shape text.
     pub fn remember(&mut self, shape: String, asked: Asked) {
         if self.shapes.len() >= MOST_SHAPES {
             self.shapes.clear();
@@ -199,32 +199,32 @@ impl Packing {
         self.shapes.insert(shape, asked);
     }
 
-    /// Other nodes or classes may mean other things by the same texts.
+    /// Drops the cached requests: after a change of nodes or classes, the same texts may mean other requests.
     pub fn forget_shapes(&mut self) {
         self.shapes.clear();
     }
 }
 
-/// A node with what shares of its cards cost.
+/// A node with the cost of shares of its cards.
 #[derive(Debug, Clone, Copy)]
 pub struct CardValues<'p> {
-    /// What was learnt.
+    /// The learned demand.
     pub packing: &'p Packing,
     /// The node.
     pub node: &'p PlainNode,
-    /// What the pod takes of the CPU: the same of whichever card, but what is left of the cards is worth less without CPU.
+    /// CPU taken by the pod: the same on each card, but free parts of cards have less value without CPU.
     pub cpu_milli: u64,
 }
 
 impl CardValues<'_> {
-    /// What stays free of the node's cards when so many thousandths of them are taken, in the order of [`PlainNode::cards`].
+    /// Free thousandths of the node's cards after taking `taken` of each, in the order of [`PlainNode::cards`].
     pub fn free_after(&self, taken: impl Fn(&PciBusId) -> u32) -> Box<[u16]> {
         let of =
             |(card, free): (&PciBusId, u16)| free.saturating_sub(u16::try_from(taken(card)).unwrap_or(WHOLE));
         self.node.cards.iter().zip(self.node.free()).map(of).collect()
     }
 
-    /// What it costs to take so many thousandths of these cards.
+    /// Cost of taking so many thousandths of these cards.
     pub fn cost(&self, taken: impl Fn(&PciBusId) -> u32) -> Cost {
         self.packing.cost(self.node, &self.free_after(taken), self.cpu_milli)
     }

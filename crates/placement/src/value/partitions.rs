@@ -1,15 +1,15 @@
-//! Which partitions of cards to take: those that leave the most room for others.
+//! Choice of partitions: those leaving the most room for others.
 //!
-//! The value of a card is the compute slices of all placements that are still free on it, of profiles that count
-//! ([`RequestMix`]); a partition costs what it takes of that. Over cards of all nodes this accepted 96.87 % of the
-//! compute that nine mixes of requests asked for (96 cards, load 0.9), where the order of publication had 91.3 %, and
-//! 95.1 % with nodes by first fit (`cargo xtask bench mig-order --nodes 12`).
+//! The value of a card is the sum of compute slices over all placements still free on the card, for profiles counting in the
+//! [`RequestMix`]. A partition costs the value lost. Over cards of all nodes this accepted 96.87 % of the compute requested by nine
+//! mixes (96 cards, load 0.9), against 91.3 % by order of publication, and 95.1 % with nodes by first fit
+//! (`cargo xtask bench mig-order --nodes 12`).
 
 use tessera_api::ProfileSpelling;
 
 use super::request_mix::RequestMix;
 
-/// The partitions that a card has room for.
+/// Placements of partitions on a card.
 #[derive(Clone, Debug, Default)]
 pub struct Partitions {
     profiles: Vec<ProfileSpelling>,
@@ -36,14 +36,14 @@ impl Partitions {
         all
     }
 
-    /// What the room on a card is worth of which these memory slices are in use, in halves of a compute slice.
+    /// Value of the remaining room on a card with these memory slices in use, in halves of a compute slice.
     #[must_use]
     pub fn value(&self, used: u64) -> u64 {
         let free = self.placements.iter().filter(|(_, slices)| slices & used == 0);
         free.map(|(profile, _)| self.weights[*profile]).sum()
     }
 
-    /// What of that taking more slices costs.
+    /// Value lost by taking more slices.
     #[must_use]
     pub fn loss(&self, used: u64, taken: u64) -> u64 {
         self.value(used) - self.value(used | taken)

@@ -1,4 +1,4 @@
-//! Which partitions are asked for, as far as the past tells.
+//! Estimated mix of requested partitions, from past requests.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use tessera_api::ProfileSpelling;
 
 /// Parts of a whole.
 const MILLION: i64 = 1_000_000;
-/// One request weighs one in so many: what was asked for once is forgotten after some sixty others.
+/// A request has the weight 1/`MEMORY`: a profile requested once stops counting after some sixty other requests.
 const MEMORY: i64 = 128;
-/// Of a million requests; a profile asked for less often does not count.
+/// Requests in a million; profiles requested less often do not count.
 const LEAST_SHARE: i64 = 5_000;
-/// Departures for a million arrivals; with fewer the cards are filling up.
+/// Departures per million arrivals; below this rate the cards are filling up.
 const FEW_DEPARTURES: i64 = 300_000;
 
-/// The shares of the profiles among recent requests, and how many partitions are given back for each request: moving
-/// averages. Requests that were refused count, too.
+/// Fractions of the profiles among recent requests, and partitions returned per request: moving averages. Refused requests count,
+/// too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestMix {
     /// By profile: requests in a million.
     shares: BTreeMap<ProfileSpelling, i64>,
-    /// For a million requests.
+    /// Departures per million requests.
     departures: i64,
     departed_since: i64,
 }
 
 impl RequestMix {
-    /// A partition of this profile is asked for.
+    /// Counts a request of this profile.
     pub fn arrived(&mut self, profile: &ProfileSpelling) {
         for share in self.shares.values_mut() {
             *share -= *share / MEMORY;
@@ -36,27 +36,27 @@ impl RequestMix {
         self.departures += since.saturating_sub(self.departures) / MEMORY;
     }
 
-    /// A partition is given back.
+    /// Counts a returned partition.
     pub fn departed(&mut self) {
         self.departed_since = self.departed_since.saturating_add(1);
     }
 
-    /// Whether far more is asked for than given back.
+    /// Whether far more partitions are requested than returned.
     #[must_use]
     pub fn is_filling(&self) -> bool {
         self.departures < FEW_DEPARTURES
     }
 
-    /// Whether the profile is asked for often enough to count.
+    /// Whether the profile is requested often enough to count.
     #[must_use]
     pub fn is_seen(&self, profile: &ProfileSpelling) -> bool {
         self.shares.get(profile).is_some_and(|share| *share > LEAST_SHARE)
     }
 
-    /// What room for one more partition of each profile is worth, in halves of a compute slice.
+    /// Value of room for one more partition of each profile, in halves of a compute slice.
     ///
-    /// Room counts for profiles that are asked for. While cards fill up, nobody knows yet what will be asked for: then
-    /// it counts for all plain profiles, and more for those of one slice.
+    /// Room counts for requested profiles. While cards fill up, future requests are unknown: room then counts for all plain
+    /// profiles, and more for those of one slice.
     #[must_use]
     pub fn weights(&self, profiles: &[ProfileSpelling]) -> Vec<u64> {
         let weight = |profile: &ProfileSpelling| {
@@ -73,7 +73,7 @@ impl RequestMix {
     }
 }
 
-/// Whether it is the usual profile of its compute slices: nothing besides, and the least memory.
+/// Whether the profile is the usual one of its compute slices: no attributes, and the least memory.
 fn is_plain(profile: &ProfileSpelling, all: &[ProfileSpelling]) -> bool {
     let is_smaller = |other: &ProfileSpelling| {
         !other.has_attributes()

@@ -45,7 +45,7 @@ fn the_reference_rule_chooses_the_same() {
             machines.push(choice.machine);
             sets = CardSets::of_report(&report(&known_machines::named(choice.machine)));
         }
-        // A table of all sets of half of sixteen cards takes seconds in tests.
+        // Comparing all half-size sets of sixteen cards takes seconds in tests.
         if choice.chosen.len() > 4 && choice.free.len() > 12 {
             continue;
         }
@@ -60,7 +60,7 @@ fn the_reference_rule_chooses_the_same() {
     assert!(machines.len() == 20 && count > 1_500, "{} machines, {count} choices", machines.len());
 }
 
-/// What the controller knows of a machine is what its plugin knows, but for the fabric.
+/// The controller's knowledge of a machine equals the plugin's, except for the fabric.
 #[test]
 fn a_report_brings_all_connections() {
     for machine in known_machines::all() {

@@ -39,7 +39,7 @@ impl Devices {
         Devices { inventory, states: BTreeMap::new(), topology, mix: RequestMix::default() }
     }
 
-    /// The names of the devices that a claim for so many of them gets.
+    /// Names of the devices allocated to a claim for `count` devices.
     pub fn place(&self, sets: Option<&CardSets>, count: usize, selector: &str) -> Vec<String> {
         let held = Held::new();
         let classes: Classes = [tessera_allocator::claim::Class {
@@ -59,7 +59,7 @@ impl Devices {
         let devices = self.inventory.devices_of_node("n");
         let value = NodeValue::new(DRIVER, devices, self.states.clone(), (sets, &self.mix), self.topology);
         let states = &self.states;
-        // What the allocator would know from claims.
+        // Stands in for the allocator's knowledge from claims.
         let is_free = |device: DeviceRef<'_>| {
             let name: DeviceName = device.name().parse().unwrap();
             let state = states.get(&name.card()).copied().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What devices of a node cost: the best sets of known machines, room for partitions, open cards.
+//! Cost of devices of a node: the best sets of known machines, room for partitions, open cards.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cards;
 mod devices;
-// Not through its crate, which brings emulated hardware and an API server along.
+// Included by path, as its crate depends on emulated hardware and an API server.
 #[path = "../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
 mod known_machines;
@@ -16,7 +16,7 @@ use tessera_inventory::Topology;
 
 use known_machines::KnownMachine;
 
-/// What the plugin on such a machine reports.
+/// Report of the plugin on such a machine.
 fn report(machine: &KnownMachine) -> NodeReport {
     let machine = machine.machine();
     let cards = machine.cards.iter().map(|card| (card.pci, Default::default())).collect();

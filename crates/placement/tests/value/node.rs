@@ -1,4 +1,4 @@
-//! The cost of devices, as the allocator's placement uses it.
+//! Cost of devices, used through the allocator's placement.
 
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::TopologyPolicy;
@@ -19,13 +19,13 @@ fn used() -> CardState {
     CardState { used: 1_000, slices: 0 }
 }
 
-/// Cards are published in an order that is nobody's.
+/// Cards are published in an arbitrary order, here descending.
 fn cards(count: usize) -> Devices {
     let devices: Vec<Value> = (0..count).rev().map(|position| json!({"name": name(position)})).collect();
     Devices::new(&devices, &[])
 }
 
-/// On machines with cards taken the set is chosen that the reference chooses: DGX-1V, bridges, switches, an NVL72 tray.
+/// On machines with cards taken, the choice equals the reference's: DGX-1V, bridges, switches, an NVL72 tray.
 #[test]
 fn the_best_ring_set_of_what_is_free_is_taken() {
     let names = [
@@ -53,7 +53,7 @@ fn the_best_ring_set_of_what_is_free_is_taken() {
     }
 }
 
-/// On a DGX-1V with cards 0 and 5 taken, four cards with half of the bandwidth are left; by index it would be PCIe.
+/// On a DGX-1V with cards 0 and 5 taken, four cards with half of the bandwidth are left; a choice by index would use PCIe.
 #[test]
 fn a_dgx_1v_with_cards_taken() {
     let known = known_machines::named("dgx-1-v100-hybrid-cube-mesh");
@@ -73,7 +73,7 @@ fn connections_that_do_not_count() {
     let known = known_machines::named("dgx-1-v100-hybrid-cube-mesh");
     let sets = CardSets::of_report(&report(&known)).unwrap();
     let mut node = cards(8);
-    // Of the free ones 1 and 2 are a pair, linked twice; 4 and 6 are left of broken pairs.
+    // Among the free cards, 1 and 2 are a pair with two links; 4 and 6 are left of broken pairs.
     node.states = [0, 3, 5, 7].map(|card| (address(card), used())).into_iter().collect();
     let place = |node: &Devices| {
         let mut placed = node.place(Some(&sets), 2, "true");

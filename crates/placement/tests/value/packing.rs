@@ -1,4 +1,4 @@
-//! Nodes of the fleet cost what node-value packing says of the same plain numbers.
+//! Costs on nodes of the fleet equal those of node-value packing for the same plain numbers.
 
 use tessera_api::PciBusId;
 use tessera_cluster::usage::Room;
@@ -21,7 +21,7 @@ fn room(cpu_milli: u64, memory_mib: u64) -> Room {
     Room { cpu_milli, memory_mib }
 }
 
-/// A fleet like openb's, in use.
+/// A fleet in use, similar to openb's.
 fn fleet(random: &mut fastrand::Rng) -> Vec<Node> {
     let node = |_| {
         let (model, count, cpu) =
@@ -89,7 +89,7 @@ fn a_node_costs_what_packing_says() {
     assert!(compared > 200 && unequal > 100, "{compared} {unequal}");
 }
 
-/// On one node the card is taken that packing takes.
+/// Within one node, the card chosen by packing is taken.
 #[test]
 fn a_share_goes_where_what_is_left_is_wanted() {
     let mut packing = Packing::default();
@@ -97,7 +97,7 @@ fn a_share_goes_where_what_is_left_is_wanted() {
     let share = |part| Demand::new(0, 0, 1, part, ModelSet::ANY).unwrap();
     let node = Node::in_use(0, &[700, 500, WHOLE], (64_000, 64_000), (1 << 10, 1 << 10)).unwrap();
     let ours = packing.node(&cards(&node), (room(64_000, 1 << 10), room(64_000, 1 << 10)));
-    // Pods want 700 or 200: of the first card a 700 can still be had, of the second none.
+    // Pods want 700 or 200: the first card can still hold a 700, the second cannot.
     for _ in 0..40 {
         packing.arrived(&[share(700), share(200)]);
     }
@@ -111,7 +111,7 @@ fn a_share_goes_where_what_is_left_is_wanted() {
     assert!(cost(1) < cost(0), "{:?}", [0, 1, 2].map(cost));
 }
 
-/// A node with two models, or more cards than packing knows, counts as several.
+/// A node with two models, or more cards than packing supports, counts as several.
 #[test]
 fn a_node_of_several_models_is_worth_the_sum() {
     let mut packing = Packing::default();
@@ -128,6 +128,6 @@ fn a_node_of_several_models_is_worth_the_sum() {
     node.revalue(&packing);
     let mut free: Vec<u16> = node.free().collect();
     free[0] = 0;
-    // One card less, and a little for the nineteen that stay free.
+    // One card less, and a little for the nineteen cards staying free.
     assert_eq!(packing.cost(&node, &free, 0), 1_000_000_000 + 237_500_000);
 }

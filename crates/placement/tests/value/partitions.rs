@@ -1,4 +1,4 @@
-//! Partitions, on cards as the driver describes them.
+//! Partitions, on cards as described by the driver.
 
 use serde_json::{Value, json};
 use tessera_api::ProfileSpelling;
@@ -65,8 +65,8 @@ fn least_loss(cards: &[u64], profile: &Profile, room: &Partitions) -> Option<(us
         .map(|(card, _, slices)| (card, slices))
 }
 
-/// The part of the compute asked for that was accepted, in thousandths: requests of a fixed mix at a load of 0.9 of all
-/// compute slices, each lost if it does not fit.
+/// Accepted fraction of the requested compute, in thousandths: requests of a fixed mix at a load of 0.9 of all compute slices, each
+/// dropped if it does not fit.
 fn accepted(shares: &[(usize, u32)], choose: Choose) -> u64 {
     const CARDS: usize = 30;
     let profiles = profiles("A100-40GB");
@@ -113,7 +113,7 @@ fn accepted(shares: &[(usize, u32)], choose: Choose) -> u64 {
     got * 1_000 / asked
 }
 
-/// What the rule is for: more of what is asked for fits.
+/// The purpose of the rule: more requests fit.
 #[test]
 fn more_partitions_fit_than_first_fit_finds_room_for() {
     let all = profiles("A100-40GB");
@@ -159,7 +159,7 @@ fn ask(profile: &str) -> String {
     format!(r#"device.attributes["gpu.tessera.dev"].profile == "{profile}""#)
 }
 
-/// A half goes beside a small partition where no other half fits anyway, and small ones stay together.
+/// A half goes beside a small partition where no other half fits anyway; small ones stay together.
 #[test]
 fn partitions_are_taken_where_they_hurt_least() {
     let mut node = node(3);
@@ -169,14 +169,14 @@ fn partitions_are_taken_where_they_hurt_least() {
             node.mix.departed();
         }
     }
-    // Card 0: one slice of its second half in use.
+    // Card 0: one slice of its second half is in use.
     node.states = [(address(0), CardState { used: 125, slices: 1 << 6 })].into_iter().collect();
     assert_eq!(node.place(None, 1, &ask("3g20gb")), ["gpu-10-00-mig-3g20gb-0"]);
     assert_eq!(node.place(None, 1, &ask("1g5gb"))[0].split_at(9).0, "gpu-10-00");
     assert_eq!(node.place(None, 2, &ask("3g20gb")), ["gpu-10-00-mig-3g20gb-0", "gpu-11-00-mig-3g20gb-4"]);
 }
 
-/// Where it makes no difference to the room, the first cards fill up, so that the last can become empty.
+/// If the room is unaffected, the first cards fill up, so that the last can become empty.
 #[test]
 fn partitions_that_cost_the_same_go_to_the_first_card() {
     let mut node = node(3);
