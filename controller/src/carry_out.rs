@@ -1,4 +1,4 @@
-//! Writes what was decided.
+//! Writes the decisions to the API server.
 
 mod claims;
 #[cfg(test)]
@@ -23,16 +23,16 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::metrics::{Metrics, Outcome, OutcomeLabels};
 
-/// Writes at once. More would only wait in the API server's queues.
+/// Concurrent writes. More would only queue in the API server.
 const AT_ONCE: usize = 16;
 
-/// The longest wait for an answer.
+/// Timeout of a write.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Devices that an Event names.
+/// Maximum number of devices named in an Event.
 const MOST_NAMES: usize = 16;
 
-/// Whether writing is still allowed: asked before each write.
+/// Whether writing is still allowed, checked before each write.
 pub type MayWrite = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Carries intents out.
@@ -40,15 +40,15 @@ pub type MayWrite = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct Writer {
     /// The API server.
     pub client: Client,
-    /// Tells pods' owners.
+    /// Sends Events to pods' owners.
     pub events: Events,
-    /// Receives what became of intents.
+    /// Receives the outcomes of intents.
     pub carried: mpsc::UnboundedSender<Observation>,
-    /// Whether this replica leads.
+    /// Whether this replica is the leader.
     pub may_write: MayWrite,
-    /// Counts.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Counts how often the watch of claims was asked to begin anew.
+    /// Number of requests to restart the watch of claims.
     pub list_claims: watch::Sender<u64>,
     places: Arc<Semaphore>,
 }
@@ -56,31 +56,31 @@ pub struct Writer {
 /// Why an intent was not carried out.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
-    /// Another replica leads by now.
+    /// Another replica is the leader now.
     #[error("another replica leads")]
     NotLeading,
     /// A claim is gone.
     #[error("a ResourceClaim of the pod is gone")]
     ClaimGone,
-    /// The API server refuses to change a claim, and would again.
+    /// The API server rejects a change of a claim, and would reject a retry.
     #[error("ResourceClaim {} refuses to be changed: {why}", claim.key)]
     ClaimRefused {
         /// The claim.
         claim: ClaimReference,
-        /// What the API server said.
+        /// Message of the API server.
         why: String,
     },
     /// No answer within [`PATIENCE`].
     #[error("no answer within {} s", PATIENCE.as_secs())]
     TimedOut,
-    /// The API server refused it.
+    /// The API server rejected the write.
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
 
 impl WriteError {
-    /// What became of a write to the claim. 403 and 422 are answers to a request that did nothing and would be refused again: a policy, or
-    /// what the claim is. A conflict may pass, and of errors of the API server nobody knows what they did.
+    /// Classifies the error of a write to the claim. 403 and 422 mean a write without effect that would be rejected again, by a
+    /// policy or because of the claim's content. A conflict may pass, and after other API server errors the effect is unknown.
     fn of_claim(self, claim: &ClaimReference) -> Self {
         match self {
             WriteError::Api(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
@@ -113,7 +113,7 @@ impl Writer {
         }
     }
 
-    /// Starts to carry an intent out; what became of it is observed later.
+    /// Starts to carry out an intent. The outcome is observed later.
     pub fn start(&self, intent: Intent) {
         if let Intent::Tell { pod, topic, message } = &intent {
             let reason = match topic {
@@ -160,7 +160,7 @@ impl Writer {
         });
     }
 
-    /// Starts to write on the pod why it waits. What became of that is seen on the pod.
+    /// Starts to write the waiting reason on the pod. The outcome is observed on the pod itself.
     pub fn note_waiting(&self, pod: PodReference, waiting: Waiting) {
         let writer = self.clone();
         tokio::spawn(async move {
@@ -176,7 +176,7 @@ impl Writer {
         });
     }
 
-    /// Says what became of an intent. Returns whether it was done.
+    /// Reports the outcome of an intent. Returns whether the intent was carried out.
     fn report(&self, intent: &Intent, written: Result<(), WriteError>) -> bool {
         let outcome = match (&written, intent) {
             (Err(_), _) => Outcome::Failed,
@@ -216,7 +216,7 @@ impl Writer {
         true
     }
 
-    /// Writes to claims, each whatever becomes of the others.
+    /// Writes to claims, each independent of failures of the others.
     async fn write_claims(&self, intent: &Intent) {
         let (Intent::Fence { claims, .. } | Intent::Clear { claims, .. }) = intent else { return };
         let mut all = Ok(());
@@ -238,7 +238,7 @@ impl Writer {
         self.report(intent, all);
     }
 
-    /// Has the loop know where a claim refused to be changed; `pod`: the one for which it was to get devices. Returns whether it did.
+    /// Reports a rejected write to a claim to the loop, with the pod due to get the devices. Returns whether there was one.
     fn tell_refused(&self, pod: Option<&PodReference>, written: &Result<(), WriteError>) -> bool {
         let Err(WriteError::ClaimRefused { claim, why }) = written else { return false };
         self.metrics.claims_refused.inc();
@@ -248,7 +248,7 @@ impl Writer {
         true
     }
 
-    /// Writes, in order. `versions` receives the claims whose allocation was written.
+    /// Performs the writes in order. `versions` receives the claims with written allocations.
     async fn write(
         &self,
         intent: &Intent,
@@ -259,7 +259,7 @@ impl Writer {
         let name = &pod.key.name;
         let proposed = match intent {
             Intent::Evict { .. } => {
-                // Another pod of this name is not meant.
+                // A new pod of the same name must not be evicted.
                 let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
                 let delete = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
@@ -323,7 +323,7 @@ impl Writer {
         self.once(remove_gate(&pods, name, Some(&pod.uid))).await.map(drop)
     }
 
-    /// One write; `None` where the object is gone.
+    /// Performs one write; `None` if the object is gone.
     async fn once<T>(
         &self,
         write: impl Future<Output = Result<T, kube::Error>>,
@@ -334,7 +334,7 @@ impl Writer {
         match tokio::time::timeout(PATIENCE, write).await {
             Err(_) => Err(WriteError::TimedOut),
             Ok(Ok(written)) => Ok(Some(written)),
-            // A conflict may pass; a pod that needs nothing any more is observed anyway.
+            // Only 404: a conflict may pass on retry. A pod needing nothing any more is observed anyway.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
             Ok(Err(error)) => Err(error.into()),
         }
@@ -354,7 +354,7 @@ impl Writer {
     }
 }
 
-/// The devices, by name: `gpu-3b-00, gpu-5e-00`.
+/// Names of the devices: `gpu-3b-00, gpu-5e-00`.
 fn devices(claims: &[ClaimAllocation]) -> String {
     let results = claims.iter().flat_map(|claim| claim.allocation.results());
     let names: Vec<&str> = results.map(|result| result.device.as_str()).collect();
@@ -365,10 +365,10 @@ fn devices(claims: &[ClaimAllocation]) -> String {
     }
 }
 
-/// Removes our gate from a pod; one that has no such gate stays as it is.
+/// Removes our gate from a pod. A pod without the gate is unchanged.
 ///
 /// # Errors
-/// The API server refuses it, or does not answer.
+/// The API server rejects the patch, or does not answer.
 pub async fn remove_gate(pods: &Api<Pod>, name: &str, uid: Option<&str>) -> Result<(), kube::Error> {
     let mut patch = json!({ "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] } });
     if let Some(uid) = uid {

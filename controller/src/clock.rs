@@ -1,9 +1,8 @@
-//! The time of the decision loop.
+//! The clock of the decision loop.
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time since the Unix epoch, as this machine's clock said it at the start, and never back: what happens to that clock later
-/// changes nothing.
+/// Monotonic time since the Unix epoch, from the machine's clock at the start. Later changes of the machine's clock have no effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -11,7 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now.
+    /// Starts the clock.
     #[must_use]
     pub fn start() -> Self {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Feeds the decision loop and starts what it decides.
+//! Feeds the decision loop and starts the resulting intents.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::watches::Seen;
 /// The summaries of pools by name.
 pub type Summaries = Arc<std::collections::BTreeMap<String, PoolSummary>>;
 
-/// Observations taken in before the next decision: enough that a flood is decided on in few rounds.
+/// Maximum observations processed before the next decision: enough to decide on a flood in few rounds.
 const BATCH: usize = 4_096;
 
-/// How often the summaries of pools are made.
+/// Interval of updating the summaries of pools.
 const SUMMARY: Duration = Duration::from_secs(5);
 
-/// How long nodes are taken into a view of the fleet before the loop looks again whether there is something to decide.
+/// Time slice of building a view of the fleet, before the loop checks again for decisions to make.
 const VIEW_STEP: Duration = Duration::from_millis(2);
 
 /// See [`DecideLoop::patience`].
@@ -38,33 +38,33 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The task around the decision loop.
 pub struct DecideLoop {
-    /// What the watches see.
+    /// Observations of the watches.
     pub seen: mpsc::Receiver<Seen>,
-    /// What became of intents.
+    /// Outcomes of intents.
     pub carried: mpsc::UnboundedReceiver<Observation>,
     /// Carries intents out.
     pub writer: Writer,
-    /// Who wants to see the fleet.
+    /// Requests for a view of the fleet.
     pub asks: mpsc::Receiver<oneshot::Sender<FleetSnapshot>>,
-    /// The API server's version, from which kube-scheduler's is taken.
+    /// The API server's version, from which kube-scheduler's is derived.
     pub kubernetes: ServerVersion,
-    /// Whether this replica leads.
+    /// Whether this replica is the leader.
     pub leadership: watch::Receiver<Leadership>,
-    /// Receives the summaries of pools; `None` until everything was seen.
+    /// Receives the summaries of pools; `None` until all kinds are listed.
     pub summaries: watch::Sender<Option<Summaries>>,
-    /// Receives the kinds that were not all seen yet, and without which nothing is decided.
+    /// Receives the kinds not fully listed yet on whose listing decisions wait.
     pub missing: watch::Sender<BTreeSet<Kind>>,
-    /// How long kinds that not all pods need are waited for.
+    /// How long to wait for kinds not needed by all pods.
     pub patience: Duration,
-    /// Counts.
+    /// The metrics.
     pub metrics: Metrics,
-    /// The loop's time.
+    /// The loop's clock.
     pub clock: Clock,
     /// Name of the DRA driver.
     pub driver_name: String,
     /// Name of this replica.
     pub replica: String,
-    /// How long a card must have been managed before it is given out.
+    /// How long a card must have been managed before allocation.
     pub handover: Duration,
     /// See [`Decider::with_heal_after`].
     pub heal_after: Duration,
@@ -88,7 +88,7 @@ impl DecideLoop {
         let mut batch = VecDeque::new();
         let mut next_summary = Instant::now();
         let mut notes = WaitingNotes::default();
-        // A view of the fleet that is being made, and who asked for it.
+        // The view of the fleet being built, and its requester.
         let mut viewing: Option<(ViewPass, oneshot::Sender<FleetSnapshot>)> = None;
         loop {
             let now = clock.now();
@@ -103,7 +103,7 @@ impl DecideLoop {
                     Some(seen) => batch.push_back(seen),
                     None => return,
                 },
-                // Before all was seen, too: whoever asks sees what is known.
+                // Also before everything is listed: the view then shows the objects known so far.
                 Some(ask) = self.asks.recv(), if viewing.is_none() => viewing = Some((ViewPass::default(), ask)),
                 () = tokio::task::yield_now(), if viewing.is_some() => {}
                 Some(carried) = self.carried.recv() => batch.push_back(Seen::Change(carried)),
@@ -119,7 +119,7 @@ impl DecideLoop {
                 batch.push_back(Seen::Change(carried));
             }
             let now = clock.now();
-            // One at a time: a thousand slices that wait here would be hundreds of megabytes.
+            // One at a time: a thousand queued slices would take hundreds of megabytes.
             for _ in 0..BATCH {
                 let Some(seen) = batch.pop_front().or_else(|| self.seen.try_recv().ok()) else { break };
                 match seen {
@@ -141,7 +141,7 @@ impl DecideLoop {
             let new_term = leadership.transitions().filter(|_| leads);
             if new_term != term {
                 match new_term {
-                    // The replica's name alone is the same after a restart of the container.
+                    // The replica's name alone stays the same after a container restart.
                     Some(number) => {
                         decider.lead(now, &format!("{}-{number}-{}", self.replica, now.as_millis()));
                     }
@@ -176,7 +176,7 @@ impl DecideLoop {
         }
     }
 
-    /// Tells others for which kinds decisions wait. Returns whether for none.
+    /// Publishes the kinds on whose listing decisions wait. Returns whether there are none.
     fn tell_missing(&self, listed: &mut Listed) -> bool {
         let waited_for = listed.waited_for(Instant::now());
         let is_enough = waited_for.is_empty();
@@ -195,7 +195,7 @@ impl DecideLoop {
         is_enough
     }
 
-    /// Has it written on pods that wait for long why they do.
+    /// Writes the waiting reason on pods waiting for long.
     fn note_waiting(&self, now: Time, decider: &Decider, notes: &mut WaitingNotes) {
         let waiting = decider.waiting().filter_map(|(key, message)| {
             let pod = decider.cluster().objects().pods.get(key)?;
@@ -212,7 +212,7 @@ impl DecideLoop {
         }
     }
 
-    /// Goes on with a view of the fleet, and answers where it is complete.
+    /// Continues building a view of the fleet, and answers once complete.
     fn view_some(
         &self,
         decider: &mut Decider,
@@ -225,7 +225,7 @@ impl DecideLoop {
             is_complete = !decider.view_next(&mut pass);
         }
         let left = if is_complete {
-            // Whoever asked may have gone.
+            // The requester may have gone.
             let _ = ask.send(decider.view(pass, self.clock.now()));
             None
         } else {

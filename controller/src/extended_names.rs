@@ -1,7 +1,7 @@
-//! Reminds kube-scheduler of extended resource names that it forgot.
+//! Makes kube-scheduler relearn forgotten extended resource names.
 //!
-//! It forgets a name when any DeviceClass gives it up, also where another class has it (docs/upstream/README.md), and knows it
-//! again after any change of that class. So a class whose resource pods are said to lack everywhere gets an annotation.
+//! kube-scheduler forgets a name when any DeviceClass drops the name, even if another class has it (docs/upstream/README.md). Any
+//! change of the other class restores the name. So a class gets an annotation when pods report its resource as lacking everywhere.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,29 +19,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::MayWrite;
 
-/// When a class was touched last, RFC 3339.
+/// Time of the last touch of a class, RFC 3339.
 const TOUCHED: &str = "gpu.tessera.dev/touched";
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_secs(30);
-/// Pause between two touches of a class, in seconds. kube-scheduler tries pods again after five minutes; until then they say
-/// what was true before the touch.
+/// Pause between two touches of a class, in seconds. kube-scheduler retries pods after five minutes; until then their messages are
+/// from before the touch.
 const AGAIN: i64 = 600;
-/// Pods that are looked at; where a name is forgotten, each that asks for it says so.
+/// Maximum number of pods checked. A forgotten name is reported by every pod requesting the resource.
 const PODS: u32 = 500;
 const NODES_PER_PAGE: u32 = 500;
 
-/// What it needs.
+/// The task touching classes.
 pub struct ExtendedNames {
     /// The API server.
     pub client: Client,
-    /// Receives what was done.
+    /// Sends Events about touched classes.
     pub events: Events,
-    /// Whether this replica leads.
+    /// Whether this replica is the leader.
     pub may_write: MayWrite,
 }
 
 impl ExtendedNames {
-    /// Looks until `shutdown`.
+    /// Checks repeatedly until `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut told = String::new();
         loop {
@@ -96,7 +96,7 @@ impl ExtendedNames {
         Ok(())
     }
 
-    /// Extended resources that nodes have by themselves, from device plugins: what is lacking of those is lacking.
+    /// Extended resources of nodes' own device plugins. A lack of such a resource is a real one.
     async fn resources_of_nodes(&self) -> Result<BTreeSet<String>, kube::Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut found = BTreeSet::new();
@@ -167,14 +167,14 @@ fn resource(class: &DeviceClass) -> &str {
     class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref()).unwrap_or_default()
 }
 
-/// Whether the class has an extended resource name, and what pods say of it may be of after its last touch.
+/// Whether the class has an extended resource name, and pods' messages may be from after the last touch.
 fn may_be_forgotten(class: &DeviceClass, now: Timestamp) -> bool {
     let touched = class.annotations().get(TOUCHED).and_then(|text| text.parse::<Timestamp>().ok());
     !resource(class).is_empty()
         && touched.is_none_or(|touched| now.as_second() - touched.as_second() >= AGAIN)
 }
 
-/// Whether kube-scheduler says that the pod waits for a resource that nodes should have by themselves.
+/// Whether kube-scheduler looks for this resource among the nodes' own, and reports a shortage for the pod.
 fn lacks(pod: &Pod, resource: &str) -> bool {
     // As in: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: …
     pod.is_unschedulable()

@@ -1,7 +1,7 @@
-//! The fleet page: what every card, partition and share has and does, as HTML and JSON, for people. Read-only.
+//! The fleet page: allocation and use of every card, partition and share, as HTML and JSON, for people. Read-only.
 //!
-//! On a loopback address, the default, whoever may forward a port to the pod reaches it; on any other, whoever has a token that
-//! the API server knows and allows to see the fleet.
+//! On a loopback address, the default, the page is open to everyone allowed to forward a port to the pod. On any other address, a
+//! token known to the API server and with access to the fleet is required.
 
 mod authentication;
 mod chart;
@@ -45,30 +45,30 @@ use observed::Observed;
 use prices::Prices;
 pub use store::Store;
 
-/// Asks the decision loop for the fleet.
+/// Requests to the decision loop for a view of the fleet.
 pub type Asks = mpsc::Sender<oneshot::Sender<FleetSnapshot>>;
 
-/// How old an answer may be: a crowd of readers costs no more than one.
+/// Maximum age of a cached answer, so that a crowd of readers costs no more than one.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How often the history gets a point.
+/// Interval of the points of the history.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The history is kept each time that it got so many points: after a replica that was killed the next one misses no more.
+/// The history is stored after this many new points. After a killed replica, the next one lacks no more points than this.
 const KEPT_EVERY: u32 = 2;
 
-/// How often it is tried to read what was kept, and the pause after each.
+/// Attempts to read the stored history, and the pause after each.
 const RESTORE_TRIES: u32 = 6;
 const RESTORE_PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest wait for what the cards do, before the first point.
+/// Maximum wait for the use of cards, before the first point.
 const FIRST_USAGE: Duration = Duration::from_secs(30);
 
-/// Nothing from anywhere else, no style or script in the page itself, and no other page around it.
+/// Allows no content from elsewhere, no inline style or script, and no embedding into other pages.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// What the page is made from.
+/// Sources of the page.
 pub struct FleetPage {
     asks: Asks,
     usages: watch::Receiver<Usages>,
@@ -80,7 +80,7 @@ pub struct FleetPage {
 }
 
 impl FleetPage {
-    /// A page about this driver's cards. A price list that cannot be used is told on the page.
+    /// A page about this driver's cards. An unusable price list is reported on the page.
     #[must_use]
     pub fn new(
         driver: &str,
@@ -106,7 +106,7 @@ impl FleetPage {
         })
     }
 
-    /// The fleet as it is, or was a few seconds ago; `None` while the process ends.
+    /// The fleet as of now or a few seconds ago; `None` while the process ends.
     async fn view(self: &Arc<Self>) -> Option<Arc<FleetView>> {
         let mut latest = self.latest.lock().await;
         if let Some((at, view)) = &*latest
@@ -122,7 +122,7 @@ impl FleetPage {
         Some(view)
     }
 
-    /// Does what takes long for a large fleet on a thread where nothing else waits; `None` if it panicked.
+    /// Runs slow work for a large fleet on a thread of its own; `None` after a panic.
     async fn aside<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -131,7 +131,7 @@ impl FleetPage {
         tokio::task::spawn_blocking(move || work(&page)).await.ok()
     }
 
-    /// What the decision loop knows, with what cards do and cost.
+    /// The decision loop's view, with the use and cost of cards.
     fn complete(&self, snapshot: FleetSnapshot) -> FleetView {
         let mut view = snapshot.into_view();
         let none = Prices::default();
@@ -147,8 +147,8 @@ impl FleetPage {
         view
     }
 
-    /// Writes the history until `shutdown`, from when nothing is `missing` any more of what is watched. It goes on from what is in the
-    /// store, and is kept there.
+    /// Records the history until `shutdown`, starting once no watched kind is `missing`. Continues from the history in the store,
+    /// and writes to the store.
     pub async fn keep_history(
         self: Arc<Self>,
         mut missing: watch::Receiver<BTreeSet<Kind>>,
@@ -159,7 +159,7 @@ impl FleetPage {
             if let Some(store) = &mut store {
                 self.restore(store).await;
             }
-            // Before that, nodes and claims seem to be gone; and cards idle before their plugins were asked.
+            // Before, nodes and claims would seem to be gone, and cards idle until their plugins have answered.
             let _ = missing.wait_for(BTreeSet::is_empty).await;
             let mut usages = self.usages.clone();
             let _ = tokio::time::timeout(FIRST_USAGE, usages.wait_for(|usages| !usages.is_empty())).await;
@@ -205,14 +205,14 @@ impl FleetPage {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what each claim used at most, from round to round of the plugins' answers, until `shutdown`.
+    /// Records the peak use of each claim, from round to round of the plugins' answers, until `shutdown`.
     pub async fn keep_observed(self: Arc<Self>, shutdown: CancellationToken) {
         let mut usages = self.usages.clone();
         while let Some(Ok(())) = shutdown.run_until_cancelled(usages.changed()).await {
             let round = usages.borrow_and_update().clone();
             self.observed.lock().unwrap_or_else(PoisonError::into_inner).add(&round);
         }
-        // Nobody sends any more: no plugins are asked, or the process ends.
+        // The sender is gone: no plugins are asked, or the process ends.
         shutdown.cancelled().await;
     }
 
@@ -221,10 +221,10 @@ impl FleetPage {
     }
 }
 
-/// Starts to listen. The log says which port was taken for port 0.
+/// Starts to listen. The log names the actual port for port 0.
 ///
 /// # Errors
-/// If it can't listen on the address.
+/// If listening on the address fails.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let port = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} for the fleet page: choose another --fleet-address")
@@ -233,7 +233,7 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(port)
 }
 
-/// Answers until `shutdown`. `client` asks the API server who somebody is.
+/// Serves until `shutdown`. `client` checks tokens with the API server.
 pub async fn serve(
     port: TcpListener,
     fleet: Arc<FleetPage>,
@@ -270,11 +270,11 @@ async fn html(State(fleet): State<Arc<FleetPage>>) -> Response {
 }
 
 async fn json(State(fleet): State<Arc<FleetPage>>) -> Response {
-    // Cannot fail: it has string keys and finite numbers, or null for others.
+    // Cannot fail: keys are strings, and numbers are finite or null.
     answer("application/json", &fleet, |_, view| serde_json::to_string(view).unwrap_or_default()).await
 }
 
-/// Answers with what is made of the fleet.
+/// Answers with a text made from the fleet.
 async fn answer(
     form: &'static str,
     fleet: &Arc<FleetPage>,
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// A fleet of one card that one claim holds.
+    /// A fleet of one card held by one claim.
     fn fleet() -> FleetSnapshot {
         let holder = Holder {
             device: "gpu-01-00".to_owned(),
@@ -360,7 +360,7 @@ mod tests {
         });
         for (at, memory, activity) in [(1000, 10, 0.9), (1015, 700, 0.5), (1030, 20, 0.1)] {
             usages_sender.send_replace(round(at, memory, activity));
-            // This runtime has one thread: the other task takes the round in meanwhile.
+            // This runtime has one thread: the other task processes the round meanwhile.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }

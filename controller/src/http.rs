@@ -21,20 +21,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// The media type that Prometheus and OpenMetrics agree on.
+/// The media type common to Prometheus and OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// State that the answers are made from.
+/// State behind the answers.
 #[derive(Debug)]
 pub struct Observed {
     /// The metrics.
     pub metrics: Metrics,
-    /// Kinds of which not all objects were seen yet.
+    /// Kinds not fully listed yet.
     pub missing: watch::Receiver<BTreeSet<Kind>>,
 }
 
-/// The listening sockets: a port for everybody, and a unix socket for the kubelet's probes. Anybody who reaches the pod's network can
-/// take up all connections of a port; the kubelet runs `controller probe` in the container instead.
+/// The listening sockets: a TCP port, and a unix socket for the kubelet's probes. Anybody on the pod's network can exhaust the
+/// connections of the port, so the kubelet runs `controller probe` in the container instead.
 #[derive(Debug)]
 pub struct Listeners {
     port: TcpListener,
@@ -42,10 +42,10 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Starts to listen. The log says which port was taken for port 0.
+    /// Starts to listen. The log names the actual port for port 0.
     ///
     /// # Errors
-    /// If it can't listen on the address or the socket.
+    /// If listening on the address or the socket fails.
     pub async fn bind(address: SocketAddr, probe_socket: Option<&Path>) -> anyhow::Result<Self> {
         let probes = probe_socket.map(bind_probe_socket).transpose()?;
         let port = TcpListener::bind(address).await.with_context(|| {
@@ -55,7 +55,7 @@ impl Listeners {
         Ok(Listeners { port, probes })
     }
 
-    /// Answers until `shutdown`. Each listener has its own limits.
+    /// Serves until `shutdown`. Each listener has its own limits.
     pub async fn serve(self, observed: Observed, shutdown: CancellationToken) {
         let refused = observed.metrics.http_connections_refused.clone();
         let router = Router::new()
@@ -74,7 +74,7 @@ impl Listeners {
     }
 }
 
-/// The socket is in a volume of this pod, so that what is there was left by the container before this one.
+/// The socket is in a volume of this pod, so an existing file was left by the previous container.
 fn bind_probe_socket(path: &Path) -> anyhow::Result<UnixListener> {
     let bind = || {
         match std::fs::remove_file(path) {
@@ -91,7 +91,7 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, OPEN_METRICS)], observed.metrics.encode().unwrap_or_default())
 }
 
-/// Ready means that all that exists was seen: a follower is ready, too, so that a rolling update goes on.
+/// Ready means all kinds are listed. A follower is ready, too, so that a rolling update proceeds.
 async fn readyz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) {
     let missing = observed.missing.borrow();
     if missing.is_empty() {
@@ -112,7 +112,7 @@ mod tests {
     async fn clients_that_take_the_whole_port_do_not_keep_the_kubelet_from_asking() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("probe.sock");
-        // What an earlier container left.
+        // Left by an earlier container.
         drop(UnixListener::bind(&socket).unwrap());
         let (_missing, missing) = watch::channel(BTreeSet::from([Kind::Pod]));
         let observed = Observed { metrics: Metrics::new(), missing };

@@ -8,7 +8,7 @@
 //!                              └─> fleet_page <─ usage <─ kubelet plugins
 //! ```
 //!
-//! All replicas watch, so that a new leader knows everything at once; only the leader decides and writes.
+//! All replicas watch, so that a new leader knows everything at once. Only the leader decides and writes.
 #![forbid(unsafe_code)]
 
 pub mod carry_out;

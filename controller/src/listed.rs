@@ -1,4 +1,4 @@
-//! Which kinds of objects were listed, and for which of the others decisions wait.
+//! The kinds listed so far, and the kinds on whose listing decisions wait.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,40 +7,40 @@ use tessera_cluster::Kind;
 
 use crate::watches::KINDS;
 
-/// Kinds that say which pods are gangs, and whom nobody may evict. Some are served by others than the API server, or by nobody for hours:
-/// meanwhile only pods of theirs wait, and nobody is preempted.
+/// Kinds defining gangs and protecting pods from eviction. Some are served by aggregated or custom APIs that may be down for hours.
+/// Meanwhile only pods of these workloads wait, and nothing is preempted.
 const NOT_FOR_ALL: [Kind; 5] =
     [Kind::Job, Kind::JobSet, Kind::LeaderWorkerSet, Kind::PodGroup, Kind::DisruptionBudget];
 
-/// Which kinds were listed.
+/// Progress of listing.
 #[derive(Debug)]
 pub struct Listed {
     missing: BTreeSet<Kind>,
-    /// How long [`NOT_FOR_ALL`] are waited for, after all others.
+    /// How long to wait for [`NOT_FOR_ALL`], after all others are listed.
     patience: Duration,
     /// When all others were listed.
     since: Option<Instant>,
 }
 
 impl Listed {
-    /// None of [`KINDS`] was listed.
+    /// Starts with none of [`KINDS`] listed.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
         Listed { missing: KINDS.into(), patience, since: None }
     }
 
-    /// All objects of the kind were seen.
+    /// Marks the kind as fully listed.
     pub fn complete(&mut self, kind: Kind) {
         self.missing.remove(&kind);
     }
 
-    /// The kinds of which not all objects were seen.
+    /// The kinds not fully listed.
     #[must_use]
     pub fn missing(&self) -> &BTreeSet<Kind> {
         &self.missing
     }
 
-    /// Those of them without which nothing is decided at `now`.
+    /// The missing kinds on whose listing decisions wait at `now`.
     pub fn waited_for(&mut self, now: Instant) -> BTreeSet<Kind> {
         let all_need_one = self.missing.iter().any(|kind| !NOT_FOR_ALL.contains(kind));
         if all_need_one || now < *self.since.get_or_insert(now) + self.patience {

@@ -10,7 +10,7 @@ use tessera_controller::{run, ungate};
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::{client, logging, probe_command};
 
-/// Threads for tasks: one decides, the other reads and writes.
+/// Worker threads: one decides, the other reads and writes.
 const WORKERS: usize = 2;
 
 fn main() -> ExitCode {

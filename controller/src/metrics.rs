@@ -12,25 +12,25 @@ use tessera_kube_util::metrics::add;
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Intents by what became of them.
+    /// Intents by outcome.
     pub outcomes: Family<OutcomeLabels, Counter>,
     /// Pods with our gate.
     pub waiting: Gauge,
-    /// Pods whose gate is removed and that are not bound yet.
+    /// Pods released from the gate and not bound yet.
     pub on_their_way: Gauge,
-    /// 1 while this replica leads.
+    /// 1 while this replica is the leader.
     pub leads: Gauge,
-    /// Time of one round of decisions.
+    /// Duration of one round of decisions.
     pub round: Histogram,
-    /// Time for which decisions wait for a view of the fleet, at a time.
+    /// Time slices spent on a view of the fleet, delaying decisions.
     pub view_step: Histogram,
-    /// Objects that cannot be used.
+    /// Unusable objects.
     pub unusable: Counter,
-    /// Writes to ResourceClaims that the API server refused for a reason that stays.
+    /// Writes to ResourceClaims rejected by the API server for a lasting reason.
     pub claims_refused: Counter,
     /// Panics.
     pub panics: Counter,
-    /// Connections for metrics that were refused.
+    /// Refused connections for metrics.
     pub http_connections_refused: Counter,
     registry: Arc<Registry>,
 }
@@ -38,24 +38,24 @@ pub struct Metrics {
 /// Labels of [`Metrics::outcomes`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutcomeLabels {
-    /// What became of it.
+    /// Outcome of the intent.
     pub outcome: Outcome,
 }
 
-/// What became of an intent.
+/// Outcome of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
     /// A node was proposed and the gate removed.
     Steered,
     /// Devices were allocated in a managed pool.
     Allocated,
-    /// Devices that kube-scheduler could not use were taken back.
+    /// Devices kube-scheduler could not use were deallocated.
     TakenBack,
     /// A pod whose devices could not be prepared was evicted.
     Evicted,
     /// The gate was removed without a proposal.
     Released,
-    /// A write failed; it is decided anew.
+    /// A write failed, and the decision is made anew.
     Failed,
 }
 
@@ -102,10 +102,10 @@ impl Metrics {
         }
     }
 
-    /// In the text format of OpenMetrics.
+    /// Encodes the metrics in the text format of OpenMetrics.
     ///
     /// # Errors
-    /// Never, as far as known; the library's signature allows it.
+    /// Never, as far as known. The library's signature allows errors.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;

@@ -141,7 +141,7 @@ pub struct Ungate {
 }
 
 impl Options {
-    /// The directives for log lines.
+    /// The filter directives for log lines.
     #[must_use]
     pub fn log_filter(&self) -> String {
         log_filter(&self.log_level)

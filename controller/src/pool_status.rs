@@ -1,4 +1,4 @@
-//! Writes the status of GpuPools: at most one write in ten seconds for each.
+//! Writes the status of GpuPools: at most one write per pool in ten seconds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::decide_loop::Summaries;
 /// Pause between two writes of the same status.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Longest message of a condition, in characters; the API server allows 32,768 bytes.
+/// Longest message of a condition, in characters. The API server allows 32,768 bytes.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// A pool, whatever is in its spec: what plugins say of it is told also where it is of a later version of Tessera, and one
-/// such pool must not keep the others' status from being written.
+/// A pool with an arbitrary spec. A spec of a later version of Tessera still gets the plugins' reports in its status, and must not
+/// block the status of other pools.
 type Pool = Object<Value, GpuPoolStatus>;
 
 /// Writes statuses until `shutdown`.
@@ -54,7 +54,7 @@ pub async fn run(
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
-            // Also without news: a pool may have been made, or somebody else may lead by now.
+            // Also without news: a pool may be new, or the leader may have changed.
             () = tokio::time::sleep(PAUSE) => {}
         }
     }
@@ -73,16 +73,16 @@ async fn write_all(
         if pool.status.as_ref() == Some(&wanted) || !may_write() {
             continue;
         }
-        // With the version it is based on, so that a former leader overwrites nothing.
+        // With the base version, so that a former leader overwrites nothing.
         let mut patch =
             json!({ "metadata": { "resourceVersion": pool.resource_version() }, "status": wanted });
         if wanted.unmet_demand.is_empty() {
-            // A merge keeps what is not named.
+            // A merge patch keeps fields not named.
             patch["status"]["unmetDemand"] = json!(null);
         }
         match pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => {}
-            // It changed or went in between: next time.
+            // Changed or deleted in between: retried next time.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(error),
         }
@@ -90,8 +90,7 @@ async fn write_all(
     Ok(())
 }
 
-/// The status that a pool of this generation should have after the status `before`. `now` is the time of conditions that
-/// change.
+/// The status for a pool of this generation after the status `before`. `now` becomes the time of changed conditions.
 #[must_use]
 pub fn status(
     generation: Option<i64>,

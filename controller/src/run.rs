@@ -24,14 +24,13 @@ use crate::options::Options;
 use crate::watches::{KINDS, Watches};
 use crate::{http, pool_status, usage};
 
-/// Observations that wait to be taken in; watches are read no faster than that. A ResourceSlice takes some 200 KiB until it is
-/// taken in.
+/// Length of the queue of observations; a full queue slows the watches down. A queued ResourceSlice takes some 200 KiB.
 const QUEUE: usize = 64;
 
-/// Runs a replica until it is told to end.
+/// Runs a replica until a signal to end.
 ///
 /// # Errors
-/// If the options cannot work, or a part of the program ended by itself.
+/// If the options are unusable, or a part of the program ended by itself.
 pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot handle signals")?;
     let shutdown = CancellationToken::new();
@@ -69,7 +68,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         .as_ref()
         .map(|name| fleet_page::Store::new(client.clone(), &options.namespace, name, may_write.clone()));
     tasks.spawn("the history of the fleet", fleet.clone().keep_history(missing, store, shutdown.clone()));
-    // Given up only after everything that writes has ended.
+    // Released only after all writing tasks have ended.
     let give_up = CancellationToken::new();
     let lease = LeaseOptions::new(&options.namespace, &options.lease_name, &holder);
     let election = tokio::spawn(lease::follow(client.clone(), lease, leadership_sender, give_up.clone()));

@@ -1,4 +1,4 @@
-//! `controller ungate`: lifts the steering gate from pods when no controller will do it any more.
+//! `controller ungate`: removes the steering gate from pods when no controller is left to remove it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use tessera_kube_util::error_text::with_causes;
 
 use crate::carry_out::remove_gate;
 
-/// API servers may use the bindings for some seconds more, so pods may come with the gate after the first look: it is
-/// looked again until none has it.
+/// API servers may apply deleted bindings for some seconds, so gated pods may appear after the first pass. Passes are repeated
+/// until no pod has the gate.
 const MOST_ROUNDS: u32 = 10;
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(3);
 
-/// Deletes the bindings of the admission policy, so that no new pod gets the gate, then lifts it from every pod.
+/// Deletes the bindings of the admission policy, so that no new pod gets the gate. Then removes the gate from every pod.
 ///
 /// # Errors
-/// The API server refuses something; what was lifted stays so, and calling it again goes on. A pod that cannot be changed keeps no
-/// other from being lifted.
+/// The API server rejects a request. Removed gates stay removed, and another call continues. A pod that cannot be changed does not
+/// keep others gated.
 pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
     let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding");
     let kind = ApiResource::from_gvk(&kind);
@@ -55,7 +55,7 @@ pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
                         refused.remove(&(namespace, name));
                     }
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                    // One pod that an admission policy refuses must not keep all others gated.
+                    // One pod rejected by an admission policy must not keep all others gated.
                     Err(error) => drop(refused.insert((namespace, name), with_causes(&error))),
                 }
             }

@@ -1,4 +1,4 @@
-//! What the cards of all nodes do, asked of the kubelet plugins.
+//! Use of all nodes' cards, as reported by the kubelet plugins.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,66 +22,66 @@ use tessera_kube_util::error_text::{shorten, with_causes};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How often each plugin is asked: as often as it looks at its cards.
+/// Interval of polling each plugin, equal to the plugin's own interval.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// The longest wait for a plugin's answer.
+/// Timeout of a plugin's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Plugins that are asked at once.
+/// Plugins polled at once.
 const AT_ONCE: usize = 32;
 
-/// Longest answer, in bytes: sixteen cards with a hundred shares each stay below a tenth of that.
+/// Maximum length of an answer in bytes. Sixteen cards with a hundred shares each need less than a tenth.
 const LONGEST: usize = 4 << 20;
 
-/// Most cards of a node that count; more than any machine has.
+/// Maximum number of cards accepted from a node, more than any machine has.
 const MOST_CARDS: usize = 64;
 
-/// Most devices of claims of a node that count, each with the others of its claim: a hundred shares of sixteen cards are not half of that.
+/// Maximum number of claims' devices accepted from a node, by whole claims. A hundred shares of sixteen cards are less than half.
 const MOST_DEVICES: usize = 4_096;
 
-/// Longest name of anything that counts, in bytes, and most pods of a claim: the API server allows no more.
+/// Maximum length of a name in bytes, and maximum pods of a claim, as allowed by the API server.
 const LONGEST_NAME: usize = 253;
 const MOST_PODS: usize = 256;
 
-/// What is known of each node, by name: its cards' use, or why it is not known.
+/// Use of each node's cards by node name, or why unknown.
 pub type Usages = Arc<BTreeMap<String, Result<Arc<NodeUsage>, String>>>;
 
-/// Where a plugin answers.
+/// Address of a node's plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plugin {
     node: String,
-    /// `None` while it has no address.
+    /// `None` before the pod has an address.
     address: Option<SocketAddr>,
 }
 
-/// Why a plugin's answer cannot be used.
+/// Why a plugin's answer is unusable.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
-    /// The pod of the plugin has no address yet.
+    /// The plugin's pod has no address yet.
     #[error("the kubelet plugin does not run yet")]
     NoAddress,
     /// No answer within [`PATIENCE`].
     #[error("the kubelet plugin at {address} does not answer within {} s", PATIENCE.as_secs())]
     TimedOut {
-        /// Where it should answer.
+        /// Expected address.
         address: SocketAddr,
     },
-    /// It cannot be reached.
+    /// The plugin cannot be reached.
     #[error("the kubelet plugin at {0} cannot be reached")]
     Connect(SocketAddr, #[source] hyper_util::client::legacy::Error),
-    /// The answer broke off, or is too long.
+    /// The answer was cut off, or is too long.
     #[error("the answer of the kubelet plugin at {0} cannot be read")]
     Read(SocketAddr, #[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It says something else: it may be of a version without this.
+    /// The plugin answers with another status. It may be of a version without this path.
     #[error("the kubelet plugin at {0} answers {1}: is it older than the controller?")]
     Status(SocketAddr, hyper::StatusCode),
-    /// The answer is no usage.
+    /// The answer is not a usage report.
     #[error("the answer of the kubelet plugin at {0} is no usage")]
     Form(SocketAddr, #[source] serde_json::Error),
 }
 
-/// Asks the plugins, whose pods have these labels in this namespace, until `shutdown`.
+/// Polls the plugins, whose pods have these labels in this namespace, until `shutdown`.
 pub async fn run(
     client: Client,
     (namespace, selector): (String, String),
@@ -121,7 +121,7 @@ async fn follow(
     }
 }
 
-/// The plugin in the pod; `None` once it has ended, and before it has a node.
+/// The plugin in the pod; `None` without a node, and after the pod has ended.
 fn plugin(pod: &Pod) -> Option<Plugin> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref());
     if pod.has_ended() {
@@ -153,7 +153,7 @@ async fn ask_all(plugins: watch::Receiver<BTreeMap<String, Plugin>>, usages: wat
         let mut known = BTreeMap::new();
         let mut answers = std::pin::pin!(answers.buffer_unordered(AT_ONCE));
         while let Some((node, answer)) = answers.next().await {
-            // During an upgrade a node has two plugins, of which one may not answer.
+            // During an upgrade a node has two plugins, and one may not answer.
             if answer.is_ok() || !known.contains_key(&node) {
                 known.insert(node, answer);
             }
@@ -181,8 +181,8 @@ async fn ask(http: &HttpClient<HttpConnector, Empty<Bytes>>, plugin: &Plugin) ->
     tokio::time::timeout(PATIENCE, asking).await.map_err(|_| AskError::TimedOut { address })?
 }
 
-/// What a node can say of itself: whoever holds one must take neither the memory of the controller nor the places of other nodes, and no
-/// share is below 0 or above 1.
+/// Limits a node's report. A compromised node must not exhaust the controller's memory or crowd out other nodes. Shares are limited
+/// to 0 to 1.
 fn bounded(mut usage: NodeUsage) -> NodeUsage {
     if let Some(beyond) = usage.cards.keys().nth(MOST_CARDS).copied() {
         usage.cards.split_off(&beyond);
@@ -208,13 +208,13 @@ fn bounded(mut usage: NodeUsage) -> NodeUsage {
     usage
 }
 
-/// Everything that a claim names.
+/// All names in the report of a claim.
 fn names(claim: &ClaimUsage) -> impl Iterator<Item = &String> {
     let names = [&claim.namespace, &claim.name, &claim.uid].into_iter().chain(&claim.pods);
     names.chain(claim.devices.iter().map(|device| &device.device))
 }
 
-/// `None` for what is no number.
+/// `None` if not a finite number.
 fn share(of: f64) -> Option<f64> {
     of.is_finite().then(|| of.clamp(0.0, 1.0))
 }
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// What is made of this answer, which ends with the connection or, if `hangs`, never.
+    /// The result for this answer. The connection is closed after the answer, or kept open if `hangs`.
     async fn asked(answer: &'static [u8], hangs: bool) -> Result<NodeUsage, AskError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

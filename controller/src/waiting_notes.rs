@@ -1,5 +1,5 @@
-//! Which pods get the reason written on them for which they wait. Events are lost where many pods wait (the queue of those to send is
-//! short), and gone after an hour.
+//! Selects the pods to be annotated with their waiting reason. Events are not enough: they are lost where many pods wait, because
+//! the send queue is short, and expire after an hour.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_api::waiting::Waiting;
 use tessera_decide::{PodReference, Time};
 
-/// How long a pod waits before its reason is written: most wait shorter.
+/// Waiting time of a pod before its reason is written. Most pods wait less.
 const AFTER: Time = Time::from_secs(10);
 
-/// Pause between two writes to one pod, for reasons that come and go.
+/// Pause between two writes to one pod, against flapping reasons.
 const PAUSE: Time = Time::from_secs(30);
 
-/// A pod that waits.
+/// A waiting pod.
 #[derive(Debug, Clone)]
 pub struct WaitingPod<'w> {
     /// The pod.
@@ -22,11 +22,11 @@ pub struct WaitingPod<'w> {
     pub kind: &'static str,
     /// The reason.
     pub message: &'w str,
-    /// What stands on the pod.
+    /// The reason already on the pod.
     pub noted: Option<Waiting>,
 }
 
-/// Since when pods wait, and when each was written to last.
+/// Start of waiting and last write, by pod.
 #[derive(Debug, Default)]
 pub struct WaitingNotes {
     pods: BTreeMap<PodReference, Progress>,
@@ -39,8 +39,8 @@ struct Progress {
 }
 
 impl WaitingNotes {
-    /// What is to be written now, of all pods that wait: once where another kind of reason stands on the pod, or none. A write that
-    /// got lost is due again after a pause, for the watch does not bring it back.
+    /// The writes due now, given all waiting pods: one where the pod has no reason, or one of another kind. A lost write is due
+    /// again after a pause, because the watch never shows it.
     pub fn due<'w>(
         &mut self,
         now: Time,
@@ -118,14 +118,14 @@ mod tests {
         assert_eq!(notes.due(seconds(1_000), [other].into_iter()), []);
         let due = notes.due(seconds(1_010), [pod(1, "Behind", Some(&noted))].into_iter());
         assert_eq!(due[0].1.kind, "Behind");
-        // One that comes and goes is written at most every half minute.
+        // A flapping reason is written at most every half minute.
         assert_eq!(notes.due(seconds(1_015), [pod(1, "Unfit", Some(&due[0].1))].into_iter()), []);
-        // Whoever waited, and waits anew, begins anew; so does a new pod of the name.
+        // A pod waiting again starts over; so does a new pod of the same name.
         notes.due(seconds(1_020), std::iter::empty());
         assert_eq!(notes.due(seconds(1_100), [pod(1, "NoNode", None)].into_iter()), []);
     }
 
-    /// After a restart what stands on the pod is not written again.
+    /// After a restart, a reason already on the pod is not written again.
     #[test]
     fn the_next_leader_writes_nothing_that_is_there() {
         let noted =

@@ -1,4 +1,4 @@
-//! What exists, from watches: every object as it comes, projected by whoever takes it and never kept here.
+//! Watches of all kinds: passes on every object as received, without keeping any.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,16 +24,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 
-/// What a watch says.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Seen {
-    /// Something changed.
+    /// An object changed.
     Change(Observation),
-    /// All objects of the kind that existed have been seen; said again after every reconnection that needed a new list.
+    /// All existing objects of the kind were delivered. Sent again after every reconnection with a new list.
     Complete(Kind),
 }
 
-/// The kinds that are watched.
+/// The watched kinds.
 pub const KINDS: [Kind; 14] = [
     Kind::Node,
     Kind::Pod,
@@ -51,33 +51,32 @@ pub const KINDS: [Kind; 14] = [
     Kind::DisruptionBudget,
 ];
 
-/// Objects of a page: a ResourceSlice takes some 100 KiB while it is read, so that few are read at once.
+/// Objects per page. A ResourceSlice takes some 100 KiB while being read, so few are read at once.
 const SLICES_PER_PAGE: u32 = 50;
 const OBJECTS_PER_PAGE: u32 = 500;
 
 /// Reads an object from JSON.
 type Read = fn(&[u8]) -> Result<Object, serde_json::Error>;
 
-/// A kind that not every cluster has, in one of several API versions.
+/// A kind missing in some clusters, in one of several API versions.
 struct MayBeServed {
     kind: Kind,
     group: &'static str,
-    /// The newest first; what is read of all of them has the same form.
+    /// Newest first. The fields read have the same form in all of them.
     versions: &'static [&'static str],
     name: &'static str,
-    /// How often to look whether it exists by now.
+    /// How often to check whether the API serves the kind.
     look_every: Duration,
     read: Read,
 }
 
-/// The kinds of that sort.
 const MAY_BE_SERVED: [MayBeServed; 4] = [
     MayBeServed {
         kind: Kind::DeviceTaintRule,
         group: "resource.k8s.io",
         versions: &["v1", "v1beta2", "v1alpha3"],
         name: "DeviceTaintRule",
-        // An API server has to be restarted for it.
+        // Serving this kind needs a restart of the API server.
         look_every: Duration::from_secs(600),
         read: taint_rule,
     },
@@ -111,11 +110,11 @@ const MAY_BE_SERVED: [MayBeServed; 4] = [
 pub struct Watches {
     /// The API server.
     pub client: Client,
-    /// Receives what they say.
+    /// Receives the events.
     pub seen: mpsc::Sender<Seen>,
-    /// The loop's time.
+    /// The loop's clock.
     pub clock: Clock,
-    /// Changes when the watch of claims is to begin anew.
+    /// Changes when the watch of claims is to be restarted.
     pub claims_asked: value::Receiver<u64>,
 }
 
@@ -123,7 +122,7 @@ impl Watches {
     /// Watches until `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
         let all = async {
-            // Each on the heap: together they would be large for a thread's stack.
+            // Boxed: all of them together would be large for a thread's stack.
             tokio::join!(
                 self.follow::<DeviceClass>(Kind::DeviceClass).boxed(),
                 self.follow_as::<Job>(Kind::Job, "batch", "Job").boxed(),
@@ -149,7 +148,7 @@ impl Watches {
         self.follow_url(Api::<K>::all(self.client.clone()).resource_url(), kind, read_as::<K>).await;
     }
 
-    /// Kinds of which little is read.
+    /// Watches a kind of which few fields are read.
     async fn follow_as<K: DeserializeOwned + Into<Object>>(&self, kind: Kind, group: &str, name: &str) {
         let served = GroupVersionKind::gvk(group, "v1", name);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&served));
@@ -174,7 +173,7 @@ impl Watches {
         }
     }
 
-    /// Says what becomes of all objects of a kind; it ends when nobody listens any more.
+    /// Watches all objects of a kind, until the receiver is dropped.
     async fn follow_url(&self, url: &str, kind: Kind, read: Read) {
         let per_page = if kind == Kind::ResourceSlice { SLICES_PER_PAGE } else { OBJECTS_PER_PAGE };
         let begin = || Box::pin(watch(self.client.clone(), url.to_owned(), per_page, read).default_backoff());
@@ -221,13 +220,13 @@ impl Watches {
     }
 }
 
-/// The objects of a kind that exist.
+/// The existing objects of a kind.
 struct Known {
     kind: Kind,
-    /// With the number of the list in or after which they were last seen: a new list tells which are gone.
+    /// With the number of the list in or after which each was last seen. Objects missing in a new list are gone.
     objects: HashMap<Key, u32>,
     list: u32,
-    /// Those that cannot be read, with their uids: each is told once.
+    /// Unreadable objects with their uids, to report each once.
     unreadable: HashMap<Key, String>,
 }
 
@@ -262,7 +261,7 @@ impl Known {
         Seen::Change(Observation::Deleted(self.kind, key.clone()))
     }
 
-    /// A list that was asked for then is complete: what is not in it is gone.
+    /// A list requested at `asked_at` is complete. Objects not in the list are gone.
     fn complete(&mut self, asked_at: Duration) -> Vec<Seen> {
         let gone = self.objects.iter().filter(|(_, list)| **list != self.list);
         let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
@@ -279,7 +278,7 @@ fn key_of(name: &Name) -> Key {
     Key::new(&name.namespace, &name.name)
 }
 
-/// A rule of any version as one of v1.
+/// Reads a rule of any version as v1.
 fn taint_rule(json: &[u8]) -> Result<Object, serde_json::Error> {
     let mut value: serde_json::Value = from_json(json)?;
     value["apiVersion"] = "resource.k8s.io/v1".into();
@@ -287,7 +286,7 @@ fn taint_rule(json: &[u8]) -> Result<Object, serde_json::Error> {
     Ok(serde_json::from_value::<DeviceTaintRule>(value)?.into())
 }
 
-/// What is needed of an object, in any of its versions.
+/// Reads the needed fields of an object, in any of its versions.
 fn read_as<K: DeserializeOwned + Into<Object>>(json: &[u8]) -> Result<Object, serde_json::Error> {
     Ok(from_json::<K>(json)?.into())
 }

@@ -1,5 +1,5 @@
-//! Writes to ResourceClaims. Each names the version that it is about: another in between, by kube-scheduler or an earlier
-//! leader, makes it fail.
+//! Writes to ResourceClaims. Each write names the expected version, and fails after a concurrent write by kube-scheduler or an
+//! earlier leader.
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use k8s_openapi::jiff::Timestamp;
@@ -9,11 +9,11 @@ use serde_json::json;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_decide::ClaimReference;
 
-/// With this finalizer the resourceclaim controller frees devices before a claim goes
-/// (`resourceapi.Finalizer` of k8s.io/api).
+/// Finalizer making the resourceclaim controller free the devices before a claim is deleted (`resourceapi.Finalizer` of
+/// k8s.io/api).
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
-/// Writes the epoch on a claim, and the finalizer where devices follow.
+/// Writes the epoch on a claim, and the finalizer if devices follow.
 pub(super) async fn mark(
     client: &Client,
     claim: &ClaimReference,
@@ -25,13 +25,13 @@ pub(super) async fn mark(
     if with_finalizer {
         metadata["finalizers"] = json!([FINALIZER]);
     }
-    // Of lists, a strategic patch adds to those of finalizers.
+    // A strategic patch appends to the list of finalizers.
     let patch = Patch::Strategic(json!({ "metadata": metadata }));
     api(client, claim).patch(&claim.key.name, &PatchParams::default(), &patch).await
 }
 
-/// Writes an allocation. Without its time kube-scheduler could not bind the pod: it would add one, which the API server
-/// refuses.
+/// Writes an allocation with its timestamp. Otherwise kube-scheduler could not bind the pod: the API server rejects adding a
+/// timestamp later.
 pub(super) async fn allocate(
     client: &Client,
     claim: &ClaimReference,
@@ -44,7 +44,7 @@ pub(super) async fn allocate(
     api(client, claim).patch_status(&claim.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
 }
 
-/// Takes an allocation back. The API server refuses that where somebody has reserved the claim.
+/// Deallocates the claim. The API server rejects this if the claim is reserved.
 pub(super) async fn clear(client: &Client, claim: &ClaimReference) -> Result<ResourceClaim, kube::Error> {
     let patch = json!({ "metadata": precondition(claim), "status": { "allocation": null, "devices": null } });
     api(client, claim).patch_status(&claim.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await

@@ -11,7 +11,7 @@ use super::*;
 
 mod guards;
 
-/// An API server that answers changes of claims by their name: with the number that it begins with, else well.
+/// An API server answering changes of claims with the status code at the start of the claim's name, else with success.
 fn client() -> Client {
     let service = tower::service_fn(|request: Request<Body>| async move {
         let name = request.uri().path().split('/').nth(7).unwrap_or_default().to_owned();
@@ -36,7 +36,7 @@ fn claim(name: &str) -> ClaimReference {
     ClaimReference { key, uid: format!("uid-{name}"), resource_version: "5".to_owned() }
 }
 
-/// What the loop is told of the intent, which ends with `last` observations.
+/// The first `last` observations sent to the loop for the intent.
 async fn told(intent: Intent, last: usize) -> Vec<Observation> {
     let (carried, mut told) = mpsc::unbounded_channel();
     let client = client();

@@ -1,4 +1,4 @@
-//! When the loop decides, and for whom.
+//! Conditions for the loop to decide.
 
 use std::convert::Infallible;
 
@@ -17,12 +17,12 @@ use crate::watches::KINDS;
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A loop with a replica that follows, and what it is told.
+/// A running loop with a follower replica, and its inputs.
 struct Running {
     seen: mpsc::Sender<Seen>,
     leadership: watch::Sender<Leadership>,
     missing: watch::Receiver<BTreeSet<Kind>>,
-    /// Pods that were changed.
+    /// Names of patched pods.
     patched: mpsc::UnboundedReceiver<String>,
 }
 
@@ -73,7 +73,7 @@ fn start(patience: Duration) -> Running {
 }
 
 impl Running {
-    /// A gated pod that asks for no device: its gate is removed as soon as anything is decided.
+    /// A gated pod requesting no device: its gate is removed by the first decision.
     async fn pod(&self, name: &str, labels: Value) {
         let pod = json!({ "metadata": { "name": name, "namespace": "team", "uid": name, "labels": labels },
             "spec": { "containers": [], "schedulingGates": [{ "name": GATE }] } });
@@ -127,7 +127,7 @@ async fn nothing_is_decided_before_all_that_concerns_everybody_is_listed() {
     assert_eq!(running.next().await, "plain");
 }
 
-/// Nobody says when the Lease has run out.
+/// No notification comes when the Lease expires.
 #[tokio::test]
 async fn who_does_not_lead_any_more_decides_nothing() {
     let mut running = start(LONG);

@@ -1,4 +1,4 @@
-//! Who may see the fleet.
+//! Access control of the fleet page.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -13,8 +13,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tessera_api::fleet_view::PATH;
 
-/// Lets through who came by a forwarded port. A page of another site could reach that, too, under a name of its own that it
-/// gives our address: the name tells.
+/// Admits requests over a forwarded port. A page of another site could reach the port by resolving its own name to our address, so
+/// the Host header is checked.
 pub async fn local(request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map_or(host, |(name, _)| name);
@@ -25,7 +25,7 @@ pub async fn local(request: Request, next: Next) -> Response {
     }
 }
 
-/// Lets through who has a bearer token of the cluster, and may get the path `/fleet.json` (`nonResourceURLs` of a ClusterRole).
+/// Admits requests with a bearer token of the cluster and access to the path `/fleet.json` (`nonResourceURLs` of a ClusterRole).
 pub async fn by_token(State(client): State<Client>, request: Request, next: Next) -> Response {
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| value.strip_prefix("Bearer "));

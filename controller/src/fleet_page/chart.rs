@@ -1,4 +1,4 @@
-//! The last day as a picture. Of numbers in attributes only, so that no policy has to allow styles in the page.
+//! The last day as a picture, drawn with numeric attributes only, so that no policy has to allow inline styles.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use tessera_api::fleet_view::FleetPoint;
 
 use super::words::{clock, counted, percent, span};
 
-/// Points of the curve of a day: more would not be seen.
+/// Points of a day's curve. More would not be visible.
 const POINTS: usize = 288;
 
-/// Labels of the axis of time: more would touch each other on a phone.
+/// Labels of the time axis. More would overlap on a phone.
 const LABELS: u64 = 8;
 
-/// Seconds between two labels; the most are of a day.
+/// Seconds between two labels. The largest step is for a whole day.
 const STEPS: [u64; 9] = [60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600];
 
-/// Share of the height that the curves have; below are the labels.
+/// Share of the height used by the curves. The labels are below.
 const PLOT: &str = "86%";
 
 /// Allocated and busy cards over the last day, up to now.
@@ -66,7 +66,7 @@ pub fn chart(points: &[FleetPoint], now: &FleetPoint) -> Markup {
     }
 }
 
-/// Places of the labels of the axis of time, and their texts.
+/// Positions and texts of the labels on the time axis.
 fn labels(first: u64, last: u64) -> Vec<(String, String)> {
     let seconds = last - first;
     let step = STEPS.into_iter().find(|step| seconds / step <= LABELS).unwrap_or(86_400);
@@ -74,7 +74,7 @@ fn labels(first: u64, last: u64) -> Vec<(String, String)> {
     let mut at = first.next_multiple_of(step);
     while at <= last {
         let place = 100.0 * (at - first) as f64 / seconds as f64;
-        // Half of it would be outside of the picture.
+        // Half of the label would be outside of the picture.
         if (3.0..=97.0).contains(&place) {
             labels.push((format!("{place:.1}%"), clock(at)));
         }

@@ -10,28 +10,28 @@ use super::prices::Prices;
 /// A day, in seconds.
 pub const DAY: u64 = 24 * 3600;
 
-/// Points that are kept: a day's.
+/// Maximum number of points: one day.
 const POINTS: usize = 24 * 60;
 
-/// Namespaces of which sums are kept in an hour; what others have is added up under [`OTHERS`].
+/// Maximum number of namespaces with sums of their own in an hour. Others are added up under [`OTHERS`].
 const NAMESPACES: usize = 500;
 
-/// No namespace has this name.
+/// Not a valid name of a namespace.
 pub const OTHERS: &str = "(others)";
 
-/// The longest time between two looks that is counted: after a longer pause nobody knows what was.
+/// Longest interval between two views that is counted, in seconds. After a longer pause the use in between is unknown.
 const LONGEST: u64 = 300;
 
-/// What somebody had and used.
+/// Cards allocated and used over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Hours of cards that were allocated.
+    /// Allocated card-hours.
     pub allocated: f64,
-    /// Of them, those in which it is known what the card did.
+    /// Allocated card-hours with known activity.
     pub measured: f64,
-    /// Of those, the hours that multiprocessors were busy.
+    /// Measured card-hours with busy multiprocessors.
     pub busy: f64,
-    /// Price of the measured hours in which nothing was busy.
+    /// Price of the measured idle card-hours.
     pub lost: f64,
 }
 
@@ -42,24 +42,24 @@ pub struct History {
     hours: VecDeque<Hour>,
 }
 
-/// What was in an hour.
+/// Sums of one hour.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hour {
-    /// Its number since the epoch.
+    /// Hours since the epoch.
     pub hour: u64,
-    /// Seconds of it that somebody looked.
+    /// Seconds covered by observations.
     pub watched: u64,
     /// Sums by namespace.
     pub sums: BTreeMap<String, Tally>,
 }
 
 impl Tally {
-    /// Hours that were allocated and measured, and in which nothing was busy.
+    /// Allocated and measured card-hours in which nothing was busy.
     pub fn idle(&self) -> f64 {
         (self.measured - self.busy).max(0.0)
     }
 
-    /// Adds another's hours.
+    /// Adds another tally.
     pub fn add(&mut self, other: &Tally) {
         self.allocated += other.allocated;
         self.measured += other.measured;
@@ -68,7 +68,7 @@ impl Tally {
     }
 }
 
-/// What the fleet is doing.
+/// The current point.
 pub fn now(view: &FleetView) -> FleetPoint {
     let mut point = FleetPoint { at: view.at, ..FleetPoint::default() };
     for card in view.nodes.iter().flat_map(|node| node.cards.values()) {
@@ -82,7 +82,7 @@ pub fn now(view: &FleetView) -> FleetPoint {
 }
 
 impl History {
-    /// Takes in what the fleet does now, as what it did since the look before.
+    /// Adds the current view, counting its activity for the time since the view before.
     pub fn add(&mut self, view: &FleetView, prices: &Prices) {
         let last = self.points.back().map_or(view.at, |point| point.at);
         let seconds = view.at.saturating_sub(last);
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    /// The day as people see it; with costs, if anything has a price.
+    /// The day for display, with costs if anything has a price.
     pub fn view(&self, has_prices: bool) -> DayView {
         let day = |tally: &Tally| NamespaceDay {
             namespace: String::new(),
@@ -160,7 +160,7 @@ impl History {
     }
 }
 
-/// What each namespace had in so many hours.
+/// Tally of each namespace for this many hours.
 fn tallies<'v>(view: &'v FleetView, hours: f64, prices: &Prices) -> BTreeMap<&'v str, Tally> {
     let mut sums: BTreeMap<&str, Tally> = BTreeMap::new();
     for card in view.nodes.iter().flat_map(|node| node.cards.values()) {
@@ -169,7 +169,7 @@ fn tallies<'v>(view: &'v FleetView, hours: f64, prices: &Prices) -> BTreeMap<&'v
             let sum = sums.entry(&holder.namespace).or_default();
             sum.allocated += allocated;
             if let Some(activity) = activity(card, holder) {
-                // A share may use more than it was granted of an idle card.
+                // A share may use more of an idle card than its grant.
                 let busy = (activity * hours).min(allocated);
                 sum.measured += allocated;
                 sum.busy += busy;
@@ -224,7 +224,7 @@ pub(super) mod tests {
         history.add(&fleet(60, 1, None), &Prices::default());
         let sum = history.by_namespace()["team-0"];
         assert!(sum.allocated > 0.0 && sum.measured == 0.0 && sum.idle() == 0.0, "{sum:?}");
-        // After a pause of an hour nobody knows what was.
+        // The use during a pause of an hour is unknown.
         history.add(&fleet(3_660, 1, Some(0.0)), &Prices::default());
         assert_eq!(history.by_namespace()["team-0"], sum);
     }

@@ -1,5 +1,5 @@
-//! Every card as a picture, with what is allocated beside what is used. Of numbers in attributes only, so that no policy has to
-//! allow styles in the page.
+//! Every card as a picture of its allocation and use, drawn with numeric attributes only, so that no policy has to allow inline
+//! styles.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use tessera_api::fleet_view::{CardView, FleetView, Holder};
 use super::merge;
 use super::words::percent;
 
-/// Names of holders below a card: more do not fit there, and the table of claims has all.
+/// Holders named below a card. More do not fit there; the table of claims lists all.
 const NAMES: usize = 2;
 
-/// What the colours mean.
+/// Legend of the colours.
 pub fn legend() -> Markup {
     html! {
         span.key { svg.swatch viewBox="0 0 10 10" aria-hidden="true" { rect.allocated width="10" height="10" {} } " allocated" }
@@ -35,7 +35,7 @@ pub fn map(view: &FleetView) -> Markup {
     }
 }
 
-/// A card: its partitions and shares side by side above, what it does below.
+/// A card: partitions and shares side by side above, activity below.
 fn cell(address: PciBusId, card: &CardView) -> Markup {
     let usage = card.usage.as_ref();
     let busy = merge::busy(card);
@@ -49,7 +49,7 @@ fn cell(address: PciBusId, card: &CardView) -> Markup {
     }
     html! {
         div.cell {
-            // Its title is its accessible name, too.
+            // The title is also the accessible name.
             svg.card viewBox="0 0 100 30" role="img" {
                 title { (words(address, card)) }
                 rect.ground width="100" height="30" {}
@@ -65,7 +65,7 @@ fn cell(address: PciBusId, card: &CardView) -> Markup {
     }
 }
 
-/// Who holds the card, for below it.
+/// Names of the card's holders, shown below the card.
 fn names(card: &CardView) -> Vec<String> {
     let all: BTreeSet<String> = card.holders.iter().map(holder_name).collect();
     let more = all.len().saturating_sub(NAMES);
@@ -76,7 +76,7 @@ fn names(card: &CardView) -> Vec<String> {
     names
 }
 
-/// The card in words, for a pointer that rests on it and for readers of the page's text.
+/// The card in words, for tooltips and for readers of the page's text.
 fn words(address: PciBusId, card: &CardView) -> String {
     let mut text =
         format!("{address} {}: {} allocated", card.product_name, percent(f64::from(card.allocated), 1000.0));
@@ -106,7 +106,7 @@ fn holder_name(holder: &Holder) -> String {
     }
 }
 
-/// Thousandths as a number of a hundred.
+/// Thousandths as a percentage.
 fn tenths(thousandths: u32) -> PreEscaped<String> {
     PreEscaped(format!("{}.{}", thousandths / 10, thousandths % 10))
 }

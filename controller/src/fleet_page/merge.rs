@@ -1,4 +1,4 @@
-//! What cards do, added to what is allocated of them.
+//! Adds the use of cards to their allocation.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use super::observed::Observed;
 use super::prices::Prices;
 use crate::usage::Usages;
 
-/// Adds what the nodes' plugins say, what was seen of claims before, and prices.
+/// Adds the reports of the nodes' plugins, earlier observations of claims, and prices.
 pub fn merge(view: &mut FleetView, usages: &Usages, observed: &Observed, prices: &Prices) {
     view.currency = (!prices.currency.is_empty()).then(|| prices.currency.clone());
     for node in &mut view.nodes {
@@ -55,13 +55,13 @@ fn of_holder(holder: &mut Holder, claim: &ClaimUsage) {
     }
 }
 
-/// Share of the card's multiprocessors that were busy, 0 to 1; 0 where nobody tells.
+/// Share of the card's multiprocessors in use, 0 to 1; 0 if unknown.
 pub fn busy(card: &CardView) -> f64 {
     let busy = card.usage.as_ref().and_then(|usage| usage.sm_activity).filter(|busy| busy.is_finite());
     busy.unwrap_or_default().clamp(0.0, 1.0)
 }
 
-/// Cards by what decides on them.
+/// Cards by GpuPool; cards outside of pools are one entry.
 pub fn pools(view: &FleetView) -> Vec<PoolUse> {
     let mut pools: BTreeMap<Option<&str>, PoolUse> = BTreeMap::new();
     for card in view.nodes.iter().flat_map(|node| node.cards.values()) {
@@ -82,14 +82,14 @@ pub fn pools(view: &FleetView) -> Vec<PoolUse> {
     pools.into_iter().map(with_name).collect()
 }
 
-/// Share of the card's multiprocessors that the holder kept busy, 0 to 1; that of the card where it has no other holder.
+/// Share of the card's multiprocessors kept busy by the holder, 0 to 1. For the only holder of a card, the card's share.
 pub fn activity(card: &CardView, holder: &Holder) -> Option<f64> {
     let of_card = || card.usage.as_ref()?.sm_activity;
     let alone = card.holders.len() == 1;
     holder.sm_activity.or_else(|| alone.then(of_card).flatten()).map(|activity| activity.clamp(0.0, 1.0))
 }
 
-/// Ten-thousandths are more than anybody reads, and shorter than what a float may have.
+/// Ten-thousandths are precise enough for readers, and shorter than full floats.
 pub fn rounded(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0
 }

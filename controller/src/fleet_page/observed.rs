@@ -1,4 +1,4 @@
-//! What each claim used since it was seen first: peaks and means, in memory.
+//! Use of each claim since its first observation: peaks and means, in memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,16 +8,16 @@ use tessera_api::usage::{DeviceUsage, NodeUsage};
 
 use crate::usage::Usages;
 
-/// Devices of claims that are watched; of others nothing is kept. Some 30 MiB.
+/// Maximum number of claims' devices with observations, some 30 MiB. Others are not recorded.
 const MOST: usize = 100_000;
 
-/// The longest time between two looks that counts, in seconds: after a longer pause nobody knows what was.
+/// Longest interval between two observations that is counted, in seconds. After a longer pause the use in between is unknown.
 const LONGEST: u64 = 300;
 
-/// For so many rounds a node may be silent before what it said is dropped: an hour, with a round every 15 s.
+/// Rounds without an answer before a node's observations are dropped: an hour, with a round every 15 s.
 const ROUNDS: u32 = 240;
 
-/// What is known of every claim.
+/// Observations of all claims.
 #[derive(Debug, Default)]
 pub struct Observed {
     nodes: BTreeMap<String, Node>,
@@ -29,29 +29,29 @@ pub struct Observed {
 struct Node {
     /// By UID of the claim, and by device.
     claims: HashMap<String, HashMap<String, Seen>>,
-    /// Unix time of the plugin's last look, in seconds.
+    /// Unix time of the plugin's last observation, in seconds.
     last: u64,
     /// Rounds without an answer.
     silent: u32,
 }
 
-/// What a claim used of one device.
+/// Use of one device by a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// For how long it was watched, in seconds.
+    /// Observed time, in seconds.
     seconds: u64,
-    /// The most memory, in MiB.
+    /// Peak memory, in MiB.
     memory_peak_mib: Option<u64>,
-    /// Sum of the shares of busy multiprocessors, each times the seconds that it is about.
+    /// Sum of the shares of busy multiprocessors, each times its seconds.
     sm_seconds: f64,
-    /// For how many seconds that was told.
+    /// Seconds with known activity.
     sm_told: u64,
-    /// The highest share.
+    /// Peak share.
     sm_peak: f64,
 }
 
 impl Observed {
-    /// Takes in a round of the plugins' answers.
+    /// Adds a round of the plugins' answers.
     pub fn add(&mut self, usages: &Usages) {
         for (name, usage) in usages.iter() {
             if let Ok(usage) = usage {
@@ -73,7 +73,7 @@ impl Observed {
         });
     }
 
-    /// What is known of a claim's device.
+    /// Observations of a claim's device.
     pub fn of(&self, node: &str, uid: &str, device: &str) -> Option<&Seen> {
         self.nodes.get(node)?.claims.get(uid)?.get(device)
     }
@@ -84,13 +84,13 @@ impl Node {
         self.claims.values().map(HashMap::len).sum()
     }
 
-    /// Claims that the answer does not name are gone. No more than `most` devices are kept.
+    /// Drops claims missing in the answer. Keeps no more than `most` devices.
     fn add(&mut self, usage: &NodeUsage, most: usize) {
         self.silent = 0;
         if usage.at == self.last {
             return;
         }
-        // A clock that was set back, and the first look, tell no span.
+        // The span is unknown at the first observation, and after the clock was set back.
         let span = usage.at.checked_sub(self.last).filter(|span| self.last > 0 && *span <= LONGEST);
         self.last = usage.at;
         let mut known = std::mem::take(&mut self.claims);
@@ -119,9 +119,8 @@ fn memory_of_card(usage: &NodeUsage, device: &DeviceUsage) -> Option<u64> {
 }
 
 impl Seen {
-    /// Takes in a look. `span` is the time since the look before, which the activity is about; `None` where that was before the
-    /// claim, or nobody knows what was. What cannot be is not taken in: more memory than the card has, activity that is negative
-    /// or no number.
+    /// Adds an observation. `span` is the time since the one before, covered by the activity; `None` if unknown, or if the claim is
+    /// new since then. Impossible values are ignored: more memory than the card has, activity that is negative or not a number.
     fn add(&mut self, device: &DeviceUsage, memory_of_card: Option<u64>, span: Option<u64>) {
         let can_be = |used: &u64| memory_of_card.is_none_or(|all| *used <= all);
         if let Some(used) = device.memory_used_mib.filter(can_be) {
@@ -138,7 +137,7 @@ impl Seen {
         }
     }
 
-    /// Tells it of a holder.
+    /// Copies the observations to a holder.
     pub fn tell(&self, holder: &mut Holder) {
         holder.memory_peak_mib = self.memory_peak_mib;
         if self.seconds == 0 {
@@ -199,7 +198,7 @@ mod tests {
     #[test]
     fn peaks_and_the_mean_by_time() {
         let mut observed = Observed::default();
-        // What was busy before the first look may have been somebody else's.
+        // Activity before the first observation may have been another claim's.
         for (at, memory, activity) in [(1000, 700, 1.0), (1010, 100, 0.5), (1010, 999, 1.0), (1040, 200, 0.1)]
         {
             round(&mut observed, [("a", Some(node(at, &["u"], Some(memory), Some(activity))))]);
@@ -220,7 +219,7 @@ mod tests {
             (900, Some(7), Some(f64::INFINITY)),
             (915, Some(6), Some(0.4)),
             (930, Some(6), Some(2.0)),
-            // An hour in which nobody looked.
+            // An hour without observations.
             (4530, Some(6), Some(0.9)),
         ] {
             round(&mut observed, [("a", Some(node(at, &["u"], memory, activity)))]);
@@ -239,7 +238,7 @@ mod tests {
         round(&mut observed, [("a", Some(node(1015, &["v", "w"], Some(1), None)))]);
         assert!(observed.of("a", "u", "gpu-01-00").is_none() && observed.of("a", "v", "gpu-01-00").is_some());
         assert_eq!(observed.devices, 2);
-        // A plugin that is being upgraded forgets nothing; a node that is gone is forgotten.
+        // A plugin being upgraded loses no observations; a node that is gone does.
         round(&mut observed, [("a", None)]);
         round(&mut observed, [("b", Some(node(1000, &["u"], Some(1), None)))]);
         assert!(observed.of("a", "v", "gpu-01-00").is_some());

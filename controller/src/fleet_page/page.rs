@@ -1,4 +1,4 @@
-//! The page, as HTML: everything is in it without a script, and everything in it is in the JSON, too.
+//! The page as HTML: complete without scripts, with the same content as the JSON.
 
 mod tables;
 
@@ -141,7 +141,7 @@ mod tests {
         };
         let page = text(&FleetView { nodes: (0..1000).map(node).collect(), ..FleetView::default() });
         assert_eq!(page.matches("; team/pod-").count(), 104_000, "each is told");
-        // Linear: some 150 bytes for each, as text and as a part of the picture.
+        // Linear: some 150 bytes per card, as text and as part of the picture.
         assert!(page.len() < 20_000_000, "{} bytes", page.len());
     }
 
@@ -151,7 +151,7 @@ mod tests {
         assert!(page.contains("No pod waits.") && page.contains("Nobody has held a card"), "{page}");
     }
 
-    /// A claim on two cards that is idle, one that is busy, and one of which nobody tells anything.
+    /// An idle claim on two cards, a busy one, and one with unknown activity.
     #[test]
     fn who_holds_what_is_in_a_table_and_in_the_map() {
         let holder = |claim: &str, device: &str| Holder {
@@ -193,7 +193,7 @@ mod tests {
         assert!(rows[1].contains("busy-gpus") && cells(rows[1])[6] == "0.02", "{rows:?}");
         assert_eq!(cells(rows[2])[5..7], ["–", "–"], "nobody tells: {rows:?}");
         assert!(page.contains("<p class=\"who\">team/idle</p>"), "{page}");
-        // The same digits as `kubectl gpu top` has.
+        // The same digits as in `kubectl gpu top`.
         assert!(page.contains("1.48 cards' worth") && page.contains("4.00 cards"), "{page}");
     }
 }

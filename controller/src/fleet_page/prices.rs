@@ -1,4 +1,4 @@
-//! What a card costs.
+//! Prices of cards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::Deserialize;
 use tessera_api::fleet_view::CardView;
 
-/// Prices by product name. Nothing has a price that the administrator did not give.
+/// Prices by product name, given by the administrator. There are no default prices.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Prices {
-    /// Currency, as it is shown before amounts: `USD`.
+    /// Currency, shown before amounts: `USD`.
     pub currency: String,
-    /// Price of an hour of a card, by product name as NVML says it (`NVIDIA H100 80GB HBM3`).
+    /// Price of a card-hour, by product name as in NVML (`NVIDIA H100 80GB HBM3`).
     pub per_card_hour: BTreeMap<String, f64>,
 }
 
@@ -22,12 +22,12 @@ pub enum PricesError {
     /// The file cannot be read.
     #[error("cannot be read")]
     Read(#[from] std::io::Error),
-    /// It is not of the form `{"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}`.
+    /// The file does not have the form `{"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}`.
     #[error(
         "is no price list like {{\"currency\": \"USD\", \"perCardHour\": {{\"NVIDIA H100 80GB HBM3\": 2.5}}}}"
     )]
     Form(#[from] serde_json::Error),
-    /// A price is negative, or no number.
+    /// A price is negative, or not a number.
     #[error("has {price} as the price of {product}: a price is a number, 0 or more")]
     Price {
         /// The product.
@@ -51,7 +51,7 @@ impl Prices {
         }
     }
 
-    /// Price of an hour of the card, where it has one.
+    /// Price of a card-hour, if given.
     pub fn of(&self, card: &CardView) -> Option<f64> {
         self.per_card_hour.get(&card.product_name).copied()
     }

@@ -1,4 +1,4 @@
-//! A ConfigMap that keeps the last day while replicas of the controller come and go.
+//! A ConfigMap keeping the last day while replicas of the controller come and go.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use crate::carry_out::MayWrite;
 /// The key in the ConfigMap.
 const KEY: &str = "day.json";
 
-/// How long the API server may take.
+/// Timeout of the API server.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Where the last day is kept. All replicas read it when they begin, and the one that leads writes it.
+/// Storage of the last day. All replicas read at the start, and the leader writes.
 pub struct Store {
     maps: Api<ConfigMap>,
     name: String,
     may_write: MayWrite,
-    /// What was said last of an error: it comes again and again.
+    /// The last error logged, so that a repeated error is logged once.
     told: String,
 }
 
 impl Store {
-    /// A store in this ConfigMap, which somebody else makes.
+    /// A store in this existing ConfigMap.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str, may_write: MayWrite) -> Self {
         let maps = Api::namespaced(client, namespace);
         Store { maps, name: name.to_owned(), may_write, told: String::new() }
     }
 
-    /// What was kept, as of `now`; `None` where nobody answers. What cannot be read counts as nothing.
+    /// The stored day, as of `now`; `None` without an answer. Unreadable content counts as empty.
     pub async fn read(&mut self, now: u64) -> Option<History> {
         let map = match tokio::time::timeout(PATIENCE, self.maps.get_opt(&self.name)).await {
             Ok(Ok(map)) => map,
@@ -63,7 +63,7 @@ impl Store {
         }))
     }
 
-    /// Keeps the day, if this replica leads.
+    /// Stores the day, if this replica is the leader.
     pub async fn write(&mut self, history: &str) {
         if !(self.may_write)() {
             return;
@@ -101,7 +101,7 @@ pub(super) mod tests {
     use super::super::prices::Prices;
     use super::*;
 
-    /// An API server that has one ConfigMap, and that answers with a status while `code` is one.
+    /// An API server with one ConfigMap, answering with the status in `code`.
     pub fn client(data: Arc<Mutex<Value>>, code: Arc<Mutex<u16>>) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (data, code) = (data.clone(), code.clone());

@@ -8,19 +8,19 @@ use tessera_api::fleet_view::FleetPoint;
 use super::history::{DAY, History, Hour, OTHERS, Tally};
 use super::merge::rounded;
 
-/// Longest text, in bytes: an object of the API server may have some 1.5 MB, and all of it goes through etcd at each write.
+/// Maximum length of the text in bytes. API objects are limited to some 1.5 MB, and each write goes through etcd as a whole.
 pub const LONGEST: usize = 100 << 10;
 
 /// Seconds between two points.
 const EVERY: u64 = 300;
 
-/// Namespaces, those that had most; what others had is under [`OTHERS`].
+/// Maximum number of namespaces, largest first. Others are added up under [`OTHERS`].
 const NAMESPACES: usize = 50;
 
-/// Longest name of a namespace, as Kubernetes has it.
+/// Longest name of a namespace in Kubernetes.
 const LONGEST_NAME: usize = 63;
 
-/// What a later version writes may mean something else.
+/// Version of the format. Other versions may differ in meaning.
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -29,7 +29,7 @@ struct Stored {
     version: u32,
     /// Unix time in seconds, cards, allocated, busy.
     points: Vec<(u64, u32, f64, f64)>,
-    /// Names, for the numbers below.
+    /// Names, referenced by index below.
     namespaces: Vec<String>,
     hours: Vec<StoredHour>,
 }
@@ -37,31 +37,31 @@ struct Stored {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredHour {
-    /// Of the hours since the epoch.
+    /// Hours since the epoch.
     hour: u64,
-    /// Seconds of it that somebody looked.
+    /// Seconds covered by observations.
     watched: u64,
-    /// Number of the namespace; card-hours allocated, measured and busy; price of the idle ones.
+    /// Index of the namespace; card-hours allocated, measured and busy; price of the idle ones.
     sums: Vec<(usize, f64, f64, f64, f64)>,
 }
 
-/// Why a text is none of a day.
+/// Why a text is not a stored day.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredError {
-    /// Nobody of this version wrote it.
+    /// Not written by this version.
     #[error("is no day of a fleet: {0}")]
     Form(#[from] serde_json::Error),
-    /// Of another version.
+    /// Written by another version.
     #[error("has the form {0}, and this version knows {VERSION} only")]
     Version(u32),
-    /// Nobody of this version wrote it.
+    /// Not written by this version.
     #[error("has {0} bytes, and none has more than {LONGEST}")]
     Long(usize),
 }
 
 /// The day as text.
 pub fn write(history: &History) -> String {
-    // Of each five minutes the last one, so that what was read and is written again stays the same.
+    // The last point of every five minutes, so that writing a restored day gives the same text.
     let last_of: BTreeMap<u64, &FleetPoint> =
         history.points().map(|point| (point.at / EVERY, point)).collect();
     let point = |point: &FleetPoint| (point.at, point.cards, rounded(point.allocated), rounded(point.busy));
@@ -91,11 +91,11 @@ pub fn write(history: &History) -> String {
         namespaces,
         hours: history.hours().map(hour).collect(),
     };
-    // Cannot fail: it has no keys but strings, and numbers or null.
+    // Cannot fail: keys are strings, and values are numbers or null.
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-/// The day of a text, as of `now`. What cannot be is left out.
+/// The day from a text, as of `now`. Impossible values are skipped.
 ///
 /// # Errors
 /// See [`StoredError`].
@@ -103,7 +103,7 @@ pub fn read(text: &str, now: u64) -> Result<History, StoredError> {
     if text.len() > LONGEST {
         return Err(StoredError::Long(text.len()));
     }
-    // The form of another version may differ in everything else.
+    // Everything else may differ in another version.
     #[derive(Deserialize)]
     struct Version {
         version: u32,
@@ -152,7 +152,7 @@ mod tests {
     use super::super::prices::Prices;
     use super::*;
 
-    /// So many minutes of a fleet on which each of the namespaces has a card.
+    /// This many minutes of a fleet where each namespace has a card.
     fn watched(minutes: u64, namespaces: usize) -> History {
         let prices = Prices { currency: "USD".to_owned(), per_card_hour: [("A".to_owned(), 2.0)].into() };
         let mut history = History::default();
@@ -189,7 +189,7 @@ mod tests {
         assert!((sum(&history) - sum(&read)).abs() < 1.0, "{} {}", sum(&history), sum(&read));
     }
 
-    /// Names and numbers as long as they can be.
+    /// Names and numbers of maximum length.
     #[test]
     fn the_longest_day_is_short() {
         let tally = Tally {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(read.namespaces[0].allocated_hours, 1.0);
     }
 
-    /// An upgrade: the next replica goes on where the last one ended, and counts the time between.
+    /// An upgrade: the next replica continues the day, and counts the time in between.
     #[test]
     fn the_day_goes_on() {
         let mut next = read(&write(&watched(60, 1)), 62 * 60).unwrap();

@@ -1,4 +1,4 @@
-//! Figures in words: the same one has the same digits wherever the page shows it.
+//! Figures in words, with the same digits everywhere on the page.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -22,7 +22,7 @@ pub fn span(hours: f64) -> String {
     if hours < 2.0 { format!("{:.0} min", hours * 60.0) } else { format!("{hours:.0} h") }
 }
 
-/// How long ago: `90 s`, `35 min`, `3 h`. Times are Unix times, in seconds.
+/// Time elapsed: `90 s`, `35 min`, `3 h`. Arguments are Unix times, in seconds.
 pub fn age(now: u64, since: u64) -> String {
     match now.saturating_sub(since) {
         _ if since == 0 => "–".to_owned(),
@@ -32,7 +32,7 @@ pub fn age(now: u64, since: u64) -> String {
     }
 }
 
-/// `12.3 of 80.0 GiB`, of MiB.
+/// `12.3 of 80.0 GiB`, from MiB.
 pub fn memory(used: Option<u64>, all: Option<u64>) -> String {
     let gib = |mib: u64| format!("{:.1}", mib as f64 / 1024.0);
     match (used, all) {
@@ -42,7 +42,7 @@ pub fn memory(used: Option<u64>, all: Option<u64>) -> String {
     }
 }
 
-/// A Unix time as RFC 3339 has it, in UTC.
+/// A Unix time in RFC 3339 format, in UTC.
 pub fn rfc3339(seconds: u64) -> String {
     timestamp(seconds).map(|time| time.to_string()).unwrap_or_default()
 }

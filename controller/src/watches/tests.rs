@@ -1,4 +1,4 @@
-//! What is said of objects that cannot be read.
+//! Events about unreadable objects.
 
 use super::*;
 

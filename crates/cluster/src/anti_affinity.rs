@@ -1,5 +1,5 @@
-//! Required anti-affinity by hostname (`InterPodAffinity`), between pods that have any: mostly pods of one workload that do not share a
-//! node. Terms about other parts of the cluster, or about pods without such terms, are not looked at.
+//! Required anti-affinity by hostname (`InterPodAffinity`) between pods with such terms, mostly pods of one workload spreading over
+//! nodes. Terms with another topology key, or about pods without such terms, are ignored.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use tessera_api::gpu_pool::{LabelOperator, LabelRequirement, NodeSelector};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// A pod with required anti-affinity, as terms of others select it.
+/// Namespace and labels of a pod with required anti-affinity, to be matched by the terms of other pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Selected {
     namespace: String,
     labels: BTreeMap<String, String>,
 }
 
-/// Whether the pod has required anti-affinity by hostname: then its namespace and labels say beside whom it may run.
+/// Whether the pod has required anti-affinity by hostname. If so, its namespace and labels decide beside which pods it may run.
 pub fn has_any(pod: &Pod) -> bool {
     terms(pod).next().is_some()
 }
@@ -28,7 +28,7 @@ impl Selected {
         has_any(pod).then(|| Selected { namespace: namespace(pod).to_owned(), labels })
     }
 
-    /// Whether the pod may not run on the node of this one.
+    /// Whether the terms of `pod` forbid the node of this pod.
     pub fn keeps_away(&self, pod: &Pod) -> bool {
         terms(pod).any(|term| {
             let selector = term.label_selector.as_ref();
@@ -49,7 +49,7 @@ fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     required.into_iter().flatten().filter(|term| term.topology_key == HOSTNAME)
 }
 
-/// Whether a term of a pod of namespace `own` is about pods of namespace `other`. Labels of namespaces are not known here.
+/// Whether a term of a pod of namespace `own` concerns pods of namespace `other`. Labels of namespaces are not known here.
 fn concerns(term: &PodAffinityTerm, own: &str, other: &str) -> bool {
     let named = term.namespaces.as_deref().unwrap_or_default();
     match &term.namespace_selector {

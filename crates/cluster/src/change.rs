@@ -147,11 +147,11 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Adds or updates an object. Returns whether anything changed of it that is kept here; of pods, claims, and what says which devices
-    /// there are, always.
+    /// Adds or updates an object. Returns whether any field kept here changed; always true for pods, claims, and objects defining
+    /// devices.
     ///
     /// # Errors
-    /// It contains something that the API server would not accept; the cluster is then as before.
+    /// The object contains a value the API server would not accept. The cluster is then unchanged.
     pub fn apply(&mut self, object: impl Into<Object>) -> Result<bool, ObjectError> {
         let object = object.into();
         let key = Key::from(object.metadata());
@@ -214,12 +214,12 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Notes that the object, which [`Self::apply`] was not given or refused, exists and cannot be read: pods that use it say so.
+    /// Marks an existing object as unreadable, where [`Self::apply`] was not called or failed. Pods using the object report this.
     pub fn mark_unreadable(&mut self, kind: Kind, key: Key, why: String) {
         self.objects.unreadable.insert((kind, key), why);
     }
 
-    /// Notes that objects of these kinds may exist that nobody sees; those of all others are here.
+    /// Sets the kinds that cannot be listed. Objects of these kinds may exist unseen; all objects of other kinds are here.
     pub fn set_unlisted(&mut self, kinds: BTreeSet<Kind>) {
         self.objects.unlisted = kinds;
     }
@@ -276,7 +276,7 @@ impl Cluster {
     }
 }
 
-/// Keeps the object. Returns whether it is another than was kept before.
+/// Keeps the object. Returns whether it differs from the previous one.
 fn put<T: PartialEq>(objects: &mut BTreeMap<Key, T>, key: Key, object: T) -> bool {
     let is_new = objects.get(&key) != Some(&object);
     if is_new {

@@ -1,4 +1,4 @@
-//! What a ResourceClaim says of its devices.
+//! Accessors for the devices and users of a ResourceClaim.
 
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::key::Key;
 
-/// Reads of an allocation.
+/// Accessors of an allocation.
 pub trait AllocationExt {
     /// The devices.
     fn results(&self) -> &[DeviceRequestAllocationResult];
@@ -19,7 +19,7 @@ impl AllocationExt for AllocationResult {
     }
 }
 
-/// Reads of a ResourceClaim.
+/// Accessors of a ResourceClaim.
 pub trait ClaimExt {
     /// Its namespace and name.
     fn key(&self) -> Key;
@@ -27,12 +27,12 @@ pub trait ClaimExt {
     /// Its allocation.
     fn allocation(&self) -> Option<&AllocationResult>;
 
-    /// Whether it is allocated.
+    /// Whether the claim is allocated.
     fn has_devices(&self) -> bool {
         self.allocation().is_some()
     }
 
-    /// The devices that are allocated to it.
+    /// Devices allocated to the claim.
     fn results(&self) -> &[DeviceRequestAllocationResult] {
         self.allocation().map(AllocationExt::results).unwrap_or_default()
     }
@@ -45,20 +45,20 @@ pub trait ClaimExt {
         names.filter_map(|field| field.values.as_ref()?.first()).map(String::as_str).next()
     }
 
-    /// When it was allocated.
+    /// Time of the allocation.
     fn allocated_at(&self) -> Option<Timestamp> {
         Some(self.allocation()?.allocation_timestamp.as_ref()?.0)
     }
 
-    /// The pods that have reserved it.
+    /// Pods for which the claim is reserved.
     fn users(&self) -> &[ResourceClaimConsumerReference];
 
-    /// Whether any pod has reserved it.
+    /// Whether the claim is reserved for any pod.
     fn is_reserved(&self) -> bool {
         !self.users().is_empty()
     }
 
-    /// Name of the pod that it was made for.
+    /// Name of the pod owning the claim, if the claim was made for one.
     fn owning_pod(&self) -> Option<&str>;
 }
 

@@ -25,7 +25,7 @@ use crate::holder::Holder;
 use crate::objects::Objects;
 use crate::taken::Taken;
 
-/// What an allocation depends on: the objects, and the allocator's view of them.
+/// Input of allocations: the objects, and the allocator's view of them.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub(crate) objects: Objects,
@@ -33,22 +33,22 @@ pub struct Cluster {
     pub(crate) taken: Taken,
     pub(crate) expected: Expected,
     pub(crate) classes: Classes,
-    /// Whether slices are kept as objects, too, with the reports of their nodes.
+    /// Whether slices are kept as objects, too, with their node reports.
     pub(crate) keeps_slices: bool,
 }
 
-/// What [`Cluster::place`] may give, and how long it may look. See [`Placement`].
+/// Limits on the devices and effort of [`Cluster::place`]. See [`Placement`].
 #[derive(Clone, Copy)]
 pub struct PlacementLimits<'l> {
-    /// Keys of taints that do not count.
+    /// Keys of taints to ignore.
     pub tolerated: &'l [&'l str],
-    /// Whether a device may be given.
+    /// Whether a device may be allocated.
     pub may_give: &'l dyn Fn(DeviceRef<'_>) -> bool,
-    /// Most devices to look at.
+    /// Maximum number of devices to examine.
     pub steps: u64,
 }
 
-/// A reader's own state. Keep it between questions: it caches compiled selectors and their answers.
+/// A reader's own state. Keep one between calls: it caches compiled selectors and their results.
 pub struct Asker {
     selectors: SelectorCache,
     share_id: Box<dyn FnMut() -> String + Send>,
@@ -62,13 +62,13 @@ impl fmt::Debug for Asker {
 }
 
 impl Asker {
-    /// `share_id` makes the id of each new share of a device: a UUID that was never used.
+    /// `share_id` generates the id of each new share of a device: an unused UUID.
     pub fn new(share_id: impl FnMut() -> String + Send + 'static) -> Self {
         let kubernetes = KubernetesVersion::default();
         Asker { selectors: SelectorCache::new(), share_id: Box::new(share_id), kubernetes }
     }
 
-    /// Its questions are answered as by kube-scheduler of this release, and not as by the newest known.
+    /// Answers as kube-scheduler of this release would, instead of the newest known release.
     #[must_use]
     pub fn answered_as(mut self, kubernetes: KubernetesVersion) -> Self {
         self.set_kubernetes(kubernetes);
@@ -83,7 +83,7 @@ impl Asker {
         self.kubernetes = kubernetes;
     }
 
-    /// The release as whose its questions are answered.
+    /// The kube-scheduler release whose behaviour is followed.
     #[must_use]
     pub fn kubernetes(&self) -> KubernetesVersion {
         self.kubernetes
@@ -96,7 +96,7 @@ impl Cluster {
         &self.objects
     }
 
-    /// The objects alone, to make another cluster of.
+    /// The objects alone, to build another cluster from.
     pub fn into_objects(self) -> Objects {
         self.objects
     }
@@ -106,12 +106,12 @@ impl Cluster {
         &self.inventory
     }
 
-    /// What is taken of devices.
+    /// Devices and shares of devices in use.
     pub fn held(&self) -> &Held {
         self.taken.held()
     }
 
-    /// Who holds the device or a share of it, once for each.
+    /// Holders of the device or of a share of it, each once.
     pub fn holders(&self, device: DeviceRef<'_>) -> impl Iterator<Item = &Holder> {
         self.held().holders(device).iter().filter_map(|id| self.taken.holder(id))
     }
@@ -121,7 +121,7 @@ impl Cluster {
         &self.classes
     }
 
-    /// The nodes by name. Without any Node object: the nodes that slices name, with the label that every node has.
+    /// The nodes by name. Without any Node object: the nodes named by slices, with the hostname label of every node.
     pub fn nodes(&self) -> Vec<Cow<'_, Node>> {
         if !self.objects.nodes.is_empty() {
             return self.objects.nodes.values().map(Cow::Borrowed).collect();
@@ -139,7 +139,7 @@ impl Cluster {
         names.into_iter().map(|name| Cow::Owned(node(name))).collect()
     }
 
-    /// What these claims would get on the node with `held` held: one result per claim, or `None` where they do not fit.
+    /// Allocations for these claims on the node with `held` in use: one per claim, or `None` where the claims do not fit.
     ///
     /// # Errors
     /// See [`AllocateError`].
@@ -154,8 +154,8 @@ impl Cluster {
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
 
-    /// As [`Self::allocate`] with what is held now, in a time that does not grow with the number of nodes. Where
-    /// kube-scheduler would complain about a pool of another node, the claims simply do not fit.
+    /// As [`Self::allocate`] with the devices now in use, in time independent of the number of nodes. Where kube-scheduler would
+    /// report an error about a pool of another node, the claims simply do not fit.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -171,8 +171,8 @@ impl Cluster {
         allocator.allocate(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id)
     }
 
-    /// What this controller would give the claims on the node with what is held now: of the devices that `limits` allows,
-    /// those of least `cost`.
+    /// Placement of the claims by this controller on the node, with the devices now in use: the devices of least `cost` among those
+    /// allowed by `limits`.
     ///
     /// # Errors
     /// As [`Placement::place`].
@@ -191,8 +191,8 @@ impl Cluster {
         placement.place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, cost)
     }
 
-    /// The names of the devices that the claims would get on the node if nothing were held: of the driver's, managed or not. `None`
-    /// where they would not fit even then.
+    /// Names of the driver's devices, managed or not, for the claims on the node if nothing were held. `None` where the claims
+    /// would not fit even then.
     pub fn would_place(
         &self,
         node: &Node,
@@ -206,7 +206,7 @@ impl Cluster {
         Some(own.map(|result| result.device.clone()).collect())
     }
 
-    /// What the claims would get on the node if nothing were held, of managed cards, too. `None` where they would not fit even then.
+    /// Allocations for the claims on the node if nothing were held, managed cards included. `None` if they still do not fit.
     pub fn would_allocate(
         &self,
         node: &Node,
@@ -220,7 +220,7 @@ impl Cluster {
         Some(placed.ok()??.allocations)
     }
 
-    /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.
+    /// Whether any device of the driver on the node, free or not, matches a request of these claims.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -237,11 +237,11 @@ impl Cluster {
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
 
-    /// Answers the costly selectors of these claims for all devices, as far as `budget` allows, from which the cost is taken: after that
-    /// no question about them evaluates a costly one.
+    /// Evaluates the costly selectors of these claims for all devices, deducting the cost from `budget`. After success, calls about
+    /// these claims evaluate no costly selector.
     ///
     /// # Errors
-    /// What is left.
+    /// The budget is used up: the progress so far.
     pub fn answer_ahead(
         &self,
         claims: &[Claim],
@@ -251,7 +251,7 @@ impl Cluster {
         asker.selectors.answer_ahead(&self.inventory, &self.classes, claims, budget)
     }
 
-    /// The obstacle for each device and request, each device looked at alone.
+    /// The obstacle for each device and request, considering each device alone.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -266,10 +266,10 @@ impl Cluster {
         allocator.explain(&node.into(), claims, &mut asker.selectors)
     }
 
-    /// What would be held without these claims.
+    /// Devices in use if these claims did not exist.
     ///
     /// # Errors
-    /// A claim holds something that is not a quantity.
+    /// A claim holds a capacity without a valid quantity.
     pub fn held_without(&self, claims: &[&ResourceClaim]) -> Result<Held, ObjectError> {
         let mut held = Held::over(Arc::clone(self.taken.held()));
         for claim in claims {

@@ -1,11 +1,11 @@
-//! Why an object cannot be used.
+//! Errors about unusable objects.
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use tessera_allocator::convert::ConvertError;
 
 use crate::objects::reference;
 
-/// An object contains something that the API server would not accept.
+/// An object contains a value the API server would not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name}: {source}")]
 pub struct ObjectError {

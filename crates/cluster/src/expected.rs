@@ -1,10 +1,10 @@
-//! What is on its way but not yet observed: a pod that was sent to a node, and the devices that its claims will get there.
+//! Expected changes not observed yet: a pod released to a node, and the devices for its claims there.
 //!
 //! ```text
-//! taken(holder) = nothing while it is set aside, else what is observed, else what is expected
+//! taken(holder) = nothing while set aside, else the observed hold, else the expected hold
 //! ```
 //!
-//! [`Cluster::settle`] alone writes that into the index.
+//! Only [`Cluster::settle`] writes the result into the index.
 
 #[cfg(test)]
 mod tests;
@@ -22,23 +22,23 @@ use crate::key::Key;
 use crate::pod::PodExt;
 use crate::taken::{Hold, Taken};
 
-/// Who expects something of a holder.
+/// Reason for expecting a hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    /// This pod is on its way, or something is nominated for it.
+    /// The pod is released to a node, or nominated for one.
     Pod(Key),
-    /// A write to the claim, whatever becomes of its pod.
+    /// A write to the claim is in flight, whatever happens to its pod.
     Write,
 }
 
-/// What is expected.
+/// Expected holds.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    /// By holder; what was expected last counts.
+    /// By holder. The latest expected hold counts.
     holds: BTreeMap<Holder, Vec<(Source, Hold)>>,
-    /// Holders of which something is expected with each pod.
+    /// Holders with an expected hold, by pod.
     of_pods: BTreeMap<Key, Vec<Holder>>,
-    /// Holders that count as gone.
+    /// Holders treated as gone.
     aside: BTreeSet<Holder>,
 }
 
@@ -63,13 +63,12 @@ impl Expected {
 }
 
 impl Cluster {
-    /// Writes what the holder takes into the index. Returns the nodes on which that changes anything.
+    /// Writes the holder's current hold into the index. Returns the nodes affected by the change.
     pub(crate) fn settle(&mut self, holder: &Holder) -> BTreeSet<String> {
         let hold = self.hold_of(holder);
         self.taken.set(&self.inventory, holder, hold)
     }
 
-    /// What the holder takes.
     fn hold_of(&self, holder: &Holder) -> Option<Hold> {
         if self.expected.aside.contains(holder) {
             return None;
@@ -93,10 +92,10 @@ impl Cluster {
         }
     }
 
-    /// Whether the index says of every holder what it takes, and nothing of others.
+    /// Checks the index against the holds of all holders.
     ///
     /// # Errors
-    /// The first difference, in words.
+    /// Description of the first difference.
     pub fn check_taken(&self) -> Result<(), String> {
         let claims = self.objects.claims.keys().cloned().map(Holder::Claim);
         let pods = self.objects.pods.keys().cloned().map(Holder::Pod);
@@ -107,11 +106,11 @@ impl Cluster {
         self.taken.difference(&anew).map_or(Ok(()), Err)
     }
 
-    /// Counts the pod as if it were bound to the node, and its claims as if they were allocated so, until
-    /// [`Self::forget`]. Replaces what was assumed of the pod before.
+    /// Counts the pod as bound to the node and its claims as allocated like this, until [`Self::forget`]. Replaces earlier
+    /// assumptions about the pod.
     ///
     /// # Errors
-    /// A claim holds something that is not a quantity; nothing of the pod is then assumed.
+    /// A claim holds a capacity without a valid quantity; nothing about the pod is then assumed.
     pub fn assume(
         &mut self,
         key: &Key,
@@ -126,18 +125,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Counts room for the pod on the node and these whole devices as taken, until [`Self::forget`], whoever has them now. Replaces what
-    /// was assumed of the pod before.
+    /// Reserves room for the pod on the node and these whole devices, whoever holds them now, until [`Self::forget`]. Replaces
+    /// earlier assumptions about the pod.
     pub fn nominate(&mut self, key: &Key, pod: &Pod, node: &str, devices: &[DeviceRequestAllocationResult]) {
         self.forget(key);
         let hold = Hold::on(node, pod).with_whole(devices);
         self.expect(key, vec![(Holder::Nominated(key.clone()), hold)]);
     }
 
-    /// Replaces what is assumed of the claims of a pod of which something is assumed.
+    /// Replaces the assumed claims of a pod. Nothing is assumed for a pod not assumed or nominated before.
     ///
     /// # Errors
-    /// A claim holds something that is not a quantity; nothing of the claims is then assumed.
+    /// A claim holds a capacity without a valid quantity; nothing about the claims is then assumed.
     pub fn assume_claims(&mut self, key: &Key, claims: Vec<ResourceClaim>) -> Result<(), ObjectError> {
         self.forget_claims(key);
         if self.expected.of_pods.contains_key(key) {
@@ -147,17 +146,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// No longer assumes that the pod takes room on the node: it was seen there. Its claims stay assumed.
+    /// Drops the assumed room of the pod, once the pod is observed on the node. Its claims stay assumed.
     pub fn forget_room(&mut self, key: &Key) {
         self.forget_if(key, |holder| matches!(holder, Holder::Pod(_)));
     }
 
-    /// No longer assumes anything of the pod's claims: they are allocated by now.
+    /// Drops the assumed claims of the pod, once they are allocated.
     pub fn forget_claims(&mut self, key: &Key) {
         self.forget_if(key, |holder| matches!(holder, Holder::Claim(_) | Holder::FutureClaim(..)));
     }
 
-    /// No longer assumes anything of the pod.
+    /// Drops all assumptions about the pod.
     pub fn forget(&mut self, key: &Key) {
         self.forget_if(key, |_| true);
         self.expected.of_pods.remove(key);
@@ -181,11 +180,11 @@ impl Cluster {
         }
     }
 
-    /// Counts the claim as if it were allocated so, whatever becomes of its pod, until [`Self::forget_claim`]. Replaces what was
-    /// assumed of it before.
+    /// Counts the claim as allocated like this, whatever happens to its pod, until [`Self::forget_claim`]. Replaces earlier
+    /// assumptions about the claim.
     ///
     /// # Errors
-    /// The claim holds something that is not a quantity; nothing of it is then assumed.
+    /// The claim holds a capacity without a valid quantity; nothing about the claim is then assumed.
     pub fn assume_claim(&mut self, claim: &ResourceClaim) -> Result<(), ObjectError> {
         self.forget_claim(&claim.key());
         let holder = Holder::Claim(claim.key());
@@ -194,15 +193,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// No longer assumes anything of the claim itself.
+    /// Drops the assumption made by [`Self::assume_claim`].
     pub fn forget_claim(&mut self, key: &Key) {
         let holder = Holder::Claim(key.clone());
         self.expected.remove(&holder, &Source::Write);
         self.settle(&holder);
     }
 
-    /// Counts these pods and claims as gone, until [`Self::put_back`] for the same ones: what would fit without them? Nothing may be
-    /// applied or deleted meanwhile.
+    /// Treats these pods and claims as gone, until [`Self::put_back`] for the same ones, to test whether others would fit without
+    /// them. Apply or delete nothing in between.
     pub fn set_aside(&mut self, pods: &[Key], claims: &[Key]) {
         for holder in holders(pods, claims) {
             self.expected.aside.insert(holder.clone());
@@ -224,7 +223,7 @@ fn holders(pods: &[Key], claims: &[Key]) -> impl Iterator<Item = Holder> {
     pods.chain(claims.iter().cloned().map(Holder::Claim))
 }
 
-/// What the claims of a pod will hold. One without a uid does not exist yet: another of its name is not it.
+/// Holds of a pod's planned claims. A claim without a uid does not exist yet, so an existing claim of the same name is another one.
 fn of_claims(pod: &Key, claims: &[ResourceClaim]) -> Result<Vec<(Holder, Hold)>, ObjectError> {
     let holds = claims.iter().enumerate().map(|(before, claim)| {
         let holder = match &claim.metadata.uid {

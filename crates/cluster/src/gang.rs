@@ -1,4 +1,4 @@
-//! Gangs: pods that start together or not at all, and how a pod says that it belongs to one.
+//! Gangs: pods starting together or not at all, and how a pod declares its membership.
 
 mod complete;
 mod done;
@@ -21,16 +21,16 @@ pub use done::done_and_gone;
 pub use error::GangError;
 pub use workload::{job_set_of, named_by};
 
-/// What tells a gang from all others, also from those of the same name before and after it.
+/// Identity of a gang, distinct also from earlier and later gangs of the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangId {
     /// Namespace of its pods.
     pub namespace: String,
-    /// What people call it.
+    /// Name of the gang, as shown to users.
     pub name: String,
-    /// The uid of what made its pods, or its name where the pods tell no uid; empty where nothing did.
+    /// Uid of the pods' owner, or the owner's name where the pods carry no uid; empty without an owner.
     pub owner: String,
-    /// How often the owner began anew; empty where owners do not count that.
+    /// Restart attempt of a JobSet, or template revision of a LeaderWorkerSet; empty where owners have none.
     pub attempt: String,
 }
 
@@ -41,46 +41,46 @@ impl fmt::Display for GangId {
     }
 }
 
-/// What becomes of the pods of a gang that run, when others find no room for too long.
+/// Action on a gang's running pods when the other members find no room for too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenPartial {
-    /// They are evicted.
+    /// Evict the running pods.
     #[default]
     Evict,
-    /// They go on.
+    /// Let the running pods continue.
     Keep,
 }
 
-/// The place of a pod among those of its gang: neighbours talk to each other most.
+/// Position of a pod in its gang. Neighbours communicate most.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// The Job, of a JobSet.
+    /// Index of the Job in a JobSet.
     pub job: u32,
-    /// The pod in it.
+    /// Index of the pod in its Job.
     pub pod: u32,
-    /// The pod's name: of pods without a number.
+    /// The pod's name, to order pods without an index.
     pub name: String,
 }
 
-/// What a pod says of its gang.
+/// Gang membership as declared by a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     /// The gang.
     pub gang: GangId,
-    /// Number of its pods.
+    /// Number of pods in the gang.
     pub size: u32,
-    /// Number of pods with which it can work.
+    /// Minimum number of pods to work with.
     pub min: u32,
-    /// The pod's place in it.
+    /// The pod's position in the gang.
     pub rank: Rank,
-    /// What becomes of pods that run alone.
+    /// Action on pods running without the others.
     pub when_partial: WhenPartial,
 }
 
-/// The gang of the pod; `None` where it belongs to none.
+/// The gang of the pod; `None` if the pod belongs to no gang.
 ///
 /// # Errors
-/// It says that it belongs to a gang, and what it says of it cannot be.
+/// The pod declares a gang membership with invalid or contradictory values.
 pub fn of_pod(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
     let Some(name) = label(pod, GROUP_LABEL) else { return workload::gang_of(objects, pod) };
     let size = number(pod, GROUP_SIZE_LABEL, MAX_SIZE)?.ok_or(GangError::NoSize)?;
@@ -92,7 +92,7 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangEr
     Ok(Some(member))
 }
 
-/// Whether the pod says that it belongs to a gang, rightly or not.
+/// Whether the pod declares a gang membership, valid or not.
 pub fn is_member(objects: &Objects, pod: &Pod) -> bool {
     !matches!(of_pod(objects, pod), Ok(None))
 }
@@ -121,10 +121,10 @@ fn number(pod: &Pod, name: &'static str, most: u32) -> Result<Option<u32>, GangE
     number.map(Some).ok_or_else(|| GangError::Number { label: name, text: text.to_owned(), most })
 }
 
-/// What pods of a gang say that cannot all be true; each with its name.
+/// Checks the members' declarations of a gang against each other. Each member comes with its name.
 ///
 /// # Errors
-/// They name different sizes, or are more than they say.
+/// The members declare different sizes, or outnumber the declared size.
 pub fn agree<'m>(members: impl Iterator<Item = (&'m Key, &'m Membership)>) -> Result<(), GangError> {
     let mut first: Option<(&Key, &Membership)> = None;
     let mut count = 0;

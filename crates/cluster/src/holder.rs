@@ -1,4 +1,4 @@
-//! Who takes devices and room.
+//! Holders of devices and room.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use tessera_allocator::held::HolderId;
 
 use crate::key::Key;
 
-/// Who takes devices, or room on a node.
+/// Holder of devices, or of room on a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
     /// A ResourceClaim.
     Claim(Key),
-    /// A ResourceClaim that does not exist yet: of this pod, and how many of its claims come before.
+    /// A ResourceClaim to be created: its pod, and its index among the pod's claims.
     FutureClaim(Key, usize),
-    /// A pod, which takes room on its node.
+    /// A pod, taking room on its node.
     Pod(Key),
-    /// A pod for which devices and room are kept until others have left them.
+    /// A pod nominated for devices and room still in use by others.
     Nominated(Key),
 }
 
 impl Holder {
-    /// The claim, if it is one that exists.
+    /// The claim, if this is an existing claim.
     #[must_use]
     pub fn claim(&self) -> Option<&Key> {
         match self {
@@ -29,7 +29,7 @@ impl Holder {
         }
     }
 
-    /// Its name for the allocator. No two holders have the same: blanks are in no name of an object.
+    /// Id for the allocator. Ids are unique because object names contain no blanks.
     pub(crate) fn id(&self) -> HolderId {
         HolderId::from(self.to_string())
     }

@@ -1,4 +1,4 @@
-//! What a claim holds that cannot be read as a whole.
+//! Devices held by a claim whose JSON cannot be decoded as a whole.
 
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{
@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Deserialize;
 
-/// The parts of a claim in which nobody's parameters are. What is not named here is skipped without being read.
+/// The parts of a claim without user parameters. Fields not named here are skipped without decoding.
 #[derive(Deserialize)]
 struct Claim {
     metadata: Metadata,
@@ -45,8 +45,8 @@ struct Devices {
     results: Vec<DeviceRequestAllocationResult>,
 }
 
-/// The claim with nothing but the devices that are allocated to it and who has reserved them; `None` where it has none. For one whose
-/// parameters cannot be read: its devices are taken all the same.
+/// The claim reduced to its allocated devices and reservations; `None` if not allocated. For a claim with unreadable parameters,
+/// whose devices are taken all the same.
 #[must_use]
 pub fn holds_of(json: &[u8]) -> Option<ResourceClaim> {
     let Claim { metadata, status } = serde_json::from_slice(json).ok()?;

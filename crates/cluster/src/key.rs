@@ -4,7 +4,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Namespace and name of an object, in this order. Its text is `namespace/name`, or the name alone.
+/// Namespace and name of an object, ordered by namespace first. Displayed as `namespace/name`, or the name alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Empty for an object without a namespace.

@@ -1,7 +1,7 @@
-//! A cluster as kube-scheduler sees it: an index of the objects that decide which claim gets which devices.
+//! A cluster as kube-scheduler sees it: an index of the objects deciding which claim gets which devices.
 //!
-//! [`Cluster::apply`] and [`Cluster::delete`] feed it, from a single read or from watches. Reads need only `&`, so many
-//! threads can read at once; a reader's own state, compiled selectors and new share ids, is in its [`Asker`].
+//! [`Cluster::apply`] and [`Cluster::delete`] feed the index, from a single read or from watches. Reads need only `&`, so many
+//! threads can read at once. Compiled selectors and new share ids are per reader, in an [`Asker`].
 //!
 //! Pure: no I/O, no clock, no threads.
 #![forbid(unsafe_code)]

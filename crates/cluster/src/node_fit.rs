@@ -1,6 +1,5 @@
-//! Whether a node takes a pod at all: kube-scheduler's checks besides devices, as far as they depend on the Node
-//! object alone. [`Cluster::shortage`](crate::Cluster::shortage) says whether there is room on it; pod affinity and
-//! spreading are not checked.
+//! Whether a node takes a pod at all: kube-scheduler's checks besides devices, as far as they depend on the Node object alone.
+//! [`Cluster::shortage`](crate::Cluster::shortage) checks the room on the node. Pod affinity and spreading are not checked.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use tessera_allocator::node::NodeSelector;
@@ -31,7 +30,7 @@ pub enum Refusal {
     /// The pod does not tolerate a taint.
     #[error("the pod does not tolerate its taint {0}")]
     Taint(String),
-    /// It has as many pods as it may have.
+    /// The node has its maximum number of pods.
     #[error("it has all the {0} pods that it may have")]
     Pods(u32),
     /// Too little of a resource is left.
@@ -39,15 +38,15 @@ pub enum Refusal {
     Resource {
         /// The resource.
         resource: String,
-        /// What the pod asks for.
+        /// Amount requested by the pod.
         asked: String,
-        /// What is left.
+        /// Amount left.
         free: String,
     },
-    /// A port of the node that the pod needs is taken.
+    /// A host port of the pod is taken.
     #[error("its port {0} is taken")]
     Port(i32),
-    /// The pod's required anti-affinity matches a pod there.
+    /// The pod's required anti-affinity matches a pod on the node.
     #[error("a pod runs there beside which its podAntiAffinity does not let it run")]
     AntiAffinity,
     /// A volume of the pod is for other nodes.
@@ -58,7 +57,7 @@ pub enum Refusal {
     ClaimElsewhere(String),
 }
 
-/// Why the node does not take the pod; `None` if it does.
+/// Why the node does not take the pod; `None` if the node does.
 pub fn refusal(pod: &Pod, node: &Node) -> Option<Refusal> {
     let spec = pod.spec.as_ref()?;
     let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -16,13 +16,13 @@ use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup}
 pub struct Objects {
     /// Nodes.
     pub nodes: BTreeMap<Key, Node>,
-    /// Pods. Boxed as claims are, for there are many: half of the places in a B-tree are empty.
+    /// Pods. Pods and claims are boxed because they are many, and half of the slots in a B-tree are empty.
     pub pods: BTreeMap<Key, Box<Pod>>,
     /// ResourceClaims.
     pub claims: BTreeMap<Key, Box<ResourceClaim>>,
     /// ResourceClaimTemplates.
     pub templates: BTreeMap<Key, ResourceClaimTemplate>,
-    /// ResourceSlices, without the taints of rules.
+    /// ResourceSlices, without taints from rules.
     pub slices: BTreeMap<Key, ResourceSlice>,
     /// DeviceClasses.
     pub classes: BTreeMap<Key, DeviceClass>,
@@ -42,10 +42,9 @@ pub struct Objects {
     pub pod_groups: BTreeMap<Key, PodGroup>,
     /// PodDisruptionBudgets.
     pub budgets: BTreeMap<Key, DisruptionBudget>,
-    /// Objects that exist and cannot be read, each with why. They are in none of the others, but for a claim of which what it
-    /// holds could be read.
+    /// Existing objects that cannot be read, with the error. They are in no other field, except claims whose devices could be read.
     pub unreadable: BTreeMap<(Kind, Key), String>,
-    /// Kinds that cannot be listed: objects of them may exist that are in none of the others.
+    /// Kinds that cannot be listed: unseen objects of these kinds may exist.
     pub unlisted: BTreeSet<Kind>,
 }
 

@@ -22,13 +22,13 @@ pub struct NodeOutcome {
     pub node: String,
     /// Whether the pod could run there.
     pub fits: bool,
-    /// Why not, if it could not.
+    /// Why the pod could not run there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Why there is no room besides devices, whether these suffice or not.
+    /// Why there is no room besides devices, whether or not the devices suffice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortage: Option<String>,
-    /// What the claims without devices would get, or would if there was room.
+    /// Allocations for the claims without devices, given enough room.
     pub claims: Vec<ClaimOutcome>,
 }
 
@@ -36,26 +36,26 @@ pub struct NodeOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind", content = "message")]
 pub enum Reason {
-    /// The node does not take the pod, whatever devices it has.
+    /// The node does not take the pod, whatever its devices.
     Node(String),
     /// Not enough devices.
     Devices(String),
-    /// The devices would suffice, but there is no room besides.
+    /// The devices suffice, but room on the node does not.
     Room(String),
-    /// kube-scheduler ends the attempt with this error and tries no other node.
+    /// kube-scheduler ends the attempt with this error without trying other nodes.
     Error(String),
 }
 
-/// What a claim would get.
+/// Allocation for one claim.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimOutcome {
     /// `namespace/name`
     pub claim: String,
-    /// For a claim that does not exist yet: what it is made from.
+    /// Source of a claim to be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made_from: Option<MadeFrom>,
-    /// The allocation that kube-scheduler would write to its status.
+    /// The allocation kube-scheduler would write to the claim's status.
     pub allocation: AllocationResult,
 }
 
@@ -69,7 +69,7 @@ impl ClaimOutcome {
 /// The results for all nodes, by name.
 ///
 /// # Errors
-/// A claim contains something that is not a quantity.
+/// A claim contains an invalid quantity.
 pub fn of_nodes(
     cluster: &Cluster,
     subject: &Subject,
@@ -81,7 +81,7 @@ pub fn of_nodes(
 /// The result for one node.
 ///
 /// # Errors
-/// A claim contains something that is not a quantity.
+/// A claim contains an invalid quantity.
 pub fn of_node(
     cluster: &Cluster,
     subject: &Subject,
@@ -124,7 +124,7 @@ pub fn of_node(
     Ok(outcome)
 }
 
-/// The claims that the node would have to serve.
+/// The claims to be allocated on the node.
 pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
     let claims = subject.claims.iter();
     claims.filter(|wanted| !wanted.is_allocated() && !wanted.is_served_by(node)).collect()
@@ -133,7 +133,7 @@ pub fn to_allocate<'s>(subject: &'s Subject, node: &Node) -> Vec<&'s Wanted> {
 /// Claims in the allocator's form.
 ///
 /// # Errors
-/// A claim contains something that is not a quantity.
+/// A claim contains an invalid quantity.
 pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, ObjectError> {
     let one = |wanted: &&Wanted| {
         Claim::try_from(&wanted.claim).map_err(|error| ObjectError::of_claim(&wanted.claim, error))
@@ -141,7 +141,7 @@ pub fn converted(wanted: &[&Wanted]) -> Result<Vec<Claim>, ObjectError> {
     wanted.iter().map(one).collect()
 }
 
-/// Why the node is ruled out, independent of its free devices.
+/// Why the node is ruled out, independent of free devices.
 pub fn refusal(subject: &Subject, node: &Node) -> Option<Refusal> {
     if let Some(reason) = subject.pod.as_ref().and_then(|pod| node_fit::refusal(pod, node)) {
         return Some(reason);

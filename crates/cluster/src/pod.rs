@@ -1,14 +1,14 @@
-//! What a Pod says of itself.
+//! Accessors for Pods.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use tessera_api::steering::GATE;
 
 use crate::key::Key;
 
-/// The scheduler of pods that name none.
+/// The scheduler of pods without a schedulerName.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// Reads of a Pod.
+/// Accessors of a Pod.
 pub trait PodExt {
     /// Its namespace and name.
     fn key(&self) -> Key;
@@ -16,54 +16,54 @@ pub trait PodExt {
     /// Its scheduling gates.
     fn gates(&self) -> impl Iterator<Item = &str>;
 
-    /// Whether it has the controller's gate.
+    /// Whether the pod has the controller's gate.
     fn is_gated(&self) -> bool {
         self.gates().any(|gate| gate == GATE)
     }
 
-    /// The node that it is bound to.
+    /// The node the pod is bound to.
     fn node_name(&self) -> Option<&str>;
 
-    /// The node that is proposed for it.
+    /// The node nominated for the pod.
     fn nominated_node(&self) -> Option<&str>;
 
     /// Its phase.
     fn phase(&self) -> Option<&str>;
 
-    /// Whether its containers have ended and do not start again.
+    /// Whether all containers have ended for good.
     fn is_finished(&self) -> bool {
         matches!(self.phase(), Some("Succeeded" | "Failed"))
     }
 
-    /// Whether it is finished or being deleted: it needs no devices any more, or will soon need none.
+    /// Whether the pod is finished or being deleted, so that its devices are free now or soon.
     fn has_ended(&self) -> bool;
 
-    /// The condition with which its scheduler says that it has no node.
+    /// The scheduler's condition about the pod having no node.
     fn not_scheduled(&self) -> Option<&PodCondition>;
 
-    /// Why it has no node, in its scheduler's words.
+    /// Why the pod has no node, in its scheduler's words.
     fn scheduler_message(&self) -> Option<&str> {
         self.not_scheduled()?.message.as_deref()
     }
 
-    /// Whether its scheduler tried it and found no node.
+    /// Whether the scheduler tried the pod and found no node.
     fn is_unschedulable(&self) -> bool {
         self.not_scheduled().and_then(|condition| condition.reason.as_deref()) == Some("Unschedulable")
     }
 
-    /// Whether its scheduler tried it, and found no node or could not bind it to the one that it found.
+    /// Whether the scheduler tried the pod and found no node, or failed to bind the pod to one.
     fn is_refused(&self) -> bool {
         let reason = self.not_scheduled().and_then(|condition| condition.reason.as_deref());
         matches!(reason, Some("Unschedulable" | "SchedulerError"))
     }
 
-    /// What its scheduler says of it: reason and message.
+    /// The scheduler's condition: reason and message.
     fn verdict(&self) -> Option<String>;
 
-    /// The ResourceClaims of its namespace that it names; those made from templates are not among them.
+    /// Names of the pod's ResourceClaims in its namespace, except claims made from templates.
     fn claim_names(&self) -> impl Iterator<Item = &str>;
 
-    /// Whether it names this claim of its namespace.
+    /// Whether the pod names this claim of its namespace.
     fn names_claim(&self, claim: &str) -> bool {
         self.claim_names().any(|name| name == claim)
     }
@@ -71,7 +71,7 @@ pub trait PodExt {
     /// Its priority.
     fn priority(&self) -> i32;
 
-    /// The scheduler that it is for.
+    /// Name of the pod's scheduler.
     fn scheduler_name(&self) -> &str;
 }
 

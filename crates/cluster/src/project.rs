@@ -1,4 +1,4 @@
-//! Reduces objects to what is needed: of a pod of 10 KiB, a few lines matter here.
+//! Reduces objects to the fields used: of a pod of 10 KiB, a few lines matter here.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// The part of a node that decides whether it takes a pod.
+/// The fields of a node relevant to scheduling.
 pub(crate) fn node(node: Node) -> Node {
     Node {
         metadata: metadata(node.metadata),
@@ -40,7 +40,7 @@ pub(crate) fn node(node: Node) -> Node {
     }
 }
 
-/// The part of a pod that says where it may run, its claims, and kube-scheduler's conditions.
+/// The fields of a pod about its placement, its claims, and its conditions.
 pub(crate) fn pod(mut pod: Pod) -> Pod {
     let annotations = only(
         pod.metadata.annotations.take(),
@@ -124,7 +124,7 @@ pub(crate) fn template(template: ResourceClaimTemplate) -> ResourceClaimTemplate
     ResourceClaimTemplate { metadata: metadata(template.metadata), ..template }
 }
 
-/// The slice. `keeps_report`: with what the plugin says of its node, which allocations do not depend on.
+/// The slice, with the plugin's report about the node if `keeps_report`. Allocations do not depend on the report.
 pub(crate) fn slice(mut slice: ResourceSlice, keeps_report: bool) -> ResourceSlice {
     let annotations = slice.metadata.annotations.take().filter(|_| keeps_report);
     let annotations = only(annotations, &[node_report::ANNOTATION]);
@@ -135,7 +135,7 @@ pub(crate) fn class(class: DeviceClass) -> DeviceClass {
     DeviceClass { metadata: metadata(class.metadata), ..class }
 }
 
-/// The port, if it is one of the node's.
+/// The port, if a host port.
 fn host_port(port: ContainerPort) -> Option<ContainerPort> {
     port.host_port.filter(|port| *port > 0)?;
     Some(ContainerPort {
@@ -157,7 +157,7 @@ fn claimed_volume(volume: Volume) -> Option<Volume> {
     })
 }
 
-/// The claim with its volume's name.
+/// The claim reduced to the name of its volume.
 pub(crate) fn volume_claim(claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
     let spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
         volume_name: spec.volume_name,
@@ -166,7 +166,7 @@ pub(crate) fn volume_claim(claim: PersistentVolumeClaim) -> PersistentVolumeClai
     PersistentVolumeClaim { metadata: metadata(claim.metadata), spec, status: None }
 }
 
-/// The volume with its node affinity.
+/// The volume reduced to its node affinity.
 pub(crate) fn volume(volume: PersistentVolume) -> PersistentVolume {
     let spec = volume.spec.map(|spec| PersistentVolumeSpec {
         node_affinity: spec.node_affinity,

@@ -19,23 +19,23 @@ use crate::pod::PodExt;
 /// A pod with its claims, or one claim.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// The pod, if it is one.
+    /// The pod, if the subject is one.
     pub pod: Option<Pod>,
     /// The claims, in kube-scheduler's order.
     pub claims: Vec<Wanted>,
-    /// What keeps the pod from being scheduled, independent of devices.
+    /// Obstacles to scheduling the pod, independent of devices.
     pub obstacles: Vec<PodObstacle>,
 }
 
-/// What keeps a pod from being scheduled, independent of devices.
+/// An obstacle to scheduling a pod, independent of devices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodObstacle {
-    /// It has a scheduling gate.
+    /// The pod has a scheduling gate.
     #[error(
         "the scheduling gate {0} is on the pod: kube-scheduler does not look at it until that is removed"
     )]
     SchedulingGate(String),
-    /// A claim that it names does not exist.
+    /// A claim named by the pod does not exist.
     #[error("the ResourceClaim {name} does not exist in namespace {namespace}")]
     NoClaim {
         /// The claim's name.
@@ -43,36 +43,36 @@ pub enum PodObstacle {
         /// The pod's namespace.
         namespace: String,
     },
-    /// One of its claims names neither a claim nor a template.
+    /// A claim entry of the pod names neither a claim nor a template.
     #[error("the pod's claim {0} names neither a claim nor a template")]
     NothingNamed(String),
-    /// A template that it names does not exist.
+    /// A template named by the pod does not exist.
     #[error("the ResourceClaimTemplate {0} does not exist")]
     NoTemplate(Key),
-    /// A claim or template that it names exists, and cannot be read.
+    /// A claim or template named by the pod exists and cannot be read.
     #[error("its {} {} cannot be read, so that it counts as absent: {why}", .kind.name(), .key)]
     Unreadable {
-        /// What it is.
+        /// Kind of the object.
         kind: Kind,
-        /// Its namespace and name.
+        /// Namespace and name of the object.
         key: Key,
-        /// What is wrong with it.
+        /// Why the object cannot be read.
         why: String,
     },
-    /// It has more claims than are looked at.
+    /// The pod has more claims than the supported maximum.
     #[error("it has {count} ResourceClaims, and pods with more than {} are not served", limits::MOST_CLAIMS)]
     TooManyClaims {
-        /// Their number.
+        /// Number of claims.
         count: usize,
     },
-    /// Its claims are larger than is looked at.
+    /// The pod's claims are larger than the supported maximum.
     #[error(
         "its ResourceClaims, each counted as often as the pod has it, are larger than {} MiB, and such pods are not served: \
          shorten their selectors and parameters, or name fewer",
         limits::MOST_BYTES >> 20
     )]
     TooLarge,
-    /// One of its claims could not be stored with devices.
+    /// A claim of the pod would be too large to store with devices.
     #[error(
         "its ResourceClaim {} is too large to get devices: {} KiB with its configuration, which an allocation repeats, and etcd takes \
          1.5 MiB unless told: shorten its selectors and parameters",
@@ -80,18 +80,18 @@ pub enum PodObstacle {
         .bytes >> 10
     )]
     BeyondStorage {
-        /// Its namespace and name.
+        /// Namespace and name of the claim.
         key: Key,
         /// Bytes, at least.
         bytes: usize,
     },
-    /// An extended resource that nothing provides: neither a class nor a device plugin.
+    /// An extended resource provided neither by a class nor by a device plugin.
     #[error("no DeviceClass has the extendedResourceName {0}, and no node has any")]
     NoExtendedResource(String),
 }
 
 impl PodObstacle {
-    /// Whether only this project's programs stumble over it: nobody else tells the pod's owner.
+    /// Whether only this project's programs fail on this obstacle, so that no other component informs the pod's owner.
     #[must_use]
     pub fn is_unserved(&self) -> bool {
         matches!(
@@ -104,13 +104,13 @@ impl PodObstacle {
     }
 }
 
-/// The source of a claim that does not exist yet.
+/// The source of a claim to be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MadeFrom {
     /// A ResourceClaimTemplate.
     #[error("template {0}")]
     Template(String),
-    /// The extended resources that the pod asks for.
+    /// Extended resources requested by the pod.
     #[error("extended resource {}", .0.join(", "))]
     ExtendedResources(Vec<String>),
 }
@@ -126,19 +126,19 @@ impl Serialize for MadeFrom {
 pub struct Wanted {
     /// The claim.
     pub claim: ResourceClaim,
-    /// For a claim that does not exist yet: the template or extended resource that it is made from.
+    /// Source of a claim to be created: its template or extended resources.
     pub made_from: Option<MadeFrom>,
-    /// The extended resources that the claim is for: a node whose device plugin serves them does not need it.
+    /// Extended resources behind the claim. A node whose device plugin serves them needs no claim.
     pub extended_resources: Vec<String>,
 }
 
 impl Wanted {
-    /// Whether devices are allocated to it.
+    /// Whether the claim is allocated.
     pub fn is_allocated(&self) -> bool {
         self.claim.has_devices()
     }
 
-    /// Whether the node serves the extended resources of this claim by a device plugin.
+    /// Whether the node serves the extended resources of this claim through a device plugin.
     pub fn is_served_by(&self, node: &Node) -> bool {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         !self.extended_resources.is_empty()
@@ -150,7 +150,7 @@ impl Wanted {
     }
 }
 
-/// All pods that are not bound to a node; if there are no pods at all, all claims without devices.
+/// All pods not bound to a node; if there are no pods at all, all claims without devices.
 pub fn waiting(objects: &Objects) -> Vec<Subject> {
     if objects.pods.is_empty() {
         let claims = objects.claims.values().map(|claim| of_claim(claim));
@@ -166,7 +166,7 @@ pub fn of_claim(claim: &ResourceClaim) -> Subject {
     Subject { pod: None, claims: vec![wanted], obstacles: Vec::new() }
 }
 
-/// The pod with its claims; claims that do not exist yet are built as they will be made.
+/// The pod with its claims. Claims to be created are built as they will be.
 pub fn of_pod(objects: &Objects, pod: &Pod) -> Subject {
     let mut subject = Subject { pod: Some(pod.clone()), claims: Vec::new(), obstacles: Vec::new() };
     let Some(spec) = &pod.spec else { return subject };
@@ -207,7 +207,7 @@ fn readable(objects: &Objects, kind: Kind, key: &Key) -> Result<(), PodObstacle>
     }
 }
 
-/// What the pod's status says of the claim that was made for one of its references.
+/// The pod's status for the claim generated from one of its references.
 fn status_of<'p>(pod: &'p Pod, reference: &PodResourceClaim) -> Option<&'p PodResourceClaimStatus> {
     let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
     statuses.iter().find(|status| status.name == reference.name)
@@ -235,7 +235,7 @@ fn claim_of(
         return Err(PodObstacle::NothingNamed(reference.name.clone()));
     };
     if let Some(status) = status_of(pod, reference) {
-        // Without a name the template made no claim.
+        // Without a name, no claim was generated from the template.
         return status.resource_claim_name.as_deref().map_or(Ok(None), existing);
     }
     let key = Key::new(&namespace, template);

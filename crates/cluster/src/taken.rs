@@ -1,4 +1,4 @@
-//! What holders take: the only index of devices and room that are not free.
+//! The only index of devices and room in use, by holder.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::holder::Holder;
 use crate::pod::PodExt;
 use crate::usage::{PodRoom, Usages};
 
-/// What a holder takes.
+/// Devices and room taken by a holder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hold {
     devices: Vec<DeviceHold>,
-    /// A node, with the room on it.
+    /// A node, with the room taken on the node.
     room: Option<(String, PodRoom)>,
 }
 
-/// What each holder takes, and what that is of each device and node.
+/// The hold of each holder, and the resulting use of each device and node.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     holds: BTreeMap<Holder, Hold>,
-    /// The holders of devices, by their names in `held`.
+    /// Holders of devices, by their ids in `held`.
     holders: HashMap<HolderId, Holder>,
     held: Arc<Held>,
     usages: Usages,
 }
 
 impl Hold {
-    /// The devices that are allocated to the claim.
+    /// The devices allocated to the claim.
     ///
     /// # Errors
     /// A consumed capacity is not a quantity.
@@ -42,18 +42,18 @@ impl Hold {
         Ok(Self { devices, room: None })
     }
 
-    /// The room that the pod takes where it runs; nothing if it is on no node, or has ended.
+    /// The pod's room on its node; nothing if the pod has no node, or has finished.
     pub fn of_pod(pod: &Pod) -> Self {
         let node = pod.node_name().filter(|_| !pod.is_finished());
         node.map(|node| Self::on(node, pod)).unwrap_or_default()
     }
 
-    /// The room that the pod takes if it runs on the node.
+    /// The pod's room if run on the node.
     pub fn on(node: &str, pod: &Pod) -> Self {
         Self { devices: Vec::new(), room: Some((node.to_owned(), PodRoom::of(pod))) }
     }
 
-    /// These whole devices besides.
+    /// Adds these whole devices.
     pub fn with_whole(mut self, devices: &[DeviceRequestAllocationResult]) -> Self {
         // Cannot fail: only shares have quantities.
         self.devices.extend(DeviceHold::of(devices).unwrap_or_default());
@@ -64,7 +64,7 @@ impl Hold {
         self.devices.is_empty() && self.room.is_none()
     }
 
-    /// The nodes of its devices and room.
+    /// Adds the nodes of the devices and room.
     fn nodes(&self, inventory: &Inventory, nodes: &mut BTreeSet<String>) {
         nodes.extend(self.room.iter().map(|(node, _)| node.clone()));
         for device in &self.devices {
@@ -75,7 +75,7 @@ impl Hold {
 }
 
 impl Taken {
-    /// Replaces what the holder takes. Returns the nodes on which that changes anything.
+    /// Replaces the hold of the holder. Returns the nodes affected by the change.
     pub fn set(&mut self, inventory: &Inventory, holder: &Holder, hold: Option<Hold>) -> BTreeSet<String> {
         let hold = hold.filter(|hold| !hold.is_nothing());
         let mut nodes = BTreeSet::new();
@@ -90,7 +90,7 @@ impl Taken {
         let has_devices = |hold: &Option<Hold>| hold.as_ref().is_some_and(|hold| !hold.devices.is_empty());
         if has_devices(&before) || has_devices(&hold) {
             let held = Arc::make_mut(&mut self.held);
-            // What stays held is never free in between, so that its entries stay.
+            // Hold before releasing: devices in both holds are never free in between, and keep their entries.
             held.hold(inventory, &id, hold.iter().flat_map(|hold| &hold.devices));
             held.release(inventory, &id, before.iter().flat_map(|hold| &hold.devices));
         }
@@ -111,27 +111,27 @@ impl Taken {
         nodes
     }
 
-    /// The holder with this name in [`Self::held`].
+    /// The holder with this id in [`Self::held`].
     pub fn holder(&self, id: &HolderId) -> Option<&Holder> {
         self.holders.get(id)
     }
 
-    /// What is taken of devices.
+    /// Devices in use.
     pub fn held(&self) -> &Arc<Held> {
         &self.held
     }
 
-    /// The same, to follow changes of the inventory.
+    /// Mutable access, to follow changes of the inventory.
     pub fn held_mut(&mut self) -> &mut Held {
         Arc::make_mut(&mut self.held)
     }
 
-    /// What is taken of room.
+    /// Room in use.
     pub fn usages(&self) -> &Usages {
         &self.usages
     }
 
-    /// The first difference to another that was made of the same holds, in words.
+    /// Description of the first difference from an index built from the same holds.
     pub fn difference(&self, other: &Taken) -> Option<String> {
         let known = self.holds.keys().chain(other.holds.keys());
         if let Some(holder) =

@@ -1,5 +1,5 @@
-//! What pods take of nodes besides devices: resources, places and ports, as kube-scheduler counts them
-//! (`NodeResourcesFit`, `NodePorts`, `VolumeBinding`, and `InterPodAffinity` as far as pods keep each other away).
+//! Resources, pod slots and ports of nodes in use, besides devices, counted like kube-scheduler (`NodeResourcesFit`, `NodePorts`,
+//! `VolumeBinding`, and `InterPodAffinity` as far as pods keep each other away).
 
 mod requests;
 
@@ -18,27 +18,27 @@ pub(crate) use requests::PodRoom;
 pub use requests::take_the_same;
 use requests::{Amounts, HostPort, NANO, host_ports, nanos, requests};
 
-/// What pods take of one node.
+/// Use of one node by pods.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Usage {
     pods: u32,
     requested: Amounts,
-    /// Of these, what pods take that every such node runs: those of DaemonSets, and of the node itself.
+    /// The part taken by DaemonSet pods and static pods, present on every node of this sort.
     daemons: u32,
     requested_by_daemons: Amounts,
     ports: BTreeMap<HostPort, u32>,
-    /// Pods beside which not everybody may run.
+    /// Pods with anti-affinity, counted.
     apart: BTreeMap<Selected, u32>,
 }
 
-/// What pods take of each node.
+/// Use of each node by pods.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usages {
     by_node: HashMap<String, Usage>,
 }
 
 impl Usages {
-    /// Adds what a pod takes of the node.
+    /// Adds a pod's room on the node.
     pub(crate) fn hold(&mut self, node: &str, room: &PodRoom) {
         self.by_node.entry(node.to_owned()).or_default().change(room, true);
     }
@@ -94,7 +94,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Of amounts in billionths, rounded up.
+    /// From amounts in billionths, rounded up.
     fn of(cpu: i128, memory: i128) -> Self {
         let units = |amount: i128, unit: i128| {
             u64::try_from(amount.max(0).saturating_add(unit - 1) / unit).unwrap_or(u64::MAX)
@@ -102,7 +102,7 @@ impl Room {
         Self { cpu_milli: units(cpu, NANO / 1000), memory_mib: units(memory, NANO << 20) }
     }
 
-    /// What a pod asks for, as kube-scheduler counts it.
+    /// CPU and memory requested by a pod, counted like kube-scheduler.
     #[must_use]
     pub fn asked(pod: &Pod) -> Self {
         let requests = requests(pod);
@@ -112,8 +112,8 @@ impl Room {
 }
 
 impl Cluster {
-    /// What a node has besides devices, and what of it is free with what runs there and what is assumed to. Without a limit where the
-    /// node names none.
+    /// Capacity of a node besides devices, and the free part, given running and assumed pods. Unlimited where the node states no
+    /// allocatable amount.
     pub fn room(&self, node: &Node) -> (Room, Room) {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let usage = self.taken.usages().by_node.get(node.metadata.name.as_deref().unwrap_or_default());
@@ -126,14 +126,14 @@ impl Cluster {
         (Room::of(cpu.0, memory.0), Room::of(cpu.1, memory.1))
     }
 
-    /// Why there is no room for the pod on the node, with what runs there and what is assumed to; `None` if there is, or
-    /// if it runs there. Of resources that stand for a DeviceClass, nothing is said where the node names none.
+    /// Why the pod has no room on the node besides running and assumed pods; `None` if it has, or already runs there. Resources
+    /// provided by a DeviceClass are ignored where the node states no amount.
     pub fn shortage(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         if let Some(spec) = &pod.spec
             && spec.node_name.as_deref() == Some(name)
         {
-            // It has its place already.
+            // The pod already has its place.
             return None;
         }
         let none = Usage::default();
@@ -176,8 +176,8 @@ impl Cluster {
         self.volume_elsewhere(pod, node)
     }
 
-    /// Whether the resource is an extended one that the node would name if it had any: no class stands for it, so that no claim is made
-    /// for it.
+    /// Whether the resource is an extended one missing on the node. Resources provided by a class are not missing: a claim is made
+    /// for them.
     fn is_absent(&self, resource: &str, node: &Node) -> bool {
         let names_any = node.status.as_ref().is_some_and(|status| status.allocatable.is_some());
         let is_extended = resource.contains('/') && !resource.split('/').next().is_some_and(is_of_kubernetes);
@@ -187,7 +187,7 @@ impl Cluster {
         names_any && is_extended && !self.objects.classes.values().any(of_class)
     }
 
-    /// How often the pod would fit on the node besides devices if nothing ran there but daemons.
+    /// How many copies of the pod would fit on the node, ignoring devices, if only daemons ran there.
     pub fn times_when_empty(&self, pod: &Pod, node: &Node) -> usize {
         if self.volume_elsewhere(pod, node).is_some() {
             return 0;
@@ -210,7 +210,7 @@ impl Cluster {
         if host_ports(pod).next().is_some() || is_alone() { least.min(1) } else { least }
     }
 
-    /// A volume of the pod that is bound, but not for this node.
+    /// A bound volume of the pod whose affinity excludes this node.
     fn volume_elsewhere(&self, pod: &Pod, node: &Node) -> Option<Refusal> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         volume_claims(pod).find_map(|claim| {
@@ -226,7 +226,7 @@ impl Cluster {
     }
 }
 
-/// The names of the PersistentVolumeClaims that the pod uses.
+/// Names of the PersistentVolumeClaims used by the pod.
 pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = String> {
     let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -236,12 +236,12 @@ pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether names of this domain are Kubernetes' own: native resources, and those that stand for a class by its name.
+/// Whether the domain is Kubernetes' own: native resources, and implicit resources of classes.
 fn is_of_kubernetes(domain: &str) -> bool {
     domain.ends_with("kubernetes.io")
 }
 
-/// The address of a port that is open on all addresses.
+/// Address of a port open on all addresses.
 const ANY_ADDRESS: &str = "0.0.0.0";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What makes the pods of gangs, as far as it says how many there will be, and what keeps pods from being evicted. Each is read from any of its API's versions: they
-//! have the same form here.
+//! Workload objects owning the pods of gangs, reduced to their numbers of pods, and PodDisruptionBudgets. Each type reads any
+//! version of its API, because the fields used here have the same form in all.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-// A selector by labels is of the same form, whatever it selects.
+// Label selectors have the same form for nodes and pods.
 use tessera_api::gpu_pool::NodeSelector;
 
 /// A `batch` Job.
@@ -14,13 +14,13 @@ use tessera_api::gpu_pool::NodeSelector;
 pub struct Job {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     pub spec: JobSpec,
-    /// What there is.
+    /// Current state.
     pub status: JobStatus,
 }
 
-/// How many pods of a Job are done.
+/// Finished pods of a Job.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobStatus {
@@ -32,15 +32,15 @@ pub struct JobStatus {
     pub succeeded: Option<u32>,
 }
 
-/// How many pods a Job has, and whether they are numbered.
+/// Number of a Job's pods, and whether they are indexed.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobSpec {
     /// `Indexed` or `NonIndexed`.
     pub completion_mode: Option<String>,
-    /// Pods that are to succeed.
+    /// Number of pods to succeed.
     pub completions: Option<u32>,
-    /// Pods at once; 1 where it is absent.
+    /// Number of pods running at once; 1 if absent.
     pub parallelism: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ pub struct JobSpec {
 pub struct JobSet {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     pub spec: JobSetSpec,
 }
 
@@ -60,25 +60,25 @@ pub struct JobSet {
 pub struct JobSetSpec {
     /// The Jobs.
     pub replicated_jobs: Vec<ReplicatedJob>,
-    /// In which order they start.
+    /// Order of starting the Jobs.
     pub startup_policy: Option<JobSetStartupPolicy>,
 }
 
-/// Jobs of a JobSet that are alike.
+/// Jobs of a JobSet with the same template.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReplicatedJob {
     /// Name.
     pub name: String,
-    /// Number of Jobs; 1 where it is absent.
+    /// Number of Jobs; 1 if absent.
     pub replicas: Option<u32>,
     /// The Jobs.
     pub template: JobTemplate,
-    /// Jobs that have to be ready or complete before.
+    /// Jobs to be ready or complete first.
     pub depends_on: Vec<DependsOn>,
 }
 
-/// A Job that has to be ready or complete before another.
+/// A Job to be ready or complete before another.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct DependsOn {
@@ -90,11 +90,11 @@ pub struct DependsOn {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobTemplate {
-    /// What is wanted.
+    /// Desired state.
     pub spec: JobSpec,
 }
 
-/// In which order the Jobs of a JobSet start.
+/// Order of starting the Jobs of a JobSet.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobSetStartupPolicy {
@@ -103,7 +103,7 @@ pub struct JobSetStartupPolicy {
 }
 
 impl JobSetSpec {
-    /// Whether some of its pods come only when others are ready: these cannot wait for each other.
+    /// Whether some pods start only when others are ready. Such pods cannot wait for each other.
     pub fn is_ordered(&self) -> bool {
         let policy = self.startup_policy.as_ref().map(|policy| policy.startup_policy_order.as_str());
         policy == Some("InOrder") || self.replicated_jobs.iter().any(|job| !job.depends_on.is_empty())
@@ -111,7 +111,7 @@ impl JobSetSpec {
 }
 
 impl ReplicatedJob {
-    /// Number of its pods.
+    /// Number of pods.
     pub fn pods(&self) -> u64 {
         u64::from(self.replicas.unwrap_or(1)) * u64::from(self.template.spec.parallelism.unwrap_or(1))
     }
@@ -123,11 +123,11 @@ impl ReplicatedJob {
 pub struct LeaderWorkerSet {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     pub spec: LeaderWorkerSetSpec,
 }
 
-/// In which order the pods of a LeaderWorkerSet come.
+/// Order of starting the pods of a LeaderWorkerSet.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderWorkerSetSpec {
@@ -136,7 +136,7 @@ pub struct LeaderWorkerSetSpec {
 }
 
 impl LeaderWorkerSetSpec {
-    /// Whether the workers of a group come only when their leader is ready.
+    /// Whether the workers of a group start only when their leader is ready.
     pub fn is_leader_ready(&self) -> bool {
         self.startup_policy.as_deref() == Some("LeaderReady")
     }
@@ -148,15 +148,15 @@ impl LeaderWorkerSetSpec {
 pub struct PodGroup {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     pub spec: PodGroupSpec,
 }
 
-/// How the pods of a PodGroup are to be scheduled.
+/// Scheduling of the pods of a PodGroup.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupSpec {
-    /// How.
+    /// Scheduling policy.
     pub scheduling_policy: PodGroupPolicy,
 }
 
@@ -164,7 +164,7 @@ pub struct PodGroupSpec {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupPolicy {
-    /// As a gang.
+    /// Gang policy.
     pub gang: Option<GangPolicy>,
 }
 
@@ -172,7 +172,7 @@ pub struct PodGroupPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GangPolicy {
-    /// Pods that are needed.
+    /// Minimum number of pods.
     pub min_count: u32,
 }
 
@@ -182,9 +182,9 @@ pub struct GangPolicy {
 pub struct DisruptionBudget {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// Which pods it is about.
+    /// Selector of the pods protected.
     pub spec: DisruptionBudgetSpec,
-    /// What it allows now.
+    /// Evictions allowed now.
     pub status: DisruptionBudgetStatus,
 }
 
@@ -192,7 +192,7 @@ pub struct DisruptionBudget {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct DisruptionBudgetSpec {
-    /// Their labels; without it, it is about none.
+    /// Labels of the pods; without a selector, no pods are protected.
     pub selector: Option<NodeSelector>,
 }
 
@@ -200,12 +200,12 @@ pub struct DisruptionBudgetSpec {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisruptionBudgetStatus {
-    /// Pods that may be evicted now.
+    /// Number of pods allowed to be evicted now.
     pub disruptions_allowed: u32,
 }
 
 impl DisruptionBudget {
-    /// Whether it is about a pod of its namespace with these labels.
+    /// Whether the budget covers a pod of its namespace with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.spec.selector.as_ref().is_some_and(|selector| selector.matches(labels))
     }

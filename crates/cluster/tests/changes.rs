@@ -1,4 +1,4 @@
-//! A cluster that was changed object by object answers like one built from the remaining objects.
+//! A cluster changed object by object answers like one built from the remaining objects.
 
 #![allow(clippy::expect_used)]
 
@@ -16,7 +16,7 @@ fn asker() -> Asker {
     Asker::new(|| "share".to_owned())
 }
 
-/// Objects of a few requests, of all kinds that answers depend on.
+/// Objects of a few requests, of all kinds affecting answers.
 fn objects(generator: &mut Generator) -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     for id in 0..3 {

@@ -1,4 +1,4 @@
-//! Which gang a pod is of, from objects as users write them and as their controllers complete them.
+//! The gang of a pod, from objects as written by users and completed by their controllers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use k8s_openapi::api::core::v1::Pod;
@@ -46,7 +46,7 @@ fn pods_that_name_their_gang_are_one_by_owner() {
     assert_eq!((first.size, first.min, first.when_partial), (4, 2, WhenPartial::Keep));
     assert_eq!(first.gang, other.gang);
     assert!(first.rank < other.rank && other.rank.pod == 10);
-    // The Job of the same name after it.
+    // A later Job of the same name.
     assert_ne!(first.gang, member("train-0", "two").gang);
 }
 
@@ -67,7 +67,7 @@ fn wrong_values_are_named() {
     }
 }
 
-/// What the Job controller of Kubernetes 1.36 writes on a pod of an Indexed Job.
+/// Labels set by the Job controller of Kubernetes 1.36 on a pod of an Indexed Job.
 fn of_a_job(labels: Value) -> Value {
     let mut all = json!({
         "batch.kubernetes.io/controller-uid": "job-uid",
@@ -102,7 +102,7 @@ fn an_indexed_job_that_opts_in_is_a_gang() {
     ] {
         assert_eq!(of(&job(opted_in.clone(), spec), of_a_job(json!({}))), Err(GangError::NotIndexed));
     }
-    // The watch of Jobs may be late; another Job of that name is not meant.
+    // The watch of Jobs may lag. Another Job of the same name does not count.
     let late = of(&Objects::default(), of_a_job(opted_in.clone())).unwrap_err();
     assert!(matches!(late, GangError::NotYet { kind: "Job", .. }), "{late}");
     let mut another = job(opted_in.clone(), indexed);
@@ -110,7 +110,7 @@ fn an_indexed_job_that_opts_in_is_a_gang() {
     assert!(of(&another, of_a_job(opted_in)).is_err());
 }
 
-/// A JobSet of a driver and two times four workers, as its users write it.
+/// A user's JobSet of a driver and two times four workers.
 fn job_set(spec: Value) -> Objects {
     let mut all = json!({ "replicatedJobs": [
         { "name": "driver", "template": { "spec": { "parallelism": 1, "completions": 1 } } },
@@ -123,7 +123,7 @@ fn job_set(spec: Value) -> Objects {
     Objects { job_sets: [(key("pretrain"), set)].into(), ..Objects::default() }
 }
 
-/// What the JobSet controller (v0.10) writes on a pod.
+/// Labels set by the JobSet controller (v0.10) on a pod.
 fn of_a_job_set(job: &str, global: u32, attempt: u32) -> Value {
     let labels = json!({
         "batch.kubernetes.io/job-completion-index": "1",
@@ -171,7 +171,7 @@ fn leader_worker_set(spec: Value) -> Objects {
     Objects { leader_worker_sets: [(key("serve"), set)].into(), ..Objects::default() }
 }
 
-/// What the LeaderWorkerSet controller (v0.7) writes on a pod; workers are of a StatefulSet that the leader owns.
+/// Labels set by the LeaderWorkerSet controller (v0.7) on a pod. Workers belong to a StatefulSet owned by the leader.
 fn of_a_leader_worker_set(replica: u32, worker: u32) -> Value {
     let name = if worker == 0 { format!("serve-{replica}") } else { format!("serve-{replica}-{worker}") };
     let labels = json!({
@@ -196,7 +196,7 @@ fn each_replica_of_a_leader_worker_set_is_a_gang() {
     assert_eq!(leader.gang, worker.gang);
     assert!(leader.rank < worker.rank);
     assert_ne!(leader.gang, member(1, 0).gang);
-    // A rolling update has another group of that number.
+    // A rolling update makes another group with the same number.
     let mut updated = of_a_leader_worker_set(0, 0);
     updated["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/template-revision-hash"] = json!("5d8c7b9f64");
     assert_ne!(leader.gang, of(&objects, updated).unwrap().unwrap().gang);
@@ -219,7 +219,7 @@ fn a_pod_group_with_a_gang_policy_is_a_gang() {
     assert!(of(&Objects::default(), pod).is_err());
 }
 
-/// Where the feature gate WorkloadWithJob is on, the Job controller makes a group of the basic policy for each Job.
+/// Where the feature gate WorkloadWithJob is on, the Job controller makes a PodGroup of the basic policy for each Job.
 #[test]
 fn a_pod_group_of_the_basic_policy_does_not_hide_the_gang_of_its_job() {
     let mut objects = job(
@@ -234,7 +234,7 @@ fn a_pod_group_of_the_basic_policy_does_not_hide_the_gang_of_its_job() {
     assert_eq!(of(&objects, pod).unwrap().unwrap().gang.name, "train");
 }
 
-/// A group that is named on the pods of a Job, a JobSet or a LeaderWorkerSet which never makes so many at once.
+/// A group named by the pods of a Job, JobSet or LeaderWorkerSet with too few pods at once.
 #[test]
 fn a_group_that_can_never_be_complete_is_refused_at_once() {
     let labels = |min: &str| json!({ "gpu.tessera.dev/group": "g", "gpu.tessera.dev/group-size": "8", "gpu.tessera.dev/group-min": min });
@@ -247,7 +247,7 @@ fn a_group_that_can_never_be_complete_is_refused_at_once() {
     assert_eq!(error, GangError::TooFewAtOnce { kind: "Job", min: 8, pods: 2 });
     assert!(error.to_string().contains("its Job makes only 2 at once"), "{error}");
     assert!(of(&two_of_eight, named(of_a_job(json!({})), "2")).unwrap().is_some());
-    // The Job may not have been seen yet.
+    // The Job may not have been observed yet.
     assert!(of(&Objects::default(), named(of_a_job(json!({})), "8")).unwrap().is_some());
     let set = job_set(
         json!({ "replicatedJobs": [{ "name": "workers", "replicas": 2, "template": { "spec": { "parallelism": 3 } } }] }),

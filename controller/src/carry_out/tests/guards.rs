@@ -1,12 +1,12 @@
-//! What each write says of its object, and when none is made.
+//! The precondition of each write, and when no write is made.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// The changes that the API server is asked for while the intent is carried out, each with its path; `allowed`: so many writes are, then
-/// the Lease is lost. Of every object the version is 9 after a change.
+/// Patches sent to the API server for the intent, each with its path. After `allowed` writes the Lease is lost. Every object has
+/// version 9 after a change.
 async fn patches(intent: Intent, allowed: usize) -> Vec<(String, Value)> {
     let patches = Arc::new(Mutex::new(Vec::new()));
     let service = {
@@ -54,7 +54,7 @@ fn last(path: &str) -> &str {
     path.split_once("/namespaces/team/").unwrap().1
 }
 
-/// kube-scheduler, or a leader before or after this one, may have given it other devices since it was seen.
+/// kube-scheduler, or another leader, may have given the claim other devices since the decision.
 #[tokio::test]
 async fn each_write_to_a_claim_is_for_the_version_that_was_decided_on() {
     let claims = vec![claim("c")];
@@ -78,7 +78,7 @@ async fn each_write_to_a_claim_is_for_the_version_that_was_decided_on() {
     }
 }
 
-/// Another pod of that name is not meant.
+/// A new pod of the same name must not be changed.
 #[tokio::test]
 async fn each_write_to_a_pod_names_its_uid() {
     let patches = patches(allocate(), usize::MAX).await;

@@ -8,10 +8,10 @@ use tessera_api::fleet_view::{FleetView, Holder, NamespaceDay, NodeView, Waiting
 use crate::fleet_page::merge;
 use crate::fleet_page::words::{age, memory, percent, span};
 
-/// Rows of a table; the page says how many more there are, and the JSON has them all.
+/// Maximum rows of a table. The page gives the number of further rows, and the JSON has all.
 const MOST_ROWS: usize = 200;
 
-/// Devices and pods that are named in a row.
+/// Maximum devices and pods named in a row.
 const MOST_NAMES: usize = 2;
 
 /// A claim with devices.
@@ -23,9 +23,9 @@ struct Row<'v> {
     pools: BTreeSet<&'v str>,
     /// Thousandths of cards.
     allocated: u64,
-    /// Of those, of which it is known what they do.
+    /// Part of the allocation with known activity, in thousandths of cards.
     measured: u64,
-    /// Cards' worth of multiprocessors.
+    /// Busy multiprocessors, in cards' worth.
     busy: f64,
     memory_used_mib: Option<u64>,
     memory_mib: Option<u64>,
@@ -50,13 +50,13 @@ impl<'v> Row<'v> {
         }
     }
 
-    /// Cards' worth that is allocated and not busy; `None` where nobody tells.
+    /// Allocated and idle cards' worth; `None` if unknown.
     fn idle(&self) -> Option<f64> {
         (self.measured > 0).then(|| (self.measured as f64 / 1000.0 - self.busy).max(0.0))
     }
 }
 
-/// Claims with devices, those first whose cards are idle most.
+/// Claims with devices, most idle first.
 pub fn claims(view: &FleetView) -> Markup {
     let mut claims: BTreeMap<(&str, &str), Row<'_>> = BTreeMap::new();
     for node in &view.nodes {
@@ -95,7 +95,7 @@ pub fn claims(view: &FleetView) -> Markup {
     }
 }
 
-/// Card-hours by namespace, the most idle first.
+/// Card-hours by namespace, most idle first.
 pub fn teams(view: &FleetView) -> Markup {
     let mut rows: Vec<&NamespaceDay> = view.day.namespaces.iter().collect();
     rows.sort_by(|one, other| other.idle_hours.total_cmp(&one.idle_hours));
@@ -121,7 +121,7 @@ pub fn teams(view: &FleetView) -> Markup {
     }
 }
 
-/// Pods that wait, the longest first.
+/// Waiting pods, longest wait first.
 pub fn waiting(view: &FleetView) -> Markup {
     let mut pods: Vec<&WaitingPod> = view.waiting.iter().collect();
     pods.sort_by_key(|pod| pod.since);
@@ -141,7 +141,7 @@ pub fn waiting(view: &FleetView) -> Markup {
     }
 }
 
-/// Cards by what decides on them.
+/// Cards by GpuPool; cards outside of pools are one entry.
 pub fn pools(view: &FleetView) -> Markup {
     html! {
         div.wide { table data-sortable="" {
@@ -158,7 +158,7 @@ pub fn pools(view: &FleetView) -> Markup {
     }
 }
 
-/// Nodes, and what is wrong with their cards.
+/// Nodes, and problems of their cards.
 pub fn nodes(view: &FleetView) -> Markup {
     html! {
         div.wide { table data-sortable="" {
@@ -193,7 +193,7 @@ fn node_row(node: &NodeView) -> Markup {
     } }
 }
 
-/// The first of these names, and how many more there are.
+/// The first of these names, and the number of others.
 fn some_of<'v>(names: impl Iterator<Item = &'v str>, all: usize) -> String {
     let mut text = names.take(MOST_NAMES).collect::<Vec<_>>().join(", ");
     if all > MOST_NAMES {

@@ -1,4 +1,4 @@
-//! A list that comes after another says what is gone.
+//! A repeated list reports deleted objects.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// An API server with these lists of claims, one after the other. The watch after the first ends with a version that is too old, and
-/// later ones say nothing.
+/// An API server with these successive lists of claims. The watch after the first list ends with an expired version, and later
+/// watches stay silent.
 fn client(lists: &'static [&'static [&'static str]]) -> Client {
     let asked = Arc::new(AtomicUsize::new(0));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -39,7 +39,7 @@ fn client(lists: &'static [&'static [&'static str]]) -> Client {
     Client::new(service, "default")
 }
 
-/// What was told until all was listed once more, in short.
+/// The events until the next complete list, abbreviated.
 async fn told(seen: &mut mpsc::Receiver<Seen>) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -63,9 +63,9 @@ async fn what_a_new_list_lacks_is_gone_before_the_list_counts_as_complete() {
     let watches = Watches { client, seen: seen_sender, clock: Clock::start(), claims_asked };
     let following = tokio::spawn(async move { watches.follow::<ResourceClaim>(Kind::ResourceClaim).await });
     assert_eq!(told(&mut seen).await, ["+a", "+b", "all"]);
-    // The watch could not go on where it was.
+    // The watch could not be resumed.
     assert_eq!(told(&mut seen).await, ["+b", "-a", "all"]);
-    // A new leader asks for it.
+    // A new leader requests a new list.
     ask.send_replace(1);
     assert_eq!(told(&mut seen).await, ["+c", "-b", "all"]);
     following.abort();

@@ -1,4 +1,4 @@
-//! What is taken, after events, answers and trials in any order.
+//! Devices and room taken after events, answers and trials in any order.
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn what_is_observed_counts_and_what_was_expected_no_more() {
     assert_eq!(taken(&cluster), [("x", by("n/c"))]);
     cluster.apply(claim("c", Some("y"))).unwrap();
     assert_eq!(taken(&cluster), [("y", by("n/c"))]);
-    // Taken back by its scheduler: the pod is on its way still.
+    // The scheduler deallocated the claim, but the pod is still on its way.
     cluster.apply(claim("c", None)).unwrap();
     assert_eq!(taken(&cluster), [("x", by("n/c"))]);
     cluster.forget(&key);

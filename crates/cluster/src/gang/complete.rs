@@ -1,4 +1,4 @@
-//! Groups that their pods name by labels, and that can never be complete.
+//! Groups named by pod labels, with too few pods to ever be complete.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -8,10 +8,10 @@ use super::labels::{JOBSET_NAME, LWS_NAME};
 use super::workload::{in_namespace, job_of};
 use crate::objects::Objects;
 
-/// Whether so many pods of a group may exist at once, as far as the object tells that made the pod. Pods of a group have one such object.
+/// Whether `min` pods of a group can exist at once, according to the pod's owner: the same object for all pods of a group.
 ///
 /// # Errors
-/// It makes fewer, or makes the others only when the first are ready, which wait for them.
+/// The owner makes fewer pods, or makes the others only once the first are ready, while those wait for the others.
 pub(super) fn may_be_complete(objects: &Objects, pod: &Pod, min: u32) -> Result<(), GangError> {
     if let Some(name) = label(pod, JOBSET_NAME) {
         let Some(set) = objects.job_sets.get(&in_namespace(pod, name)) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Pods of a gang that are done and exist no more, as their Jobs say: nobody makes them anew.
+//! Finished and deleted pods of a gang, according to the status of their Jobs: no pod replaces them.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::objects::Objects;
 use crate::pod::PodExt;
 use crate::workloads::Job;
 
-/// Number of pods of the gang that succeeded, or whose index failed for good, and that are not among these, which exist. Of Jobs with as many
-/// completions as pods at once, of which each index is one pod of the gang.
+/// Number of pods of the gang that succeeded, or whose index failed for good, and are not among the existing `members`. Counts only
+/// Jobs with as many completions as parallelism, where each index is one pod of the gang.
 pub fn done_and_gone(objects: &Objects, members: &[&Pod]) -> usize {
     let Some(first) = members.first() else { return 0 };
     let jobs = match label(first, JOBSET_NAME) {
-        // A group of its own may be of one of the Jobs.
+        // A group declared by labels may span only one of the Jobs.
         Some(_) if label(first, GROUP_LABEL).is_some() => Vec::new(),
         Some(name) => of_job_set(objects, first, name),
         None => controller(first)
@@ -29,7 +29,7 @@ pub fn done_and_gone(objects: &Objects, members: &[&Pod]) -> usize {
     jobs.into_iter().map(|job| gone_of(job, members)).fold(0, usize::saturating_add)
 }
 
-/// The Job that made the pod, if one did: name and uid.
+/// Name and uid of the Job owning the pod, if any.
 fn controller(pod: &Pod) -> Option<(&str, &str)> {
     let owners = pod.metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true) && owner.kind == "Job");
@@ -41,7 +41,7 @@ fn job<'o>(objects: &'o Objects, pod: &Pod, name: &str, uid: Option<&str>) -> Op
     uid.is_none_or(|uid| job.metadata.uid.as_deref() == Some(uid)).then_some(job)
 }
 
-/// The Jobs of the pod's gang at its attempt.
+/// The Jobs of the pod's gang in the same restart attempt.
 fn of_job_set<'o>(objects: &'o Objects, pod: &Pod, name: &str) -> Vec<&'o Job> {
     let Some(set) = objects.job_sets.get(&Key::from(&pod.metadata).with_name(name)) else {
         return Vec::new();
@@ -82,7 +82,7 @@ fn gone_of(job: &Job, members: &[&Pod]) -> usize {
     all.saturating_sub(here.count())
 }
 
-/// Indexes as Jobs write them: `1,3-5`. What is none is left out.
+/// Indexes in the notation of Job status: `1,3-5`. Invalid parts are skipped.
 fn ranges(text: &str) -> impl Iterator<Item = (u32, u32)> + '_ {
     text.split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

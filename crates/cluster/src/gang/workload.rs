@@ -1,4 +1,4 @@
-//! What controllers write on the pods that they make, and what their own objects say of these.
+//! Gang membership from the labels set by workload controllers, and from the workload objects.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -15,12 +15,12 @@ use crate::key::Key;
 use crate::objects::Objects;
 use crate::workloads::{Job, JobSet};
 
-/// The number of a pod in its Job, and in its StatefulSet.
+/// Labels with the index of a pod in its Job, and in its StatefulSet.
 const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const SET_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// What made the pod, and at which attempt. Of a JobSet and a LeaderWorkerSet that is the whole, not the Job or StatefulSet in
-/// between, of which there are several.
+/// Owner and restart attempt of the pod. For a JobSet or LeaderWorkerSet the owner is the whole set, rather than one of the several
+/// Jobs or StatefulSets in between.
 pub(super) fn owner_of(pod: &Pod) -> (String, String) {
     if let Some(name) = label(pod, JOBSET_NAME) {
         let uid = label(pod, JOBSET_UID).unwrap_or(name);
@@ -34,7 +34,7 @@ pub(super) fn owner_of(pod: &Pod) -> (String, String) {
     (controller.map(|owner| owner.uid.clone()).unwrap_or_default(), String::new())
 }
 
-/// The pod's place among those of its owner.
+/// The pod's position among the pods of its owner.
 pub(super) fn rank_of(pod: &Pod) -> Rank {
     let name = pod.metadata.name.clone().unwrap_or_default();
     let of = |name: &str| label(pod, name).and_then(|text| text.parse().ok());
@@ -43,10 +43,10 @@ pub(super) fn rank_of(pod: &Pod) -> Rank {
     Rank { job: of(JOBSET_JOB).unwrap_or(0), pod: index.unwrap_or(u32::MAX), name }
 }
 
-/// The gang of a pod that names none itself, by what made it.
+/// The gang of a pod without group labels, derived from its owner.
 pub(super) fn gang_of(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangError> {
     let group = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_ref());
-    // A group of the basic policy is none: the Job controller makes one for each Job where its feature gate WorkloadWithJob is on.
+    // A PodGroup of the basic policy is no gang: the Job controller makes one for each Job with feature gate WorkloadWithJob.
     if let Some(group) = group
         && let Some(gang) = of_pod_group(objects, pod, group)?
     {
@@ -61,7 +61,7 @@ pub(super) fn gang_of(objects: &Objects, pod: &Pod) -> Result<Option<Membership>
     of_job(objects, pod)
 }
 
-/// The objects that may say that the pod is of a gang, and how many that has.
+/// Objects that may declare the pod a gang member and set the gang's size.
 pub fn named_by(pod: &Pod) -> Vec<(Kind, Key)> {
     let group = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_deref());
     let owners = pod.metadata.owner_references.iter().flatten();
@@ -76,13 +76,13 @@ pub fn named_by(pod: &Pod) -> Vec<(Kind, Key)> {
     named.map(|(kind, name)| (kind, in_namespace(pod, name))).collect()
 }
 
-/// The JobSet that made a Job with these metadata, if one did: what the Job says of its pods concerns all of the JobSet.
+/// The JobSet owning a Job with these metadata, if any. Changes of such a Job concern the whole JobSet.
 pub fn job_set_of(job: &ObjectMeta) -> Option<Key> {
     let name = job.labels.as_ref()?.get(JOBSET_NAME)?;
     Some(Key::from(job).with_name(name))
 }
 
-/// Whether the pod, or what made it, asks for a gang.
+/// Whether the pod or its owner asks for a gang.
 fn opts_in(pod: &Pod, made_by: Option<&ObjectMeta>) -> bool {
     let labels = made_by.and_then(|metadata| metadata.labels.as_ref());
     let of_owner = labels.and_then(|labels| labels.get(OPT_IN_LABEL)).map(String::as_str);
@@ -102,7 +102,7 @@ fn size_of(pods: u64) -> Result<u32, GangError> {
     size.ok_or(GangError::Size { pods })
 }
 
-/// The Job that made the pod, where one did; and the same as the cluster has it.
+/// The Job owning the pod, as named by the owner reference and as found in the cluster.
 pub(super) fn job_of<'p, 'o>(
     objects: &'o Objects,
     pod: &'p Pod,
@@ -113,7 +113,7 @@ pub(super) fn job_of<'p, 'o>(
     Some((owner, job.filter(|job| job.metadata.uid.as_ref() == Some(&owner.uid))))
 }
 
-/// Whether what made a pod is there, or is known to be absent: it may say that its pods are a gang.
+/// Checks that the owner of a pod is present or known to be absent, because the owner may make its pods a gang.
 fn known<T>(objects: &Objects, kind: Kind, made_by: Option<&T>, name: &str) -> Result<(), GangError> {
     if made_by.is_none() && objects.unlisted.contains(&kind) {
         return Err(GangError::NotListed { kind: kind.name(), name: name.to_owned() });
@@ -172,7 +172,7 @@ fn of_leader_worker_set(objects: &Objects, pod: &Pod, name: &str) -> Result<Opti
     let annotations = pod.metadata.annotations.as_ref();
     let size = annotations.and_then(|all| all.get(LWS_SIZE)).and_then(|size| size.parse().ok());
     let owner = set.metadata.uid.clone().unwrap_or_default();
-    // A rolling update makes a group anew while pods of the one before it still run: their cards and places are not those of its partners.
+    // A rolling update makes a group anew while old pods still run. The two must not share cards and positions.
     let revision = label(pod, LWS_REVISION).unwrap_or_default().to_owned();
     let gang = named(pod, format!("{name}-{replica}"), owner, revision);
     membership(pod, gang, size_of(size.unwrap_or(0))?).map(Some)
@@ -188,7 +188,7 @@ fn of_pod_group(objects: &Objects, pod: &Pod, name: &str) -> Result<Option<Membe
     let min = size_of(policy.min_count.into())?;
     let owner = group.metadata.uid.clone().unwrap_or_default();
     let gang = named(pod, name.to_owned(), owner, String::new());
-    // A PodGroup does not say how many there will be at most.
+    // A PodGroup sets no maximum number of pods.
     let membership = membership(pod, gang, MAX_SIZE)?;
     Ok(Some(Membership { min, ..membership }))
 }

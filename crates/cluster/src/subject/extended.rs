@@ -1,4 +1,4 @@
-//! The claim that kube-scheduler makes for extended resources of DeviceClasses.
+//! The claim kube-scheduler makes for extended resources of DeviceClasses.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{MadeFrom, PodObstacle, Wanted};
 use crate::key::Key;
 use crate::objects::Objects;
 
-/// Prefix of the extended resource that every class has implicitly.
+/// Prefix of the implicit extended resource of every class.
 const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 
 /// The claim for the pod's extended resources, if a class provides any of them.
@@ -66,8 +66,7 @@ pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
     Some(Wanted { claim, made_from, extended_resources: resources })
 }
 
-/// Extended resources of the pod that nothing provides: neither a class nor a device plugin of any node. Empty when
-/// there are no nodes.
+/// Extended resources of the pod provided neither by a class nor by a device plugin of any node. Empty without nodes.
 pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<PodObstacle> {
     let classes = classes(objects);
     let served = |resource: &str| {
@@ -87,7 +86,7 @@ pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<PodObstacle> {
     missing.into_iter().map(PodObstacle::NoExtendedResource).collect()
 }
 
-/// Extended resources by name, each with its class: of several classes the newest, then the first by name.
+/// DeviceClasses by extended resource name: the newest if several share a name, then the first by class name.
 fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
     let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();
     for class in objects.classes.values() {
@@ -111,7 +110,7 @@ fn class_of(objects: &Objects, classes: &BTreeMap<&str, &DeviceClass>, resource:
     objects.classes.contains_key(&Key::cluster(name)).then(|| name.to_owned())
 }
 
-/// Extended resources of a container by name, with their counts. Requests that are not set equal the limits.
+/// Extended resources of a container by name, with their counts. Unset requests default to the limits.
 fn asked(container: &Container) -> BTreeMap<String, i64> {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());

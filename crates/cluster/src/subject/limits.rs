@@ -1,5 +1,5 @@
-//! How much of a pod's claims is looked at. The API server has no limit for what a pod names: of a template of 1 MiB it may ask for
-//! thousands of claims, and what is computed for the pod would be as large.
+//! Limits on a pod's claims. The API server does not limit the claims of a pod: thousands may come from one template of 1 MiB, and
+//! the state computed for the pod would be as large.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,28 +12,28 @@ use super::{PodObstacle, status_of};
 use crate::key::Key;
 use crate::objects::Objects;
 
-/// Claims of a pod.
+/// Maximum number of claims of a pod.
 pub(super) const MOST_CLAIMS: usize = 128;
 
-/// Bytes of the specs of a pod's claims as JSON, where it has more than [`FEW`].
+/// Maximum total size in bytes of a pod's claim specs as JSON, for a pod with more than [`FEW`] claims.
 pub(super) const MOST_BYTES: usize = 4 << 20;
 
-/// Bytes of a claim with its allocation, as JSON. etcd takes requests of 1.5 MiB unless told (`--max-request-bytes`): what is left is for the
-/// devices, and for fields that are not read here.
+/// Maximum size in bytes of a claim with its allocation, as JSON. etcd takes requests of 1.5 MiB by default
+/// (`--max-request-bytes`). The difference is for the devices, and for fields not read here.
 pub(super) const MOST_STORED: usize = 1_400_000;
 
-/// So many claims may have any size that the API server stores.
+/// Up to this many claims may have any size accepted by the API server.
 const FEW: usize = 4;
 
-/// Where a claim comes from.
+/// Source of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source<'p> {
     Claim(&'p str),
-    /// The template, and the pod's name for its claim: each has one of its own.
+    /// The template, and the name of the pod's claim entry. Each entry gets a claim of its own.
     Template(&'p str, &'p str),
 }
 
-/// Why the pod's claims are not looked at, if they are not.
+/// Why the pod's claims exceed the limits, if they do.
 pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceClaim]) -> Option<PodObstacle> {
     if references.len() <= FEW {
         return None;
@@ -63,7 +63,7 @@ pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceCl
     None
 }
 
-/// Why the claim could not be stored once it has devices, if it could not: an allocation repeats the configuration of the claim and its classes.
+/// Why the claim is too large to store with devices, if so: an allocation repeats the configuration of claim and classes.
 pub(super) fn beyond_storage(objects: &Objects, claim: &ResourceClaim) -> Option<PodObstacle> {
     let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
     let of_claim = size(&devices.and_then(|devices| devices.config.as_ref()));
@@ -82,7 +82,7 @@ pub(super) fn beyond_storage(objects: &Objects, claim: &ResourceClaim) -> Option
     (bytes > MOST_STORED).then(|| PodObstacle::BeyondStorage { key: Key::from(&claim.metadata), bytes })
 }
 
-/// Where the reference's claim comes from; `None` where it names nothing, or the template made no claim.
+/// Source of the reference's claim; `None` if the reference names nothing, or no claim was generated from the template.
 pub(super) fn source_of<'p>(pod: &'p Pod, reference: &'p PodResourceClaim) -> Option<Source<'p>> {
     if let Some(name) = &reference.resource_claim_name {
         return Some(Source::Claim(name));
@@ -94,7 +94,7 @@ pub(super) fn source_of<'p>(pod: &'p Pod, reference: &'p PodResourceClaim) -> Op
     }
 }
 
-/// Bytes of the value as JSON.
+/// Size of the value in bytes, as JSON.
 fn size(value: &impl Serialize) -> usize {
     struct Counted(usize);
     impl io::Write for Counted {
@@ -107,7 +107,7 @@ fn size(value: &impl Serialize) -> usize {
         }
     }
     let mut counted = Counted(0);
-    // Cannot fail: keys are text, and the writer takes everything.
+    // Cannot fail: keys are text, and the writer accepts everything.
     let _ = serde_json::to_writer(&mut counted, value);
     counted.0
 }

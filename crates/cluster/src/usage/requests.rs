@@ -1,4 +1,4 @@
-//! What a pod asks of its node besides devices.
+//! Resources and ports requested from a node, besides devices.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ pub(super) type Amounts = BTreeMap<String, i128>;
 /// A port of a node: protocol, port, address (`0.0.0.0` for all).
 pub(super) type HostPort = (String, i32, String);
 
-/// What a pod takes of its node besides devices.
+/// Room taken by a pod on its node, besides devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodRoom {
     pub(super) requested: Box<[(Box<str>, i128)]>,
     pub(super) ports: Box<[HostPort]>,
-    /// Every such node runs it.
+    /// Whether every node of this sort runs the pod.
     pub(super) is_daemon: bool,
-    /// Not everybody may run beside it.
+    /// Set for a pod with anti-affinity.
     pub(super) apart: Option<Box<Selected>>,
 }
 
 impl PodRoom {
-    /// What the pod takes wherever it runs.
+    /// The room taken by the pod on any node.
     pub(crate) fn of(pod: &Pod) -> Self {
         let requested = requests(pod).into_iter().map(|(name, amount)| (name.into(), amount));
         Self {
@@ -41,14 +41,13 @@ impl PodRoom {
     }
 }
 
-/// Whether both pods take the same of a node besides devices.
+/// Whether both pods take the same room on a node, besides devices.
 #[must_use]
 pub fn take_the_same(one: &Pod, other: &Pod) -> bool {
     requests(one) == requests(other) && host_ports(one).eq(host_ports(other))
 }
 
-/// Whether the node, or others like it, would run such a pod whatever else it runs: one of a DaemonSet, or one that the kubelet made from a
-/// file.
+/// Whether nodes of the same sort run such a pod whatever else they run: a DaemonSet pod, or a static pod of the kubelet.
 fn is_daemon(pod: &Pod) -> bool {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
@@ -59,8 +58,8 @@ pub(super) fn nanos(text: &QuantityText) -> i128 {
     Quantity::parse(&text.0).map_or(0, |quantity| quantity.nanos())
 }
 
-/// What a pod asks of its node: the containers and sidecars together, or the largest moment of its initialisation; what
-/// the pod asks as a whole outranks both; with its overhead (`resource.PodRequests`).
+/// Requests of a pod (`resource.PodRequests`): the sum of containers and sidecars, or the largest step of its initialisation if
+/// larger. Pod-level resources override both. Overhead is added.
 pub(super) fn requests(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::new() };
     let mut running = Amounts::new();
@@ -106,7 +105,7 @@ fn of_container(container: &Container) -> Amounts {
     asked(resources.requests.as_ref(), resources.limits.as_ref())
 }
 
-/// The requests; where a resource has none, its limit.
+/// The requests, defaulting to the limits.
 fn asked(
     requests: Option<&BTreeMap<String, QuantityText>>,
     limits: Option<&BTreeMap<String, QuantityText>>,
