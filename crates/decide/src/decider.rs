@@ -1,195 +1,28 @@
-//! The decision loop.
+//! The decision loop: observations in, intents out.
 
-mod arrivals;
-mod claim;
-mod clear;
-mod fleet_view;
-mod gang;
-mod heal;
-mod lead;
-mod look;
-mod managed_pods;
-mod observe;
-mod on_the_way;
-mod overlaps;
-mod passed_by;
-mod pod;
-mod pools;
-mod preempt;
-mod ranked;
-mod refused_claims;
-mod round;
-mod schedulers;
-mod selector_costs;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod unlisted;
-mod unplaced;
-mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_cluster::{Asker, Cluster, Key, Kind, Object, ObjectError, PodExt};
+use tessera_cluster::{Asker, Cluster, Key, Kind};
 use tessera_placement::Time;
-use tessera_placement::fleet::Fleet;
-use tessera_placement::ranking::Rankings;
-use tessera_placement::value::RequestMix;
 
-use arrivals::Arrivals;
-use preempt::Preempting;
-use round::Round;
-use unplaced::Unplaced;
-
-use crate::gangs::Gangs;
-use crate::healing::Healing;
-use crate::intent::{ClaimReference, Intent, PodReference};
-use crate::ledger::Ledger;
-use crate::queue::Queue;
-use crate::refusals::Refusals;
-use crate::term::{Lists, Term};
+use crate::intent::Intent;
+use crate::observation::{Observation, ObservationError};
+use crate::observe::{self, answers};
+use crate::round::Round;
+use crate::state::State;
+use crate::summary::PoolSummary;
+use crate::upkeep::{overdue, overlaps, unclaimed, unready};
+use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
-use crate::workload_pods::WorkloadPods;
-
-/// An event for the decision loop.
-#[derive(Debug, Clone)]
-pub enum Observation {
-    /// An object was added or changed.
-    Applied(Box<Object>),
-    /// An object was deleted.
-    Deleted(Kind, Key),
-    /// An object was added or changed but cannot be read. The object counts as absent, and pods using it report the error.
-    Unreadable {
-        /// Kind of the object.
-        kind: Kind,
-        /// Namespace and name.
-        key: Key,
-        /// Why the object cannot be read.
-        why: String,
-        /// The readable part of a claim holding devices: these devices count as taken.
-        holds: Option<Box<ResourceClaim>>,
-    },
-    /// Outcome of the writes of an intent for a pod. After a failure, the pod is decided again after a pause.
-    Carried {
-        /// The pod.
-        pod: PodReference,
-        /// Whether all writes succeeded.
-        is_done: bool,
-        /// Claims whose allocation was written, each with its resource version after the write.
-        versions: Vec<(Key, String)>,
-    },
-    /// Outcome of [`Intent::Fence`] or [`Intent::Clear`] for these claims.
-    ClaimsWritten {
-        /// The claims.
-        claims: Vec<Key>,
-        /// Whether all writes succeeded.
-        is_done: bool,
-    },
-    /// The API server refused to change a claim for a lasting reason: too many annotations, or a policy. The request was sent
-    /// once and answered, so it had no effect and will have none.
-    ClaimRefused {
-        /// The claim, in the refused version.
-        claim: ClaimReference,
-        /// The pod whose devices were to be written; `None` for [`Intent::Fence`] and [`Intent::Clear`].
-        pod: Option<PodReference>,
-        /// Error from the API server.
-        why: String,
-    },
-    /// Outcome of [`Intent::Evict`].
-    Evicted {
-        /// The pod.
-        pod: PodReference,
-        /// Whether the eviction was accepted.
-        is_done: bool,
-    },
-    /// All claims were listed again: each was observed as of `asked_at` or later, or as deleted.
-    ClaimsListed {
-        /// When the list was requested from the API server.
-        asked_at: Time,
-    },
-}
-
-/// See [`Decider::with_handover`].
-const HANDOVER: Time = Time::from_secs(60);
-
-/// See [`Decider::with_heal_after`].
-const HEAL_AFTER: Time = Time::from_secs(300);
-
-/// See [`Decider::with_topology_keys`].
-const TOPOLOGY_KEYS: [&str; 2] = ["topology.kubernetes.io/rack", "topology.kubernetes.io/zone"];
+use crate::{fencing, fleet_view, learn, pools, predict, turns};
 
 /// The decision loop.
 pub struct Decider {
-    driver: String,
-    cluster: Cluster,
-    asker: Asker,
-    fleet: Fleet,
-    rankings: Rankings,
-    /// Decisions whose writes have not been observed yet.
-    ledger: Ledger,
-    refusals: Refusals,
-    gangs: Gangs,
-    workload_pods: WorkloadPods,
-    /// Order in which pods waiting for managed cards are served.
-    standing: Queue,
-    preempting: Preempting,
-    round: Round,
-    /// Node labels of topology domains, narrowest first.
-    topology_keys: Vec<String>,
-    /// Schedulers whose pods get devices of managed cards.
-    schedulers: Vec<String>,
-    /// Pods this controller may have to place.
-    waiting: BTreeMap<Key, Waiting>,
-    /// Waiting pods to look at next even if nothing else changed.
-    queue: BTreeSet<Key>,
-    /// Pods for which kube-scheduler found no node.
-    unplaced: Unplaced,
-    /// By shape of unmet demand: pools with nodes having the requested devices, as of the last [`Self::pools`].
-    pools_by_shape: BTreeMap<String, BTreeSet<String>>,
-    /// Pods released to a node by another replica, or by this process before a restart.
-    adopted: BTreeSet<Key>,
-    /// Current term of leadership; `None` while another replica leads.
-    term: Option<Term>,
-    lists: Lists,
-    /// How long a card must have been tainted as managed before allocation.
-    handover: Time,
-    /// How long device preparation must have failed before the controller acts.
-    heal_after: Time,
-    healing: Healing,
-    mix: RequestMix,
-    arrivals: Arrivals,
-    /// Claims to check for devices no pod will use.
-    unclaimed: BTreeSet<Key>,
-    /// Pods with a note to write.
-    to_note: BTreeSet<Key>,
-    /// Nodes whose claims may hold overlapping devices.
-    to_check: BTreeSet<String>,
-    /// Uids of claims whose pods got an Event in this term about a device with another owner.
-    told_overlaps: BTreeSet<String>,
-    /// Nodes where a claim gained or lost devices: pods in flight there may get other devices than assumed.
-    reallocated: BTreeSet<String>,
-    /// Nodes with too few devices for all pods in flight there, as of the last look.
-    crowded: BTreeSet<String>,
-    /// Fleet generation at the last full pass over the waiting pods.
-    planned: usize,
-}
-
-/// A pod with our gate. With managed cards in the fleet, also a pod without any gate and without devices.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Reason for waiting; `None` before the first look.
-    why: Option<WaitReason>,
-    told: Option<(WaitReason, Time)>,
-    /// Earliest time of the next look, after a failure or a pause.
-    not_before: Time,
-    failures: u32,
-    /// Whether the pod fit on no node with managed cards at the last look.
-    is_stuck: bool,
-    /// Whether the pod asks for managed cards: without a gate, only such pods belong to this controller.
-    is_managed: bool,
-    shape_text: Option<String>,
+    state: State,
 }
 
 impl Decider {
@@ -200,74 +33,61 @@ impl Decider {
     /// the shares of a device by this id.
     #[must_use]
     pub fn new(driver_name: &str, share_id: impl FnMut() -> String + Send + 'static) -> Self {
-        Decider {
-            driver: driver_name.to_owned(),
-            cluster: Cluster::default(),
-            asker: Asker::new(share_id),
-            fleet: Fleet::default(),
-            rankings: Rankings::default(),
-            ledger: Ledger::default(),
-            refusals: Refusals::default(),
-            gangs: Gangs::default(),
-            workload_pods: WorkloadPods::default(),
-            standing: Queue::default(),
-            preempting: Preempting::default(),
-            round: Round::default(),
-            topology_keys: TOPOLOGY_KEYS.map(str::to_owned).into(),
-            schedulers: vec![tessera_cluster::DEFAULT_SCHEDULER.to_owned()],
-            waiting: BTreeMap::new(),
-            unplaced: Unplaced::default(),
-            pools_by_shape: BTreeMap::new(),
-            queue: BTreeSet::new(),
-            adopted: BTreeSet::new(),
-            term: None,
-            lists: Lists::default(),
-            handover: HANDOVER,
-            heal_after: HEAL_AFTER,
-            healing: Healing::default(),
-            mix: RequestMix::default(),
-            arrivals: Arrivals::default(),
-            unclaimed: BTreeSet::new(),
-            to_note: BTreeSet::new(),
-            to_check: BTreeSet::new(),
-            told_overlaps: BTreeSet::new(),
-            reallocated: BTreeSet::new(),
-            crowded: BTreeSet::new(),
-            planned: 0,
-        }
+        Decider { state: State::new(driver_name, Asker::new(share_id)) }
     }
 
     /// How long a card must have been tainted as managed before allocation: for so long, kube-scheduler may still write an
     /// allocation decided before the taint. One minute by default.
     #[must_use]
-    pub fn with_handover(self, handover: Time) -> Self {
-        Decider { handover, ..self }
+    pub fn with_handover(mut self, handover: Time) -> Self {
+        self.state.leadership.handover = handover;
+        self
     }
 
     /// How long preparation of a claim's devices must have failed, for a lasting reason, before their cards are avoided
     /// and pods evicted. Five minutes by default.
     #[must_use]
-    pub fn with_heal_after(self, heal_after: Time) -> Self {
-        Decider { heal_after, ..self }
+    pub fn with_heal_after(mut self, heal_after: Time) -> Self {
+        self.state.healing.after = heal_after;
+        self
     }
 
     /// Predicts kube-scheduler of the API server's release from now on. The newest known release by default.
     pub fn predict(&mut self, kubernetes: KubernetesVersion) {
-        self.asker.set_kubernetes(kubernetes);
+        self.state.world.asker.set_kubernetes(kubernetes);
     }
 
     /// Node labels of topology domains, narrowest first: pods of a gang are kept within one domain of the first label with enough
     /// room. Racks, then zones, by default.
     #[must_use]
-    pub fn with_topology_keys(self, topology_keys: Vec<String>) -> Self {
-        Decider { topology_keys, ..self }
+    pub fn with_topology_keys(mut self, topology_keys: Vec<String>) -> Self {
+        self.state.world.topology_keys = topology_keys;
+        self
     }
 
     /// Schedulers, by `schedulerName`, whose pods get devices of managed cards. They must report scheduling results as
     /// kube-scheduler does, or devices would stay with pods nobody places. `default-scheduler` by default.
     #[must_use]
-    pub fn with_schedulers(self, schedulers: Vec<String>) -> Self {
-        Decider { schedulers, ..self }
+    pub fn with_schedulers(mut self, schedulers: Vec<String>) -> Self {
+        self.state.config.schedulers = schedulers;
+        self
+    }
+
+    /// From now on this replica leads. `epoch` differs from that of every other term. Without this, no managed card is
+    /// allocated.
+    pub fn lead(&mut self, now: Time, epoch: &str) {
+        fencing::lead(&mut self.state, now, epoch);
+    }
+
+    /// From now on this replica does not lead.
+    pub fn follow(&mut self) {
+        fencing::follow(&mut self.state.ledger, &mut self.state.leadership, &mut self.state.marks);
+    }
+
+    /// From now on all objects were observed except those of these kinds: only Jobs, JobSets, LeaderWorkerSets, PodGroups and
+    /// PodDisruptionBudgets may be missing. Without budgets nobody is preempted.
+    pub fn set_unlisted(&mut self, kinds: &BTreeSet<Kind>) {
+        observe::set_unlisted(&mut self.state.world, &mut self.state.waits, &mut self.state.gangs, kinds);
     }
 
     /// Processes an observation.
@@ -275,140 +95,102 @@ impl Decider {
     /// # Errors
     /// The object contains a value the API server would not accept. The object then counts as deleted.
     pub fn observe(&mut self, now: Time, observation: Observation) -> Result<(), ObservationError> {
+        let state = &mut self.state;
         match observation {
-            Observation::Applied(object) => self.apply(now, *object),
-            Observation::Deleted(kind, key) => {
-                self.delete(now, kind, &key);
-                Ok(())
-            }
+            Observation::Applied(object) => return observe::apply(state, now, *object),
             Observation::Unreadable { kind, key, why, holds } => {
-                self.see_unreadable(now, kind, &key, why, holds)
+                return observe::see_unreadable(state, now, kind, &key, why, holds);
             }
+            Observation::Deleted(kind, key) => observe::delete(state, now, kind, &key),
             Observation::ClaimsWritten { claims, is_done } => {
-                self.claims_written(now, &claims, is_done);
-                Ok(())
+                answers::claims_written(state, now, &claims, is_done);
             }
             Observation::ClaimRefused { claim, pod, why } => {
-                self.claim_refused(now, &claim, pod.as_ref(), why);
-                Ok(())
+                answers::claim_refused(state, now, &claim, pod.as_ref(), why);
             }
             Observation::ClaimsListed { asked_at } => {
-                self.claims_listed(asked_at);
-                Ok(())
+                answers::claims_listed(&mut state.world, &mut state.leadership, asked_at);
             }
             Observation::Evicted { pod, is_done } => {
-                self.evicted(now, &pod, is_done);
-                Ok(())
+                answers::evicted(&mut state.ledger, &mut state.healing, now, &pod, is_done);
             }
             Observation::Carried { pod, is_done, versions } => {
-                self.ledger.pods.answer(&pod);
-                self.ledger.claims.acknowledge(&pod, &versions);
-                if self.waiting.contains_key(&pod.key) {
-                    self.queue.insert(pod.key.clone());
-                }
-                self.carried(now, &pod, is_done);
-                Ok(())
+                answers::carried(state, now, &pod, is_done, &versions);
             }
         }
+        Ok(())
     }
 
     /// Returns the intents to carry out now.
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
-        self.round = Round::default();
-        self.count_arrivals();
-        self.adopt();
-        self.assume_anew();
-        let mut intents = self.try_refused_again(now);
-        intents.extend(self.prepare_term(now));
-        self.give_up_overdue(now);
-        intents.extend(self.resolve_overlaps());
-        intents.extend(self.clear_unclaimed());
-        intents.extend(self.heal(now));
-        intents.extend(self.note());
-        if self.refusals.next_end().is_some_and(|end| end <= now) {
-            self.refusals.remove_ended(now);
-            self.queue.extend(self.waiting.keys().cloned());
+        let state = &mut self.state;
+        state.round = Round::default();
+        learn::count_arrivals(&mut state.world, &mut state.round, &mut state.learned);
+        predict::adopt(state);
+        predict::assume_anew(state);
+        let mut intents = fencing::try_refused_again(state, now);
+        intents.extend(fencing::prepare_term(state, now));
+        overdue::give_up_overdue(state, now);
+        intents.extend(overlaps::resolve_overlaps(state));
+        intents.extend(unclaimed::clear_unclaimed(state));
+        intents.extend(unready::heal(state, now));
+        intents.extend(overdue::note(state));
+        if state.refusals.next_end().is_some_and(|end| end <= now) {
+            state.refusals.remove_ended(now);
+            state.waits.mark_all_due();
         }
-        let turns = self.turns(now);
-        let (looked, has_freed) = self.take_turns(now, turns);
-        intents.extend(looked);
-        // Pods sent in this pass only took room: demand without a fit before still has none.
-        self.planned = self.fleet.now();
-        if has_freed {
-            // Matches no fleet generation: forces a full pass.
-            self.planned = usize::MAX;
-            self.round.forget_victims();
-            let turns = self.turns(now);
-            let (mut looked, has_freed) = self.take_turns(now, turns);
-            looked.retain(|intent| !intents.contains(intent));
-            intents.extend(looked);
-            self.planned = if has_freed { usize::MAX } else { self.fleet.now() };
-        }
+        intents.extend(turns::take_all(state, now));
         intents
     }
 
     /// When to call [`Self::decide`] again even if nothing is observed.
     #[must_use]
     pub fn wake(&self) -> Option<Time> {
-        let pauses = self.queue.iter().filter_map(|key| Some(self.waiting.get(key)?.not_before));
-        let ends = self.refusals.next_end().filter(|_| !self.waiting.is_empty());
-        let heals = self.healing.next_due().filter(|_| self.term.is_some());
-        let gangs = self.gangs.next_due();
-        pauses
-            .chain(ends)
-            .chain(self.ledger.pods.next_due())
-            .chain(self.next_of_term())
-            .chain(heals)
-            .chain(gangs)
-            .min()
+        let state = &self.state;
+        let ends = state.refusals.next_end().filter(|_| state.waits.pods().next().is_some());
+        let heals = state.healing.next_due().filter(|_| state.leadership.term.is_some());
+        let term = fencing::next_of_term(&state.world, &state.ledger, &state.leadership);
+        let all =
+            [state.waits.next_due(), ends, state.ledger.pods.next_due(), term, heals, state.gangs.next_due()];
+        all.into_iter().flatten().min()
     }
 
     /// Waiting pods, each with its reason: pods with our gate, and pods asking for managed cards but without any.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &str)> {
-        let ours = self.waiting.iter().filter(|(key, _)| self.is_waiting(key));
-        ours.map(|(key, waiting)| (key, waiting.why.as_ref().map_or("", WaitReason::text)))
+        fleet_view::waiting_pods(&self.state)
     }
 
     /// Why the pod waits; `None` for pods not looked at, or not yet.
     #[must_use]
     pub fn reason_of(&self, pod: &Key) -> Option<&WaitReason> {
-        self.waiting.get(pod)?.why.as_ref()
+        self.state.waits.reason(pod)
     }
 
-    /// Whether the pod has our gate, or asks for managed cards but has none.
-    fn is_waiting(&self, key: &Key) -> bool {
-        let is_gated = || self.cluster.objects().pods.get(key).is_some_and(|pod| pod.is_gated());
-        self.waiting.get(key).is_some_and(|waiting| waiting.is_managed || is_gated())
+    /// The summary of each GpuPool reported by a node.
+    pub fn pools(&mut self) -> BTreeMap<String, PoolSummary> {
+        pools::pools(&mut self.state)
+    }
+
+    /// Adds the next node to the view; `false` once complete. Each node is shown as of its turn.
+    pub fn view_next(&mut self, pass: &mut ViewPass) -> bool {
+        fleet_view::view_next(&mut self.state.world, pass)
+    }
+
+    /// Ends a pass: its nodes, and the pods waiting now.
+    #[must_use]
+    pub fn view(&self, pass: ViewPass, now: Time) -> FleetSnapshot {
+        fleet_view::finish_view(&self.state, pass, now)
     }
 
     /// Number of pods in flight to the node proposed for them.
     #[must_use]
     pub fn on_their_way(&self) -> usize {
-        self.ledger.pods.proposed()
+        self.state.ledger.pods.proposed()
     }
 
     /// The known state of the cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
-        &self.cluster
+        &self.state.world.cluster
     }
-}
-
-/// Why an observation cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ObservationError {
-    /// The object contains a value the API server would not accept.
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    /// A slice's annotation is not a valid node report; the node counts as having no pools.
-    #[error(
-        "ResourceSlice {slice}: the annotation {} is no node report: {error}",
-        tessera_api::node_report::ANNOTATION
-    )]
-    Report {
-        /// Name of the slice.
-        slice: String,
-        /// Parse error.
-        error: String,
-    },
 }

@@ -18,12 +18,17 @@ pub(crate) const MOST_EVICTIONS: u32 = 3;
 /// How long eviction counts are kept after the last eviction of an owner's pod.
 const REMEMBERED: Time = Time::from_secs(24 * 3600);
 
+/// Devices must have failed for so long, unless told.
+const HEAL_AFTER: Time = Time::from_secs(300);
+
 /// Pause between two checks of a failing claim.
 const PAUSE: Time = Time::from_secs(30);
 
 /// Known failures.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Healing {
+    /// See [`crate::Decider::with_heal_after`].
+    pub after: Time,
     /// Claims whose devices cannot be prepared.
     failing: BTreeMap<Key, Failing>,
     /// Evictions by owner, with the time of the last one. Counts from before this process are annotated on the owner's pods.
@@ -73,6 +78,12 @@ pub(crate) fn unready(claim: &ResourceClaim, driver: &str) -> Option<Unready> {
         }
     }
     found
+}
+
+impl Default for Healing {
+    fn default() -> Self {
+        Healing { after: HEAL_AFTER, failing: BTreeMap::new(), evictions: BTreeMap::new() }
+    }
 }
 
 impl Healing {

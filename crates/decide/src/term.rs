@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tessera_placement::Time;
 
+/// How long a claim is left alone in the refused version.
+pub(crate) const TRY_AGAIN: Time = Time::from_secs(300);
+
 /// One term of leadership.
 #[derive(Debug)]
 pub(crate) struct Term {

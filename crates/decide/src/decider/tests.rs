@@ -11,10 +11,10 @@ use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::ranking::Rankings;
 use tessera_placement::score::{Score, Way};
-use tessera_placement::view::View;
 
-use super::{Decider, Observation, WorkloadPods};
-use crate::Intent;
+use super::Decider;
+use crate::workload_pods::WorkloadPods;
+use crate::{Intent, Observation, nodes};
 
 const DRIVER: &str = "gpu.tessera.dev";
 const NODES: usize = 6;
@@ -138,15 +138,17 @@ impl Scene {
         let demand = self.demand(name);
         let best = |scene: &mut Self| {
             let (_, first) = *scene.ranking(&demand, None).0.first()?;
-            Some(scene.decider.fleet.node(first).name.clone())
+            Some(scene.decider.state.world.fleet.node(first).name.clone())
         };
         let node = if self.way == Way::Managed { best(self) } else { steered };
         let Some(node) = node else { return self.end(name) };
         // The pod must not compete with its own assumed devices.
-        self.decider.cluster.forget(&Key::new("n", name));
+        self.decider.state.world.cluster.forget(&Key::new("n", name));
         let fit = match self.way {
-            Way::Managed => self.decider.fit_managed_cards(&demand, &node),
-            Way::Steered | Way::Native => self.decider.fit_by_scheduler(&demand, &node),
+            Way::Managed => nodes::fit_managed_cards(&mut self.decider.state.world, &demand, &node),
+            Way::Steered | Way::Native => {
+                nodes::fit_by_scheduler(&mut self.decider.state.world, &demand, &node)
+            }
         };
         let plan = fit.unwrap().allocations;
         let mut allocated: k8s_openapi::api::resource::v1::ResourceClaim = read(claim(name, kind));
@@ -157,8 +159,8 @@ impl Scene {
     }
 
     fn demand(&self, pod: &str) -> Demand {
-        let found = self.decider.cluster.objects().pods.get(&Key::new("n", pod)).unwrap();
-        Demand::of(self.decider.cluster.objects(), found).unwrap()
+        let found = self.decider.state.world.cluster.objects().pods.get(&Key::new("n", pod)).unwrap();
+        Demand::of(self.decider.state.world.cluster.objects(), found).unwrap()
     }
 
     /// Nodes, best first, and why others are blocked.
@@ -167,9 +169,7 @@ impl Scene {
         demand: &Demand,
         rankings: Option<&mut Rankings>,
     ) -> (Vec<(Score, NodeIndex)>, String) {
-        let handed_over = self.decider.handed_over();
-        let Decider { cluster, asker, fleet, driver, mix, rankings: kept, .. } = &mut self.decider;
-        let mut view = View { cluster, fleet, asker, driver, handed_over, mix };
+        let (mut view, kept) = self.decider.state.world.view();
         let rankings = rankings.unwrap_or(kept);
         let ranking = match self.way {
             Way::Managed => rankings.managed(demand, &mut view),
@@ -200,7 +200,8 @@ impl Scene {
             scene.apply(read::<k8s_openapi::api::resource::v1::DeviceClass>(class));
         }
         (0..nodes).flat_map(|number| node(number, way)).for_each(|object| scene.apply(object));
-        scene.decider.claims_listed(Time::from_secs(3600));
+        let listed = Observation::ClaimsListed { asked_at: Time::from_secs(3600) };
+        scene.decider.observe(Time::ZERO, listed).unwrap();
         scene
     }
 }
@@ -222,7 +223,7 @@ fn keeps_what_it_would_find(way: Way) {
     let mut compared = 0;
     let mut revalued = 0;
     for event in 0..400 {
-        let version = scene.decider.fleet.packing.version();
+        let version = scene.decider.state.world.fleet.packing.version();
         if below(&mut random, 5) < 3 || scene.live.is_empty() {
             let (kind, cpu) = (below(&mut random, KINDS), 1 + below(&mut random, 6));
             scene.run(&format!("p{event}"), kind, cpu);
@@ -231,7 +232,7 @@ fn keeps_what_it_would_find(way: Way) {
             let (name, _) = scene.live.swap_remove(place);
             scene.end(&name);
         }
-        revalued += usize::from(scene.decider.fleet.packing.version() != version);
+        revalued += usize::from(scene.decider.state.world.fleet.packing.version() != version);
         if event % 10 != 9 {
             continue;
         }
@@ -263,8 +264,8 @@ fn keeps_what_it_would_find(way: Way) {
 impl Scene {
     /// A restarted loop: observes the existing objects without any history.
     fn restarted(&self) -> Self {
-        let mut scene = Self::with_nodes(self.decider.fleet.len(), self.way);
-        let objects = self.decider.cluster.objects();
+        let mut scene = Self::with_nodes(self.decider.state.world.fleet.len(), self.way);
+        let objects = self.decider.state.world.cluster.objects();
         objects.claims.values().for_each(|claim| scene.apply(claim.as_ref().clone()));
         objects.pods.values().for_each(|pod| scene.apply(pod.as_ref().clone()));
         scene.decider.decide(Time::ZERO);
@@ -302,8 +303,8 @@ fn a_loop_that_starts_anew_learns_from_the_pods_that_run() {
     };
     let mut restarted = scene.restarted();
     let mut ignorant = scene.restarted();
-    ignorant.decider.fleet.packing = tessera_placement::value::Packing::default();
-    ignorant.decider.fleet.mark_all();
+    ignorant.decider.state.world.fleet.packing = tessera_placement::value::Packing::default();
+    ignorant.decider.state.world.fleet.mark_all();
     let before = first(&mut scene);
     assert_eq!(first(&mut restarted), before);
     assert_ne!(first(&mut ignorant), before, "what was learnt makes a difference");
@@ -329,14 +330,14 @@ fn partitions_count_as_asked_for_whoever_has_them() {
     }
     let profile = "3g40gb".parse().unwrap();
     for name in ["one", "two"] {
-        assert!(!scene.decider.mix.is_seen(&profile));
+        assert!(!scene.decider.state.world.mix.is_seen(&profile));
         let mut asked = claim(name, 0);
         asked["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = json!("mig");
         scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
         scene.apply(read::<Pod>(pod(name, 1, (name == "two").then_some("n0"))));
         scene.decider.decide(Time::ZERO);
-        assert!(scene.decider.mix.is_seen(&profile), "{name}");
-        scene.decider.mix = tessera_placement::value::RequestMix::default();
+        assert!(scene.decider.state.world.mix.is_seen(&profile), "{name}");
+        scene.decider.state.world.mix = tessera_placement::value::RequestMix::default();
     }
 }
 
@@ -371,9 +372,9 @@ fn pods_that_ask_for_the_same_share_a_plan_in_which_nobody_is_preempted() {
             scene.apply(read::<k8s_openapi::api::resource::v1::ResourceClaim>(asked));
             scene.apply(read::<Pod>(pod(&name, 1, None)));
         }
-        let before = scene.decider.fleet.now();
+        let before = scene.decider.state.world.fleet.now();
         scene.decider.decide(Time::ZERO);
-        scene.decider.fleet.now() - before
+        scene.decider.state.world.fleet.now() - before
     };
     assert!(plans(1, 2) > 0, "it is planned");
     assert_eq!(plans(40, 2), plans(1, 2));
@@ -393,7 +394,7 @@ fn of_managed_cards_each_shape_has_one_ranking() {
             scene.apply(read::<Pod>(pod(&name, 1, None)));
         }
         scene.decider.decide(Time::ZERO);
-        assert_eq!(scene.decider.rankings.shapes(), rankings, "{way:?}");
+        assert_eq!(scene.decider.state.world.rankings.shapes(), rankings, "{way:?}");
     }
 }
 
@@ -411,10 +412,10 @@ fn a_node_that_changed_is_judged_once_for_each_shape_that_waits() {
             scene.apply(read::<Pod>(pod(&name, 1 + number, None)));
         }
         scene.decider.decide(Time::ZERO);
-        let before = scene.decider.rankings.judged();
+        let before = scene.decider.state.world.rankings.judged();
         node(0, way).into_iter().for_each(|object| scene.apply(object));
         scene.decider.decide(Time::ZERO);
-        let judged = scene.decider.rankings.judged() - before;
+        let judged = scene.decider.state.world.rankings.judged() - before;
         assert_eq!(judged, (judged_by * SHAPES) as u64, "{way:?}");
     }
 }

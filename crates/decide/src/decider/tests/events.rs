@@ -42,10 +42,10 @@ fn with_jobs(set: Option<&str>) -> Scene {
 fn of_many_jobs_that_are_as_before_nothing_is_looked_at() {
     let mut scene = with_jobs(None);
     (0..JOBS).for_each(|number| scene.apply(job(number, None, None, 2)));
-    assert_eq!(scene.decider.queue.len(), 0);
+    assert_eq!(scene.decider.state.waits.due().len(), 0);
     scene.apply(job(3, None, Some("0"), 3));
-    assert_eq!(scene.decider.queue.len(), PODS);
-    assert!(scene.decider.queue.iter().all(|pod| pod.name.starts_with("job-3-")));
+    assert_eq!(scene.decider.state.waits.due().len(), PODS);
+    assert!(scene.decider.state.waits.due().iter().all(|pod| pod.name.starts_with("job-3-")));
 }
 
 /// A Job's completions change the remaining size of its whole gang.
@@ -53,7 +53,7 @@ fn of_many_jobs_that_are_as_before_nothing_is_looked_at() {
 fn what_a_job_of_a_job_set_says_is_about_all_of_its_pods() {
     let mut scene = with_jobs(Some("set"));
     scene.apply(job(3, Some("set"), Some("0"), 2));
-    assert_eq!(scene.decider.queue.len(), JOBS * PODS);
+    assert_eq!(scene.decider.state.waits.due().len(), JOBS * PODS);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn pods_that_are_gone_are_of_no_job() {
     for number in 0..JOBS {
         (0..PODS).for_each(|pod| scene.end(&format!("job-{number}-{pod}")));
     }
-    assert_eq!(format!("{:?}", scene.decider.workload_pods), format!("{:?}", WorkloadPods::default()));
+    assert_eq!(format!("{:?}", scene.decider.state.workload_pods), format!("{:?}", WorkloadPods::default()));
 }
 
 fn claimed(name: &str, volume: Option<&str>, phase: &str) -> PersistentVolumeClaim {
@@ -85,9 +85,9 @@ fn volumes_of_others_rank_no_node_anew() {
     scene.apply(read::<Pod>(waiting));
     scene.decider.decide(Time::ZERO);
     let mut changes = |object: Object| {
-        let before = scene.decider.fleet.now();
+        let before = scene.decider.state.world.fleet.now();
         scene.apply(object);
-        scene.decider.fleet.now() > before
+        scene.decider.state.world.fleet.now() > before
     };
     for number in 0..10 {
         assert!(!changes(claimed(&format!("other-{number}"), None, "Pending").into()));
@@ -108,7 +108,7 @@ fn volumes_of_others_rank_no_node_anew() {
 fn names_of_nodes_that_came_and_went_leave_no_slots() {
     for way in [Way::Native, Way::Managed] {
         let mut scene = Scene::with_nodes(2, way);
-        let before = scene.decider.fleet.len();
+        let before = scene.decider.state.world.fleet.len();
         for number in 10..60 {
             let objects = node(number, way);
             for object in &objects {
@@ -119,9 +119,9 @@ fn names_of_nodes_that_came_and_went_leave_no_slots() {
                 scene.decider.observe(Time::ZERO, observation).unwrap();
             }
         }
-        assert_eq!(scene.decider.fleet.len(), before + 1, "{way:?}");
+        assert_eq!(scene.decider.state.world.fleet.len(), before + 1, "{way:?}");
         assert_eq!(
-            scene.decider.fleet.nodes().filter(|node| !node.name.is_empty()).count(),
+            scene.decider.state.world.fleet.nodes().filter(|node| !node.name.is_empty()).count(),
             before,
             "{way:?}"
         );
@@ -142,6 +142,6 @@ fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
         scene.decider.observe(Time::ZERO, observation).unwrap();
     }
     node(3, Way::Native).into_iter().for_each(|object| scene.apply(object));
-    assert_eq!(scene.decider.fleet.len(), 1);
+    assert_eq!(scene.decider.state.world.fleet.len(), 1);
     assert_eq!(scene.ranking(&demand, None).0.len(), 0);
 }

@@ -1,0 +1,170 @@
+//! Pods with devices of managed cards.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::{Key, PodExt};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+use tessera_placement::fit::Takes;
+
+use crate::group::{Gang, Member, SeatState};
+use crate::holders::{self, reference_of};
+use crate::intent::{ClaimAllocation, ClaimReference, Intent};
+use crate::ledger::ManagedProposal;
+use crate::on_the_way::{self, UNTIL_BOUND};
+use crate::place::Placement;
+use crate::pod::reference;
+use crate::state::State;
+use crate::wait_reason::WaitReason;
+use crate::{leadership, nodes, refusals, tell};
+
+/// Writes allocations without lifting any gate yet. Pods without a gate come last, because kube-scheduler binds them as soon as they
+/// have devices.
+pub(crate) fn write(state: &mut State, now: Time, placements: Vec<Placement>) -> Vec<Intent> {
+    let any_gated = placements.iter().any(|placed| placed.pod.is_gated());
+    let mut intents = Vec::new();
+    for placed in placements {
+        if any_gated && !placed.pod.is_gated() {
+            continue;
+        }
+        let Placement { key, pod, demand, node, fit } = placed;
+        let why = format!("with its gang, {node} is where it loses least");
+        intents.extend(allocate_fit(state, now, (&key, &pod), &demand, (&node, fit), why, false));
+    }
+    intents
+}
+
+/// Lifts the gate of every pod with all its devices.
+pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
+    let Some(epoch) = state.leadership.term.as_ref().map(|term| term.epoch.clone()) else {
+        return Vec::new();
+    };
+    let mut intents = Vec::new();
+    for member in gang.allocated() {
+        let why = format!("all of its gang {} have their devices", gang.id.name);
+        let SeatState::Allocated(node) = &member.state else { continue };
+        let Some(node) = node else {
+            intents.push(tell::release(&mut state.ledger, &mut state.waits, &member.key, &member.pod, why));
+            continue;
+        };
+        on_the_way::count_as_sent(&mut state.world, &mut state.ledger, now, &member.key, member, node);
+        // Released until the pod is observed without its gate.
+        state.ledger.pods.release(&reference(&member.pod));
+        intents.push(Intent::Allocate {
+            pod: reference(&member.pod),
+            node: node.clone(),
+            claims: Vec::new(),
+            epoch: epoch.clone(),
+            lifts_gate: true,
+            why,
+        });
+    }
+    intents
+}
+
+/// Takes back all devices of the gang, unless one of its pods already runs or is on its way.
+pub(crate) fn hold_nothing(state: &mut State, gang: &Gang, why: &str) -> Vec<Intent> {
+    if gang.members.iter().any(Member::holds) {
+        return Vec::new();
+    }
+    gang.allocated().filter_map(|member| take_back_of(state, member, why)).collect()
+}
+
+/// Takes back the devices of one member.
+pub(crate) fn take_back_of(state: &mut State, member: &Member, why: &str) -> Option<Intent> {
+    on_the_way::end_proposal(&mut state.world, &mut state.ledger, &member.key);
+    let demand = member.demand.as_ref()?;
+    take_back(state, &member.key, &member.pod, demand, why)
+}
+
+/// Allocates managed cards on the node to the pod's claims.
+pub(crate) fn allocate(
+    state: &mut State,
+    now: Time,
+    key: &Key,
+    pod: &Pod,
+    demand: &Demand,
+    chosen: (&str, usize),
+) -> Option<Intent> {
+    let (node, suitable) = chosen;
+    if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
+        let why = WaitReason::Passing("its ResourceClaims do not exist yet".to_owned());
+        return tell::wait(&mut state.waits, now, key, pod, why);
+    }
+    let fit = nodes::fit_managed_cards(&mut state.world, demand, node)?;
+    let why = format!("of {suitable} suitable nodes, {node} loses least by it");
+    allocate_fit(state, now, (key, pod), demand, (node, fit), why, pod.is_gated())
+}
+
+/// Allocates these devices of the node to the pod's claims. With `lifts_gate`, also removes the pod's gate afterwards.
+pub(crate) fn allocate_fit(
+    state: &mut State,
+    now: Time,
+    (key, pod): (&Key, &Pod),
+    demand: &Demand,
+    (node, fit): (&str, Takes),
+    why: String,
+    lifts_gate: bool,
+) -> Option<Intent> {
+    let term = state.leadership.term.as_ref().filter(|_| leadership::may_allocate(&state.leadership))?;
+    let epoch = term.epoch.clone();
+    let object = state.world.cluster.objects().node(node)?;
+    let (wanted, _) = demand.on(object);
+    let ours =
+        wanted.iter().zip(&fit.allocations).zip(&fit.is_managed).filter(|(_, is_managed)| **is_managed);
+    let claims = ours.map(|((wanted, allocation), _)| ClaimAllocation {
+        claim: reference_of(&wanted.claim),
+        allocation: allocation.clone(),
+    });
+    let claims: Vec<ClaimAllocation> = claims.collect();
+    let may_allocate = state.ledger.claims.may_allocate(claims.iter().map(|claim| &claim.claim.key));
+    debug_assert_eq!(may_allocate, Ok(()), "{key}");
+    if let Err(error) = may_allocate {
+        return tell::wait(&mut state.waits, now, key, pod, WaitReason::Unfit(error.to_string()));
+    }
+    on_the_way::send(&mut state.world, &mut state.ledger, key, pod, demand, node, fit);
+    on_the_way::note_allocations(&mut state.world, &mut state.ledger, pod, node, &claims, &epoch);
+    let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
+    let managed = ManagedProposal { verdict_before: pod.verdict(), due: now + UNTIL_BOUND, claims: keys };
+    if let Some(proposal) = state.ledger.pods.proposal_mut(key) {
+        proposal.managed = Some(managed);
+    }
+    let (pod, node) = (reference(pod), node.to_owned());
+    Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, why })
+}
+
+/// Takes back our unreserved devices from the pod, except claims in use by another pod on its way.
+pub(crate) fn take_back(
+    state: &mut State,
+    key: &Key,
+    pod: &Pod,
+    demand: &Demand,
+    why: &str,
+) -> Option<Intent> {
+    state.leadership.term.as_ref()?;
+    let ours = demand.subject.claims.iter().map(|wanted| &wanted.claim);
+    let ours = ours.filter(|claim| {
+        holders::is_unused(&state.world, claim) && leadership::refusal_of(&state.leadership, claim).is_none()
+    });
+    let claims: Vec<ClaimReference> = ours.map(reference_of).collect();
+    let claims: Vec<ClaimReference> = claims
+        .into_iter()
+        .filter(|claim| {
+            !on_the_way::is_used_on_the_way(&state.world, &state.ledger, &claim.key, key)
+                && state.ledger.claims.clear(&claim.key)
+        })
+        .collect();
+    if claims.is_empty() {
+        return None;
+    }
+    state.waits.set_reason(key, WaitReason::Passing(why.to_owned()));
+    Some(Intent::Clear { pod: Some(reference(pod)), claims, why: why.to_owned() })
+}
+
+/// kube-scheduler refused the node of a pod with our devices.
+pub(crate) fn refused(state: &mut State, now: Time, key: &Key, pod: &Pod) {
+    let Some(node) = state.ledger.pods.proposal(key).map(|proposal| proposal.node.clone()) else { return };
+    state.refusals.add(refusals::owner(pod), &node, now);
+    on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
+    state.marks.to_note.insert(key.clone());
+    state.waits.mark_due(key);
+}

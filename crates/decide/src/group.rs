@@ -1,0 +1,122 @@
+//! Progress of each pod of a gang.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::{GangId, Rank, WhenPartial};
+use tessera_cluster::{Key, PodExt};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+
+/// Progress of a pod of a gang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SeatState {
+    /// Needs devices and has none, gated or not.
+    Open,
+    /// Gated, with devices on this node; `None` if it needs none of managed cards.
+    Allocated(Option<String>),
+    /// Gated, with devices on a node since deleted or refused by kube-scheduler.
+    Astray,
+    /// Without a gate, not bound yet.
+    Lifted,
+    /// Bound to a node.
+    Bound,
+    /// Succeeded.
+    Done,
+}
+
+/// A pod of a gang.
+pub(crate) struct Member {
+    pub key: Key,
+    pub pod: Box<Pod>,
+    pub rank: Rank,
+    pub state: SeatState,
+    /// Its demand, unless it is bound.
+    pub demand: Option<Demand>,
+}
+
+impl Member {
+    /// Whether the pod is bound or released with claims, so nobody else can get its devices.
+    pub fn holds(&self) -> bool {
+        let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+        matches!(self.state, SeatState::Lifted | SeatState::Bound) && claims.into_iter().next().is_some()
+    }
+}
+
+/// A gang whose pods agree on its parameters.
+pub(crate) struct Gang {
+    pub id: GangId,
+    pub size: usize,
+    pub min: usize,
+    pub when_partial: WhenPartial,
+    /// Number of its succeeded pods already deleted.
+    pub done: usize,
+    /// Sorted by rank.
+    pub members: Vec<Member>,
+}
+
+impl Gang {
+    /// A pod outside any gang, as a gang of one.
+    pub fn of_one(key: &Key, pod: &Pod, demand: Demand) -> Self {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let id = GangId {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            owner: uid,
+            attempt: String::new(),
+        };
+        let rank = Rank { job: 0, pod: 0, name: key.name.clone() };
+        let member = Member {
+            key: key.clone(),
+            pod: Box::new(pod.clone()),
+            rank,
+            state: SeatState::Open,
+            demand: Some(demand),
+        };
+        Gang { id, size: 1, min: 1, when_partial: WhenPartial::Keep, done: 0, members: vec![member] }
+    }
+
+    pub fn in_state(&self, state: &SeatState) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| member.state == *state)
+    }
+
+    pub fn open(&self) -> Vec<&Member> {
+        self.in_state(&SeatState::Open).collect()
+    }
+
+    pub fn allocated(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| matches!(member.state, SeatState::Allocated(_)))
+    }
+
+    /// Number of pods succeeded, bound, or released to their node.
+    pub fn there(&self) -> usize {
+        let is_there =
+            |member: &&Member| matches!(member.state, SeatState::Lifted | SeatState::Bound | SeatState::Done);
+        self.members.iter().filter(is_there).count() + self.done
+    }
+
+    /// The lowest priority of its pods.
+    pub fn priority(&self) -> i32 {
+        self.members.iter().map(|member| member.pod.priority()).min().unwrap_or(i32::MIN)
+    }
+
+    /// When the newest of its pods was created.
+    pub fn newest(&self) -> Time {
+        self.members.iter().map(|member| created(&member.pod)).max().unwrap_or_default()
+    }
+
+    /// The nodes its pods are bound to or hold devices on.
+    pub fn nodes(&self) -> BTreeSet<String> {
+        let node = |member: &Member| match &member.state {
+            SeatState::Allocated(node) => node.clone(),
+            _ => member.pod.node_name().map(str::to_owned),
+        };
+        self.members.iter().filter_map(node).collect()
+    }
+}
+
+/// Creation time of the pod, in whole seconds.
+pub(crate) fn created(pod: &Pod) -> Time {
+    let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
+    created.and_then(|created| u64::try_from(created).ok()).map(Time::from_secs).unwrap_or_default()
+}

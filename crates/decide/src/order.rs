@@ -1,0 +1,80 @@
+//! order.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::{self, GangError, GangId, Membership};
+use tessera_cluster::{Key, PodExt};
+use tessera_placement::Time;
+
+use crate::gangs::Gangs;
+use crate::queue::{Asks, Order, Who};
+use crate::world::World;
+
+/// A pod of a gang, with its membership.
+pub(crate) type Found = (Key, Box<Pod>, Membership);
+
+/// The pod's priority, or its gang's.
+pub(crate) fn priority_of(world: &World, gangs: &Gangs, pod: &Key) -> i32 {
+    match gangs.of(pod) {
+        Some(gang) => order_of(world, gangs, gang).priority(),
+        None => world.cluster.objects().pods.get(pod).map_or(0, |pod| pod.priority()),
+    }
+}
+
+/// The bound pods of this pod's gang and the pod itself, or the pod alone.
+pub(crate) fn with_its_gang(world: &World, gangs: &Gangs, pod: &Key) -> Vec<Key> {
+    match gangs.of(pod) {
+        None => vec![pod.clone()],
+        Some(gang) => {
+            let is_bound = |key: &&Key| {
+                let pod = world.cluster.objects().pods.get(*key);
+                pod.is_some_and(|pod| pod.node_name().is_some() && !pod.has_ended())
+            };
+            let others = gangs.members(gang).filter(|key| *key == pod || is_bound(key));
+            others.cloned().collect()
+        }
+    }
+}
+
+/// The queue position of a gang.
+pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
+    let pods = gangs.members(gang).filter_map(|key| world.cluster.objects().pods.get(key));
+    Order::of(pods.map(AsRef::as_ref))
+}
+
+/// The queue position and expected end of a pod or its gang.
+pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
+    let key = Key::from(&pod.metadata);
+    let ends = |pod: &Pod| {
+        let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(|seconds| now + Time::from_secs(seconds))
+    };
+    match gangs.of(&key) {
+        None => Asks { who: Who::Pod(key), order: Order::of(std::iter::once(pod)), ends: ends(pod) },
+        Some(gang) => {
+            let pods = gangs.members(gang).filter_map(|key| world.cluster.objects().pods.get(key));
+            let all: Option<Vec<Time>> = pods.map(|pod| ends(pod)).collect();
+            Asks {
+                who: Who::Gang(gang.clone()),
+                order: order_of(world, gangs, gang),
+                ends: all.and_then(|all| all.into_iter().max()),
+            }
+        }
+    }
+}
+
+/// Whether the pod may be in a gang of an unlisted kind, whose other pods to evict with it are unknown.
+pub(crate) fn may_be_of_a_gang(world: &World, pod: &Pod) -> bool {
+    matches!(gang::of_pod(world.cluster.objects(), pod), Err(GangError::NotListed { .. }))
+}
+
+/// The pods of a gang, except terminating and failed ones: replacements are expected for them.
+pub(crate) fn members_of(world: &World, gangs: &Gangs, id: &GangId) -> Vec<Found> {
+    let objects = world.cluster.objects();
+    let found = gangs.members(id).filter_map(|key| {
+        let pod = objects.pods.get(key)?;
+        let is_lost = pod.metadata.deletion_timestamp.is_some() || pod.phase() == Some("Failed");
+        let membership = gang::of_pod(objects, pod).ok().flatten().filter(|_| !is_lost)?;
+        Some((key.clone(), pod.clone(), membership))
+    });
+    found.collect()
+}

@@ -1,0 +1,96 @@
+//! Gangs with some pods running and no room for enough of the others.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::ClaimExt;
+use tessera_cluster::gang::WhenPartial;
+use tessera_placement::Time;
+
+use crate::commit;
+use crate::group::{Gang, Member, SeatState, created};
+use crate::intent::Intent;
+use crate::pod::reference;
+use crate::state::State;
+use crate::upkeep::unready::has_controller;
+use crate::world::World;
+
+/// Time in the partial state after which a gang member not yet bound gets devices on another node.
+const SPARE_AFTER: Time = Time::from_secs(120);
+
+/// Time in the partial state after which a gang is given up.
+const GIVE_UP_AFTER: Time = Time::from_secs(200);
+
+/// Pause before another look at a gang already given up.
+const LOOK_AGAIN: Time = Time::from_secs(30);
+
+/// Keeps a gang from running partially for long. `is_stuck`: no other action is possible for it now.
+pub(crate) fn see_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
+    let bound = || gang.in_state(&SeatState::Bound);
+    let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
+    let enough = bound().count() + gang.in_state(&SeatState::Done).count() + gang.done >= gang.min;
+    if running.is_empty() || enough {
+        state.gangs.set_whole(&gang.id);
+        return Vec::new();
+    }
+    let since = state.gangs.set_partial(&gang.id, partial_since(&state.world, now, gang, &running));
+    if now < since + SPARE_AFTER {
+        state.gangs.set_due(&gang.id, since + SPARE_AFTER);
+        return Vec::new();
+    }
+    let is_open = gang.in_state(&SeatState::Open).next().is_some();
+    if now < since + GIVE_UP_AFTER && !(is_stuck && is_open) {
+        state.gangs.set_due(&gang.id, since + GIVE_UP_AFTER);
+        for member in gang.in_state(&SeatState::Lifted) {
+            // The next look takes its devices back and finds others.
+            commit::refused(state, now, &member.key, &member.pod);
+        }
+        return Vec::new();
+    }
+    state.gangs.set_due(&gang.id, now + LOOK_AGAIN);
+    give_up(state, now, gang, (now - since).as_secs() / 60)
+}
+
+/// Start of the partial state, as far as the objects show: when the last running pod got its devices, but not before the first of the
+/// other pods was created.
+fn partial_since(world: &World, now: Time, gang: &Gang, running: &[&Member]) -> Time {
+    let allocated = running.iter().filter_map(|member| allocated_at(world, &member.pod)).max();
+    let others =
+        gang.members.iter().filter(|member| !matches!(member.state, SeatState::Bound | SeatState::Done));
+    let came = others.map(|member| created(&member.pod)).min();
+    allocated.into_iter().chain(came).max().unwrap_or(now).min(now)
+}
+
+/// When the last of the pod's claims got its devices.
+fn allocated_at(world: &World, pod: &Pod) -> Option<Time> {
+    let subject = tessera_cluster::subject::of_pod(world.cluster.objects(), pod);
+    let times = subject.claims.iter().filter_map(|wanted| {
+        u64::try_from(wanted.claim.allocated_at()?.as_second()).ok().map(Time::from_secs)
+    });
+    times.max()
+}
+
+/// Takes devices back from pods not yet bound. Bound and released pods are evicted, or kept if the gang says so.
+fn give_up(state: &mut State, now: Time, gang: &Gang, minutes: u64) -> Vec<Intent> {
+    let running = gang.in_state(&SeatState::Bound).count();
+    let why = format!(
+        "for {minutes} min only {running} pods of its gang {} run, which needs {}, and the others find no room",
+        gang.id.name, gang.min
+    );
+    let mut intents = Vec::new();
+    for member in &gang.members {
+        if matches!(member.state, SeatState::Allocated(_) | SeatState::Lifted) {
+            intents.extend(commit::take_back_of(state, member, &why));
+        }
+    }
+    if gang.when_partial == WhenPartial::Keep {
+        return intents;
+    }
+    for member in &gang.members {
+        let is_out = matches!(member.state, SeatState::Bound | SeatState::Lifted);
+        let pod = reference(&member.pod);
+        let may = is_out && has_controller(&member.pod) && !state.ledger.pods.is_writing(&pod);
+        if may && state.ledger.evictions.send(pod.clone(), None, now) {
+            intents.push(Intent::Evict { pod, why: why.clone() });
+        }
+    }
+    intents
+}

@@ -1,0 +1,275 @@
+//! Preemption of lower-priority pods for a pod without a suitable node, or for a gang.
+//!
+//! ```text
+//! planned without the victims ──> nominated (node and devices on the pods, observed) ──> victims evicted ──> devices free
+//! ```
+//!
+//! Nominations are written to the pods, so the next leader resumes with them. From then on their devices count as taken: no other pod
+//! gets them once free.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use tessera_api::managed::Nomination;
+use tessera_cluster::gang::GangId;
+use tessera_cluster::{AllocationExt, Key, Kind, PodExt};
+use tessera_placement::Time;
+
+use crate::gangs::Gangs;
+use crate::group::{Gang, Member};
+use crate::intent::Intent;
+use crate::ledger::Ledger;
+use crate::nominations::KEPT;
+use crate::nominations::{self, LONGEST_GRACE, at, is_in_force, nomination};
+use crate::place::Placement;
+use crate::pod::{ends_soon, reference};
+use crate::preempting::{Planned, Preempting};
+use crate::round::{Alike, NoVictims};
+use crate::state::State;
+use crate::world::World;
+use crate::{holders, order, victims};
+
+/// Kubernetes' default of `terminationGracePeriodSeconds`.
+const USUAL_GRACE: i64 = 30;
+
+/// Pause between two plans for the same pods if the first found no victims or was not observed yet.
+const PLAN_AGAIN: Time = Time::from_secs(10);
+
+/// Outcome of a preemption attempt.
+pub(crate) struct Preemption {
+    pub intents: Vec<Intent>,
+    /// Wait reason of the pods; without victims, an addition to it.
+    pub why: String,
+    /// Whether preemption is under way.
+    pub is_under_way: bool,
+}
+
+/// How long the pod may take to end; its deletionTimestamp is the end of its grace.
+fn grace(pod: &Pod, now: Time) -> Time {
+    if let Some(end) = &pod.metadata.deletion_timestamp {
+        return at(end.0).saturating_sub(now);
+    }
+    let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    Time::from_secs(u64::try_from(grace.unwrap_or(USUAL_GRACE)).unwrap_or_default())
+}
+
+/// The plan has not been observed on the pods yet.
+fn being_written() -> Preemption {
+    let why = "what is planned for it is being written".to_owned();
+    Preemption { intents: Vec::new(), why, is_under_way: true }
+}
+
+/// Removes nominations.
+fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
+    let intent = |(member, _): &(&Member, Nomination)| Intent::Nominate {
+        pod: reference(&member.pod),
+        nomination: None,
+    };
+    Preemption { intents: nominated.iter().map(intent).collect(), why: why.to_owned(), is_under_way: true }
+}
+
+/// The first pods by name, with the number of others.
+fn names(pods: &BTreeSet<Key>) -> String {
+    const MOST: usize = 4;
+    let first: Vec<String> = pods.iter().take(MOST).map(Key::to_string).collect();
+    match pods.len().saturating_sub(MOST) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more pods", first.join(", ")),
+    }
+}
+
+/// Preempts others for at least `needed` of these pods; `None` if nobody can be preempted.
+pub(crate) fn preempt(
+    state: &mut State,
+    now: Time,
+    gang: &Gang,
+    open: &[&Member],
+    needed: usize,
+) -> Option<Preemption> {
+    let policy = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.preemption_policy.clone());
+    if open.is_empty() || open.iter().any(|member| policy(&member.pod).as_deref() == Some("Never")) {
+        return None;
+    }
+    let nominated: Vec<(&Member, Nomination)> =
+        open.iter().filter_map(|member| Some((*member, nomination(&member.pod)?))).collect();
+    if nominated.is_empty() {
+        return nominate(state, now, gang, open, needed);
+    }
+    let is_over = nominated.iter().any(|(_, nomination)| !is_in_force(nomination, now));
+    if nominated.len() < needed && !is_over {
+        // Nominations are written and observed one after the other.
+        let again = *state.preempting.nominating.entry(gang.id.clone()).or_insert(now + PLAN_AGAIN);
+        if now < again {
+            state.gangs.set_due(&gang.id, again);
+            return Some(being_written());
+        }
+    }
+    if nominated.len() < needed || is_over {
+        return Some(withdraw(&nominated, "what was planned for it is out of date"));
+    }
+    Some(evict_for(&mut state.world, &mut state.ledger, &mut state.gangs, now, gang, &nominated))
+}
+
+/// Chooses victims, and nominates nodes and devices for the pods.
+fn nominate(
+    state: &mut State,
+    now: Time,
+    gang: &Gang,
+    open: &[&Member],
+    needed: usize,
+) -> Option<Preemption> {
+    let least = gang.priority();
+    if least <= lowest_priority(&mut state.world, &mut state.gangs, &mut state.preempting, now) {
+        return None;
+    }
+    if state.world.cluster.objects().unlisted.contains(&Kind::DisruptionBudget) {
+        let why = "nobody is evicted for it, for PodDisruptionBudgets cannot be listed".to_owned();
+        return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
+    }
+    let again = state.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
+    if now < again {
+        state.gangs.set_due(&gang.id, again);
+        let is_planned = open
+            .iter()
+            .any(|member| nominations::planned(&state.preempting, now, &member.key, &member.pod).is_some());
+        return is_planned.then(being_written);
+    }
+    state.preempting.nominating.retain(|_, again| *again > now);
+    state.preempting.planned.retain(|_, planned| planned.until > now);
+    state.preempting.nominating.insert(gang.id.clone(), now + PLAN_AGAIN);
+    let (placements, victims) = match find_victims_once(state, now, gang, open, needed) {
+        Ok(found) => found,
+        Err(NoVictims::Nobody) => return None,
+        Err(NoVictims::Kept) => {
+            // A change of the budget triggers no retry.
+            state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+            let why =
+                "pods of lower priority would make room, and a PodDisruptionBudget keeps them".to_owned();
+            return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
+        }
+    };
+    state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+    let until = i64::try_from((now + longest_grace(&state.world, now, &victims) + KEPT).as_secs()).ok();
+    let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
+    let mut intents = Vec::new();
+    for placed in &placements {
+        let Placement { pod, node, fit, .. } = placed;
+        let results = fit.allocations.iter().flat_map(AllocationExt::results);
+        let own = results.filter(|result| result.driver == state.world.driver);
+        let devices = own.map(|result| result.device.clone()).collect();
+        let nomination = Nomination { node: node.clone(), devices, until };
+        let pod = reference(pod);
+        let planned = Planned { pod: pod.clone(), nomination: nomination.clone(), until: now + PLAN_AGAIN };
+        state.preempting.planned.insert(placed.key.clone(), planned);
+        intents.push(Intent::Nominate { pod, nomination: Some(nomination) });
+    }
+    let why = format!("{} would be evicted for it", names(&victims));
+    Some(Preemption { intents, why, is_under_way: true })
+}
+
+/// The longest remaining termination time of these pods.
+fn longest_grace(world: &World, now: Time, pods: &BTreeSet<Key>) -> Time {
+    let pods = pods.iter().filter_map(|key| world.cluster.objects().pods.get(key));
+    pods.map(|pod| grace(pod, now)).max().unwrap_or_default().min(LONGEST_GRACE)
+}
+
+/// As [`Self::find_victims`], but a failure is cached for the round and shared by pods with the same demand.
+fn find_victims_once(
+    state: &mut State,
+    now: Time,
+    gang: &Gang,
+    open: &[&Member],
+    needed: usize,
+) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
+    let alike = Alike::of(gang, &state.refusals);
+    if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
+        return Err(known);
+    }
+    let found = victims::find_victims(state, now, gang, open, needed);
+    if let (Err(why), Some(alike)) = (&found, alike) {
+        state.round.set_no_victims(alike, *why);
+    }
+    found
+}
+
+/// Evicts the holders of nominated devices.
+fn evict_for(
+    world: &mut World,
+    ledger: &mut Ledger,
+    gangs: &mut Gangs,
+    now: Time,
+    gang: &Gang,
+    nominated: &[(&Member, Nomination)],
+) -> Preemption {
+    let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
+    let mut victims: BTreeSet<Key> = BTreeSet::new();
+    for (_, nomination) in nominated {
+        for claim in holders::holders_of(world, nomination) {
+            let users = holders::users_of(world, &claim);
+            if users.iter().any(|user| own.contains(user))
+                || own.iter().any(|own| holders::is_claim_of(world, &claim, own))
+            {
+                continue;
+            }
+            if users.is_empty() {
+                return withdraw(nominated, "its devices went to another claim");
+            }
+            victims.extend(users.into_iter().flat_map(|user| order::with_its_gang(world, gangs, &user)));
+        }
+    }
+    let pods: Vec<Pod> = victims
+        .iter()
+        .filter_map(|victim| Some(world.cluster.objects().pods.get(victim)?.as_ref().clone()))
+        .collect();
+    if victims.iter().any(|victim| order::priority_of(world, gangs, victim) >= gang.priority()) {
+        return withdraw(nominated, "its devices went to a pod that it may not preempt");
+    }
+    let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
+    if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
+        return withdraw(nominated, "a pod in its way may not be evicted");
+    }
+    if victims.is_empty()
+        && !nominated.iter().any(|(_, nomination)| is_anybody_ending_on(world, now, &nomination.node))
+    {
+        return withdraw(nominated, "its devices are free, and it does not fit all the same");
+    }
+    gangs.set_due(&gang.id, now + PLAN_AGAIN);
+    let mut intents = Vec::new();
+    for pod in &staying {
+        let pod = reference(pod);
+        if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
+            let why = format!("preempted by {} of higher priority", gang.id);
+            intents.push(Intent::Evict { pod, why });
+        }
+    }
+    let why = if victims.is_empty() {
+        "waits for room on the nodes where pods are ending for it".to_owned()
+    } else {
+        format!("waits for {} to end, evicted for it", names(&victims))
+    };
+    Preemption { intents, why, is_under_way: true }
+}
+
+/// The lowest priority among holders of managed cards: a cheap test for the usual case without possible victims.
+fn lowest_priority(world: &mut World, gangs: &mut Gangs, preempting: &mut Preempting, now: Time) -> i32 {
+    if let Some((at, lowest)) = preempting.lowest
+        && at == now
+    {
+        return lowest;
+    }
+    let holding = holders::holding_pods(world);
+    let ids: BTreeSet<&GangId> = holding.iter().filter_map(|(key, _)| gangs.of(key)).collect();
+    let of_gangs = ids.into_iter().map(|gang| order::order_of(world, gangs, gang).priority());
+    let alone = holding.iter().filter(|(key, _)| gangs.of(key).is_none());
+    let lowest =
+        alone.map(|(key, _)| order::priority_of(world, gangs, key)).chain(of_gangs).min().unwrap_or(i32::MAX);
+    preempting.lowest = Some((now, lowest));
+    lowest
+}
+
+/// Whether a pod on the node will end soon and still takes room.
+fn is_anybody_ending_on(world: &World, now: Time, node: &str) -> bool {
+    let mut pods = world.cluster.objects().pods.values();
+    pods.any(|pod| pod.node_name() == Some(node) && ends_soon(pod, now))
+}

@@ -1,0 +1,99 @@
+//! Reasons for waiting, recorded on pods and reported to their owners.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::GangId;
+use tessera_cluster::{Key, PodExt};
+use tessera_placement::Time;
+use tessera_placement::demand::Demand;
+
+use crate::gangs::Gangs;
+use crate::intent::Intent;
+use crate::ledger::Ledger;
+use crate::order::{self, Found};
+use crate::pod::reference;
+use crate::queue::Who;
+use crate::state::Config;
+use crate::wait_reason::WaitReason;
+use crate::waits::Waits;
+use crate::world::World;
+
+/// Records the wait reason on all waiting pods of the gang, and reports it on the first one only.
+pub(crate) fn gang_waits(
+    world: &mut World,
+    waits: &mut Waits,
+    gangs: &mut Gangs,
+    now: Time,
+    id: &GangId,
+    why: &WaitReason,
+) -> Vec<Intent> {
+    let mut members = order::members_of(world, gangs, id);
+    members.retain(|(key, ..)| waits.contains(key));
+    members.sort_by(|(_, _, one), (_, _, other)| one.rank.cmp(&other.rank));
+    let mut intents = Vec::new();
+    for (place, (key, pod, _)) in members.iter().enumerate() {
+        if place == 0 {
+            intents.extend(wait(waits, now, key, pod, why.clone()));
+        } else {
+            waits.set_reason(key, why.clone());
+        }
+    }
+    intents
+}
+
+/// Reports the reason on all pods of the gang.
+pub(crate) fn tell_all(
+    world: &mut World,
+    waits: &mut Waits,
+    gangs: &mut Gangs,
+    now: Time,
+    id: &GangId,
+    why: &WaitReason,
+) -> Vec<Intent> {
+    let members = order::members_of(world, gangs, id);
+    let told = members.iter().filter_map(|(key, pod, _)| wait(waits, now, key, pod, why.clone()));
+    told.collect()
+}
+
+pub(crate) fn release(ledger: &mut Ledger, waits: &mut Waits, key: &Key, pod: &Pod, why: String) -> Intent {
+    waits.set_reason(key, WaitReason::Passing(why.clone()));
+    ledger.pods.release(&reference(pod));
+    Intent::Release { pod: reference(pod), why }
+}
+
+/// Records why the pod waits, and returns an Event for its owner if the reason is new and worth reporting.
+pub(crate) fn wait(waits: &mut Waits, now: Time, key: &Key, pod: &Pod, why: WaitReason) -> Option<Intent> {
+    let topic = waits.set_reason_to_tell(key, &why, now)?;
+    Some(Intent::Tell { pod: reference(pod), topic, message: why.to_string() })
+}
+
+/// Why the pod never gets managed cards, if its scheduler is not a configured one.
+pub(crate) fn unknown_scheduler(config: &Config, pod: &Pod) -> Option<String> {
+    let name = pod.scheduler_name();
+    let is_known = config.schedulers.iter().any(|known| known == name);
+    (!is_known).then(|| {
+        format!(
+            "its schedulerName is {name}, and managed cards are for pods of {} (chart values steering.schedulerName and \
+             managed.schedulerNames)",
+            config.schedulers.join(", ")
+        )
+    })
+}
+
+pub(crate) fn stays_behind(world: &mut World, waits: &mut Waits, now: Time, who: &Who) -> Option<Intent> {
+    let Who::Pod(key) = who else { return None };
+    if !waits.contains(key) || waits.reason(key) == Some(&WaitReason::Behind) {
+        return None;
+    }
+    let pod = world.cluster.objects().pods.get(key)?.clone();
+    wait(waits, now, key, &pod, WaitReason::Behind)
+}
+
+/// Records the demand of pods waiting with their gang, even while the gang itself cannot be placed.
+pub(crate) fn note_what_is_asked(world: &mut World, waits: &mut Waits, found: &[Found]) {
+    for (key, pod, _) in found.iter().filter(|(_, pod, _)| pod.node_name().is_none()) {
+        let Ok(demand) = Demand::of(world.cluster.objects(), pod) else { continue };
+        if demand.obstacle().is_none() && demand.is_open() {
+            waits.set_shape_text(key, Some(demand.text()));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Pods that wait, and the pods to examine next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tessera_cluster::Key;
+use tessera_placement::Time;
+
+use crate::intent::Topic;
+use crate::wait_reason::WaitReason;
+
+/// Minimum time between two Events about changed reasons of a pod.
+const TELL_EVERY: Time = Time::from_secs(30);
+
+/// The longest pause after a failed write.
+const LONGEST_PAUSE: Time = Time::from_secs(30);
+
+/// Pods with our gate, and, where there are managed cards, pods without any gate and without devices.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    pods: BTreeMap<Key, Waiting>,
+    /// Pods to examine in the next round even if the fleet has not changed.
+    due: BTreeSet<Key>,
+    /// Fleet generation at the last full pass.
+    passed: usize,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// `None` until the pod was examined.
+    why: Option<WaitReason>,
+    told: Option<(WaitReason, Time)>,
+    /// Earliest time of the next look, after a failed write or a costly selector.
+    not_before: Time,
+    /// Failed writes since the pod began to wait.
+    failures: u32,
+    /// No node with managed cards fits, as of the last look.
+    is_stuck: bool,
+    /// The pod asks for managed cards, so this controller allocates its devices.
+    is_managed: bool,
+    /// The requested devices in short.
+    shape_text: Option<String>,
+}
+
+impl Waits {
+    /// The pod waits and is due.
+    pub fn add(&mut self, pod: &Key) {
+        self.pods.entry(pod.clone()).or_default();
+        self.due.insert(pod.clone());
+    }
+
+    /// The pod no longer waits. Returns whether it did.
+    pub fn remove(&mut self, pod: &Key) -> bool {
+        self.due.remove(pod);
+        self.pods.remove(pod).is_some()
+    }
+
+    /// Whether the pod waits.
+    pub fn contains(&self, pod: &Key) -> bool {
+        self.pods.contains_key(pod)
+    }
+
+    /// All waiting pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Key> {
+        self.pods.keys()
+    }
+
+    /// The pod is examined in the next round.
+    pub fn mark_due(&mut self, pod: &Key) {
+        self.due.insert(pod.clone());
+    }
+
+    /// As [`Self::mark_due`], for a pod that may have ceased to wait.
+    pub fn mark_due_if_waiting(&mut self, pod: &Key) {
+        if self.contains(pod) {
+            self.mark_due(pod);
+        }
+    }
+
+    /// All waiting pods are examined in the next round.
+    pub fn mark_all_due(&mut self) {
+        self.due.extend(self.pods.keys().cloned());
+    }
+
+    /// All waiting pods of the namespace are examined in the next round.
+    pub fn mark_namespace_due(&mut self, namespace: &str) {
+        self.due.extend(self.pods.keys().filter(|pod| pod.namespace == namespace).cloned());
+    }
+
+    /// The pods to examine in the next round.
+    #[cfg(test)]
+    pub fn due(&self) -> &BTreeSet<Key> {
+        &self.due
+    }
+
+    /// Begins a round: returns the due pods, which are due no longer.
+    pub fn take_due(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// Earliest time at which a due pod may be examined.
+    pub fn next_due(&self) -> Option<Time> {
+        self.due.iter().filter_map(|pod| Some(self.pods.get(pod)?.not_before)).min()
+    }
+
+    /// Whether all waiting pods were examined with the fleet in this generation.
+    pub fn is_passed(&self, generation: usize) -> bool {
+        self.passed == generation
+    }
+
+    /// All waiting pods were examined with the fleet in this generation.
+    pub fn set_passed(&mut self, generation: usize) {
+        self.passed = generation;
+    }
+
+    /// All waiting pods are examined in the next round, in queue order: no generation of the fleet has this number.
+    pub fn begin_anew(&mut self) {
+        self.passed = usize::MAX;
+    }
+
+    /// Why the pod waits; `None` for a pod that does not, or was not examined yet.
+    pub fn reason(&self, pod: &Key) -> Option<&WaitReason> {
+        self.pods.get(pod)?.why.as_ref()
+    }
+
+    /// Sets the reason without an Event.
+    pub fn set_reason(&mut self, pod: &Key, why: WaitReason) {
+        if let Some(waiting) = self.pods.get_mut(pod) {
+            waiting.why = Some(why);
+        }
+    }
+
+    /// Sets the reason. Returns the topic of an Event if the owner is told this reason and does not know it yet.
+    pub fn set_reason_to_tell(&mut self, pod: &Key, why: &WaitReason, now: Time) -> Option<Topic> {
+        let waiting = self.pods.get_mut(pod)?;
+        let is_known = match &waiting.told {
+            Some((told, at)) => told == why || now < *at + TELL_EVERY,
+            None => false,
+        };
+        waiting.why = Some(why.clone());
+        if !why.is_told() || is_known {
+            return None;
+        }
+        waiting.told = Some((why.clone(), now));
+        Some(if waiting.is_managed { Topic::NotAllocated } else { Topic::NotSteered })
+    }
+
+    /// End of the pod's pause, if it has not ended.
+    pub fn pause(&self, pod: &Key, now: Time) -> Option<Time> {
+        self.pods.get(pod).map(|waiting| waiting.not_before).filter(|end| *end > now)
+    }
+
+    /// The pod is not examined before then.
+    pub fn set_pause(&mut self, pod: &Key, until: Time) {
+        if let Some(waiting) = self.pods.get_mut(pod) {
+            waiting.not_before = until;
+            self.due.insert(pod.clone());
+        }
+    }
+
+    /// A write for the pod failed: the pause before the next one doubles with each failure.
+    pub fn add_failure(&mut self, pod: &Key, now: Time) {
+        if let Some(waiting) = self.pods.get_mut(pod) {
+            waiting.failures += 1;
+            let pause = Time::from_secs(1 << waiting.failures.min(5).saturating_sub(1));
+            waiting.not_before = now + pause.min(LONGEST_PAUSE);
+            self.due.insert(pod.clone());
+        }
+    }
+
+    /// Whether no node with managed cards fitted the pod at its last look.
+    pub fn is_stuck(&self, pod: &Key) -> bool {
+        self.pods.get(pod).is_some_and(|waiting| waiting.is_stuck)
+    }
+
+    /// See [`Self::is_stuck`].
+    pub fn set_stuck(&mut self, pod: &Key, is_stuck: bool) {
+        if let Some(waiting) = self.pods.get_mut(pod) {
+            waiting.is_stuck = is_stuck;
+        }
+    }
+
+    /// Whether the pod asks for managed cards.
+    pub fn is_managed(&self, pod: &Key) -> bool {
+        self.pods.get(pod).is_some_and(|waiting| waiting.is_managed)
+    }
+
+    /// See [`Self::is_managed`].
+    pub fn set_managed(&mut self, pod: &Key, is_managed: bool) {
+        if let Some(waiting) = self.pods.get_mut(pod) {
+            waiting.is_managed = is_managed;
+        }
+    }
+
+    /// The pod's requested devices in short, once examined.
+    pub fn shape_text(&self, pod: &Key) -> Option<&str> {
+        self.pods.get(pod)?.shape_text.as_deref()
+    }
+
+    /// See [`Self::shape_text`].
+    pub fn set_shape_text(&mut self, pod: &Key, text: Option<String>) {
+        if let Some(waiting) = self.pods.get_mut(pod) {
+            waiting.shape_text = text;
+        }
+    }
+}
