@@ -10,8 +10,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
+use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION};
 use tessera_api::steering::GATE;
 use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
@@ -257,6 +258,7 @@ impl Writer {
         let Some(pod) = intent.pod() else { return Ok(()) };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let name = &pod.key.name;
+        let mut gang = None;
         let proposed = match intent {
             Intent::Evict { .. } => {
                 // A new pod of the same name must not be evicted.
@@ -286,7 +288,7 @@ impl Writer {
                     .await
                     .map(drop);
             }
-            Intent::Allocate { claims, epoch, node, lifts_gate, .. } => {
+            Intent::Allocate { claims, epoch, node, lifts_gate, formed, .. } => {
                 for ClaimAllocation { claim, allocation } in claims {
                     let marked = self.once(claims::mark(&self.client, claim, epoch, true)).await;
                     let Some(marked) = marked.map_err(|error| error.of_claim(claim))? else {
@@ -302,6 +304,7 @@ impl Writer {
                 if !lifts_gate {
                     return Ok(());
                 }
+                gang = formed.map(|formed| json!({ FORMED_ANNOTATION: formed.to_string() }));
                 Some(node)
             }
             Intent::Steer { node, .. } => Some(node),
@@ -320,7 +323,7 @@ impl Writer {
                 return Ok(());
             }
         }
-        self.once(remove_gate(&pods, name, Some(&pod.uid))).await.map(drop)
+        self.once(remove_gate(&pods, name, Some(&pod.uid), gang)).await.map(drop)
     }
 
     /// Performs one write; `None` if the object is gone.
@@ -365,14 +368,22 @@ fn devices(claims: &[ClaimAllocation]) -> String {
     }
 }
 
-/// Removes our gate from a pod. A pod without the gate is unchanged.
+/// Removes our gate from a pod, and writes these annotations with it. A pod without the gate is unchanged.
 ///
 /// # Errors
 /// The API server rejects the patch, or does not answer.
-pub async fn remove_gate(pods: &Api<Pod>, name: &str, uid: Option<&str>) -> Result<(), kube::Error> {
+pub async fn remove_gate(
+    pods: &Api<Pod>,
+    name: &str,
+    uid: Option<&str>,
+    annotations: Option<Value>,
+) -> Result<(), kube::Error> {
     let mut patch = json!({ "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] } });
     if let Some(uid) = uid {
-        patch["metadata"] = json!({ "uid": uid });
+        patch["metadata"]["uid"] = json!(uid);
+    }
+    if let Some(annotations) = annotations {
+        patch["metadata"]["annotations"] = annotations;
     }
     pods.patch(name, &PatchParams::default(), &Patch::Strategic(&patch)).await.map(drop)
 }

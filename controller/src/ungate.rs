@@ -49,7 +49,7 @@ pub async fn run(client: Client, bindings: &[String]) -> anyhow::Result<()> {
                 let namespace = pod.namespace().unwrap_or_default();
                 let name = pod.name_any();
                 let own: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-                match remove_gate(&own, &name, pod.metadata.uid.as_deref()).await {
+                match remove_gate(&own, &name, pod.metadata.uid.as_deref(), None).await {
                     Ok(()) => {
                         lifted += 1;
                         refused.remove(&(namespace, name));

@@ -91,6 +91,7 @@ async fn a_claim_that_refuses_devices_is_told_before_the_end() {
             claims: claims.to_vec(),
             epoch: "one".to_owned(),
             lifts_gate: true,
+            formed: None,
             why: String::new(),
         };
         let observations = told(intent, 1 + usize::from(is_refused)).await;

@@ -26,5 +26,9 @@ pub const OPT_IN_LABEL: &str = "gpu.tessera.dev/gang";
 /// See [`OPT_IN_LABEL`].
 pub const OPT_IN_VALUE: &str = "enabled";
 
+/// Key of the annotation of Pods with the number of pods that their gang started with. The controller writes the annotation when
+/// it removes the gate: a gang that grows later is not partial while so many of its pods run.
+pub const FORMED_ANNOTATION: &str = "gpu.tessera.dev/gang-formed";
+
 /// Most pods of a gang.
 pub const MAX_SIZE: u32 = 4_096;

@@ -49,6 +49,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             device_status::EVICTIONS_ANNOTATION,
             managed::NOMINATION_ANNOTATION,
             waiting::WAITING_ANNOTATION,
+            tessera_api::gang::FORMED_ANNOTATION,
             gang::labels::LWS_SIZE,
         ],
     );

@@ -1,7 +1,7 @@
 //! Pods with devices of managed cards.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::{Key, PodExt, gang};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::Takes;
@@ -38,6 +38,7 @@ pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     let Some(epoch) = state.leadership.term.as_ref().map(|term| term.epoch.clone()) else {
         return Vec::new();
     };
+    let formed = gang.there() + gang.allocated().count();
     let mut intents = Vec::new();
     for member in gang.allocated() {
         let why = format!("all of its gang {} have their devices", gang.id.name);
@@ -55,10 +56,25 @@ pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             claims: Vec::new(),
             epoch: epoch.clone(),
             lifts_gate: true,
+            formed: Some(formed),
             why,
         });
     }
+    if !intents.is_empty() {
+        intents.extend(lift_without_devices(state, gang));
+    }
     intents
+}
+
+/// Lifts the gates of pods that have no devices yet, where one gate would hold back the whole group.
+fn lift_without_devices(state: &mut State, gang: &Gang) -> Vec<Intent> {
+    let open = gang.in_state(&SeatState::Open);
+    let open = open.filter(|member| member.pod.is_gated() && gang::is_ungated_together(&member.pod));
+    open.map(|member| {
+        let why = format!("one gate would hold back all pods of its PodGroup {}", gang.id.name);
+        tell::release(&mut state.ledger, &mut state.waits, &member.key, &member.pod, why)
+    })
+    .collect()
 }
 
 /// Takes back all devices of the gang, unless one of its pods already runs or is on its way.
@@ -129,7 +145,7 @@ pub(crate) fn allocate_fit(
         proposal.managed = Some(managed);
     }
     let (pod, node) = (reference(pod), node.to_owned());
-    Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, why })
+    Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, formed: None, why })
 }
 
 /// Takes back our unreserved devices from the pod, except claims in use by another pod on its way.

@@ -51,6 +51,8 @@ pub(crate) struct Gang {
     pub when_partial: WhenPartial,
     /// Number of its succeeded pods already deleted.
     pub done: usize,
+    /// Number of pods that it started with; 0 before its start.
+    pub formed: usize,
     /// Sorted by rank.
     pub members: Vec<Member>,
 }
@@ -73,7 +75,15 @@ impl Gang {
             state: SeatState::Open,
             demand: Some(demand),
         };
-        Gang { id, size: 1, min: 1, when_partial: WhenPartial::Keep, done: 0, members: vec![member] }
+        Gang {
+            id,
+            size: 1,
+            min: 1,
+            when_partial: WhenPartial::Keep,
+            done: 0,
+            formed: 0,
+            members: vec![member],
+        }
     }
 
     pub fn in_state(&self, state: &SeatState) -> impl Iterator<Item = &Member> {
@@ -93,6 +103,11 @@ impl Gang {
         let is_there =
             |member: &&Member| matches!(member.state, SeatState::Lifted | SeatState::Bound | SeatState::Done);
         self.members.iter().filter(is_there).count() + self.done
+    }
+
+    /// Number of pods that have to run together: `min`, but while the gang grows only the pods it started with.
+    pub fn least(&self) -> usize {
+        if self.formed == 0 { self.min } else { self.min.min(self.formed) }
     }
 
     /// The lowest priority of its pods.

@@ -48,6 +48,9 @@ pub enum Intent {
         epoch: String,
         /// Whether to remove the pod's gate. Pods of a gang keep their gates until the whole gang has devices.
         lifts_gate: bool,
+        /// Number of pods of the gang that start together, written on the pod with the removal of its gate
+        /// ([`tessera_api::gang::FORMED_ANNOTATION`]); `None` for a pod outside gangs.
+        formed: Option<usize>,
         /// Reason for the choice of node, for the Event.
         why: String,
     },

@@ -1,5 +1,7 @@
 //! Gangs with some pods running and no room for enough of the others.
 
+use std::cmp::Reverse;
+
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::ClaimExt;
 use tessera_cluster::gang::WhenPartial;
@@ -26,12 +28,13 @@ const LOOK_AGAIN: Time = Time::from_secs(30);
 pub(crate) fn see_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
     let bound = || gang.in_state(&SeatState::Bound);
     let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
-    let enough = bound().count() + gang.in_state(&SeatState::Done).count() + gang.done >= gang.min;
-    if running.is_empty() || enough {
+    let there = bound().count() + gang.in_state(&SeatState::Done).count() + gang.done;
+    let missing = gang.least().saturating_sub(there);
+    if running.is_empty() || missing == 0 {
         state.gangs.set_whole(&gang.id);
         return Vec::new();
     }
-    let since = state.gangs.set_partial(&gang.id, partial_since(&state.world, now, gang, &running));
+    let since = state.gangs.set_partial(&gang.id, partial_since(&state.world, now, gang, &running, missing));
     if now < since + SPARE_AFTER {
         state.gangs.set_due(&gang.id, since + SPARE_AFTER);
         return Vec::new();
@@ -50,12 +53,14 @@ pub(crate) fn see_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: b
 }
 
 /// Start of the partial state, as far as the objects show: when the last running pod got its devices, but not before the first of the
-/// other pods was created.
-fn partial_since(world: &World, now: Time, gang: &Gang, running: &[&Member]) -> Time {
+/// missing pods was created. Pods added to a growing gang are older than the replacements of lost pods.
+fn partial_since(world: &World, now: Time, gang: &Gang, running: &[&Member], missing: usize) -> Time {
     let allocated = running.iter().filter_map(|member| allocated_at(world, &member.pod)).max();
     let others =
         gang.members.iter().filter(|member| !matches!(member.state, SeatState::Bound | SeatState::Done));
-    let came = others.map(|member| created(&member.pod)).min();
+    let mut came: Vec<Time> = others.map(|member| created(&member.pod)).collect();
+    came.sort_unstable_by_key(|created| Reverse(*created));
+    let came = came.get(missing - 1).or(came.last()).copied();
     allocated.into_iter().chain(came).max().unwrap_or(now).min(now)
 }
 
@@ -73,7 +78,8 @@ fn give_up(state: &mut State, now: Time, gang: &Gang, minutes: u64) -> Vec<Inten
     let running = gang.in_state(&SeatState::Bound).count();
     let why = format!(
         "for {minutes} min only {running} pods of its gang {} run, which needs {}, and the others find no room",
-        gang.id.name, gang.min
+        gang.id.name,
+        gang.least()
     );
     let mut intents = Vec::new();
     for member in &gang.members {

@@ -14,7 +14,7 @@ use tessera_cluster::gang::{self, GangId};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, SeatState};
+use crate::group::{Gang, Member, SeatState};
 use crate::intent::Intent;
 use crate::nominations::{self};
 use crate::order::{self, Found};
@@ -103,7 +103,8 @@ fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[Found]) -
 /// Whether enough pods of the gang exist to start it.
 fn is_complete(gangs: &mut Gangs, now: Time, gang: &Gang) -> Result<(), String> {
     let count = gang.members.len() + gang.done;
-    if count < gang.min {
+    let is_repaired = gang.there() + gang.allocated().count() < gang.least() && count >= gang.least();
+    if count < gang.min && !is_repaired {
         return Err(format!("gang {}: {count} of {} pods exist", gang.id, gang.min));
     }
     let more = gang.newest() + MORE_MAY_COME;
@@ -133,9 +134,14 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     if !intents.is_empty() {
         return intents;
     }
-    let open = gang.open();
+    let mut open = gang.open();
     let reached = gang.there() + gang.allocated().count();
-    let needed = gang.min.saturating_sub(reached);
+    let mut needed = gang.min.saturating_sub(reached);
+    // The pods that a growing gang started with come first.
+    let lost = gang.least().saturating_sub(reached);
+    if lost > 0 && lost < needed && gang.members.len() + gang.done < gang.min {
+        (open, needed) = (first(open, lost), lost);
+    }
     if open.is_empty() {
         return commit::lift(state, now, gang);
     }
@@ -158,10 +164,17 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             &WaitReason::Costly(why),
         );
     }
-    match place::place(state, now, gang, &open, needed) {
+    let mut placed = place::place(state, now, gang, &open, needed);
+    if placed.is_err() && lost > 0 && lost < needed {
+        (open, needed) = (first(open, lost), lost);
+        placed = place::place(state, now, gang, &open, needed);
+    }
+    match placed {
         Ok(placements) if !placements.is_empty() => commit::write(state, now, placements),
         // As many pods as fit already have their devices.
         Ok(_) => commit::lift(state, now, gang),
+        // Pods that a growing gang lost have devices again; the added pods go on waiting.
+        Err(_) if lost == 0 && gang.allocated().next().is_some() => commit::lift(state, now, gang),
         Err(why) => {
             if let Some(too_large) = room::too_large(state, gang, &open, needed) {
                 return gives_way(state, now, gang, format!("{why}; {too_large}"));
@@ -205,6 +218,11 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             intents
         }
     }
+}
+
+fn first<'m>(mut open: Vec<&'m Member>, count: usize) -> Vec<&'m Member> {
+    open.truncate(count);
+    open
 }
 
 /// A gang without any remedy left: it gives up its devices, and other pods and gangs pass it.

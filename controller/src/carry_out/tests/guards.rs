@@ -46,6 +46,7 @@ fn allocate() -> Intent {
         claims: vec![claim],
         epoch: "one".to_owned(),
         lifts_gate: true,
+        formed: None,
         why: String::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod apart;
 mod equal_priority;
+mod growth;
 mod incomplete;
 mod jobs;
 mod leaving;

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_api::managed::{
     EPOCH_ANNOTATION, NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION, RefusedNodes,
 };
@@ -182,8 +183,14 @@ impl Server {
         Answer::Done
     }
 
-    /// Removes our gate. With `is_steer` a node must have been nominated before.
-    pub fn lift(&mut self, around: &mut Surroundings, pod: &PodReference, is_steer: bool) -> Answer {
+    /// Removes our gate. With `is_steer` a node must have been nominated before. With `formed` the pod is annotated, too.
+    pub fn lift(
+        &mut self,
+        around: &mut Surroundings,
+        pod: &PodReference,
+        is_steer: bool,
+        formed: Option<usize>,
+    ) -> Answer {
         let found = match self.found(around, pod) {
             Err(answer) => return answer,
             Ok(found) => found,
@@ -204,6 +211,10 @@ impl Server {
         self.update_pod(around, &pod.key, |found| {
             let gates = &mut found.spec.get_or_insert_default().scheduling_gates;
             gates.iter_mut().for_each(|gates| gates.retain(|gate| gate.name != GATE));
+            if let Some(formed) = formed {
+                let annotations = found.metadata.annotations.get_or_insert_default();
+                annotations.insert(FORMED_ANNOTATION.to_owned(), formed.to_string());
+            }
         });
         Answer::Done
     }

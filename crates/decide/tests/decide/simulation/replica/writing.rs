@@ -275,7 +275,11 @@ impl Replica {
                 (_, Intent::Note { pod, nodes, .. }, _) => server.note_refusals(around, pod, nodes),
                 (_, intent, _) => {
                     let is_steer = matches!(intent, Intent::Steer { .. });
-                    intent.pod().map_or(Answer::Done, |pod| server.lift(around, pod, is_steer))
+                    let formed = match &intent {
+                        Intent::Allocate { formed, .. } => *formed,
+                        _ => None,
+                    };
+                    intent.pod().map_or(Answer::Done, |pod| server.lift(around, pod, is_steer, formed))
                 }
             };
             writing.answer = match writing.fate {
