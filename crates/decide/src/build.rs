@@ -1,4 +1,4 @@
-//! build.
+//! From pods to a gang: the state of each member, and every reason for which the gang cannot be placed yet.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangId};

@@ -1,4 +1,16 @@
-//! Pods with devices of managed cards.
+//! Decisions as writes.
+//!
+//! **Guarantees**
+//! 1. Devices are written before any gate is removed, and the gates of a gang only once enough of its pods have devices.
+//! 2. Nothing is written for a pod or a claim with a write in flight.
+//! 3. Nothing is allocated before this term's fence is complete ([`crate::fencing`]).
+//!
+//! **Waves**, each after the answers to the one before:
+//!
+//! ```text
+//! gated pods allocated -> pods without a gate allocated -> node nominated and gate removed
+//! pods nominated (annotation) -> victims evicted          (preempt.rs)
+//! ```
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, PodExt, gang};

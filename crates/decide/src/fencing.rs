@@ -1,8 +1,5 @@
-//! Terms of leadership, fresh lists of claims, and the handover of cards from kube-scheduler.
-//!
-//! Claims the API server refuses to change: left alone for a while without blocking others.
+//! Begin of a term: fresh lists of claims, the epoch on claims without devices, and cards handed over by kube-scheduler.
 
-use crate::term::TRY_AGAIN;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::claim::Claim;
 use tessera_api::managed::EPOCH_ANNOTATION;
@@ -17,7 +14,7 @@ use crate::marks::Marks;
 use crate::round::Round;
 use crate::selector_costs;
 use crate::state::State;
-use crate::term::{Refused, Term};
+use crate::term::{Refused, TRY_AGAIN, Term};
 use crate::world::World;
 
 /// Starts a term of leadership. `epoch` differs from the epoch of every other term. Without a term, no managed

@@ -1,4 +1,16 @@
-//! Progress of each pod of a gang.
+//! A gang, or a pod as a gang of one, with the progress of each member.
+//!
+//! **Guarantees**
+//! 1. The state of a member follows from its pod, its claims and its row in the ledger, never from an earlier state.
+//! 2. `formed` stands on the pods: a gang that started with so many pods is not partial while so many of them run.
+//!
+//! **States** of a member
+//!
+//! ```text
+//! Open ──(claims have devices)──> Allocated ──(gate removed)──> Lifted ──> Bound ──> Done
+//!   ^                                 │                            │
+//!   └──(devices taken back)── Astray <┴──(node gone, or refused)───┘
+//! ```
 
 use std::collections::BTreeSet;
 

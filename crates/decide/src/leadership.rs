@@ -1,4 +1,4 @@
-//! Whether this replica may allocate, and the claims it may not write.
+//! Whether this replica may allocate, and claims that the API server refuses to change.
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_api::managed::EPOCH_ANNOTATION;

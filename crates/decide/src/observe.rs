@@ -1,10 +1,5 @@
-//! Takes in observed objects.
-//!
-//! Kinds of objects without list access: pods possibly in gangs of these kinds wait, all others proceed.
-//!
-//! Volumes, whose topology constrains the nodes of their pods.
+//! Takes in observed objects: marks the pods, gangs and nodes they concern. Decides nothing.
 
-use crate::observation::ObservationError;
 pub(crate) mod answers;
 pub(crate) mod claims;
 pub(crate) mod pods;
@@ -17,6 +12,7 @@ use tessera_cluster::{ClaimExt, Key, Kind, Object, gang};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
+use crate::observation::ObservationError;
 use crate::state::State;
 use crate::upkeep::{unclaimed, unready};
 use crate::waits::Waits;

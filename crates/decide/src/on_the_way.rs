@@ -1,4 +1,4 @@
-//! on_the_way.
+//! Pods and claims with a decision in flight: their rows in the ledger, and the devices and room counted as taken for them.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};

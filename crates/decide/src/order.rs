@@ -1,4 +1,4 @@
-//! order.
+//! Members, priorities and queue positions of pods and gangs.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangError, GangId, Membership};

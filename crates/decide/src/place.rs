@@ -1,6 +1,5 @@
 //! Placement of a gang: all pods are planned before any write, each with the earlier ones counted as placed.
 
-use crate::nodes::NodeFilter;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +12,7 @@ use tessera_placement::score::Score;
 use tessera_placement::{ShapeId, Time};
 
 use crate::group::{Gang, Member};
-use crate::nodes;
+use crate::nodes::{self, NodeFilter};
 use crate::predict::with_devices;
 use crate::state::State;
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Pods on their way to a proposed node: their expected devices and room count as taken.
+//! Devices that kube-scheduler will choose for pods in flight, predicted again when other claims took them.
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
 use tessera_cluster::subject::Wanted;

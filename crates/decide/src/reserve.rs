@@ -1,4 +1,4 @@
-//! Node reservations for the first long-waiting gang of a pool, and detection of gangs too large for their pools.
+//! Positions in strict queues, and nodes reserved for the first long-waiting gang of a pool.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,5 @@
-//! room.
+//! Room of the fleet if nothing were held, and the time at which nodes become free.
 
-use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -12,6 +11,7 @@ use tessera_placement::{ShapeId, Time};
 
 use crate::group::{Gang, Member};
 use crate::state::State;
+use crate::world::World;
 use crate::{nodes, refusals};
 
 /// The demand for the most devices.

@@ -1,14 +1,12 @@
-//! Gangs: pods scheduled all or nothing.
+//! The next step of a gang: pods scheduled all or nothing.
 //!
-//! A gang's progress is derived only from its pods and claims, so the next leader continues after a crash:
+//! Progress is read from pods and claims alone, so the next leader continues after a crash.
 //!
 //! ```text
 //! open ──(all planned, then written)──> allocated ──(all seen allocated)──> lifted ──> bound
 //!   ^                                       │                                 │
 //!   └────────(not enough of them fit)───────┴───(not bound in time: partial.rs)┘
 //! ```
-//!
-//! Gangs with too few existing pods.
 
 use tessera_cluster::gang::{self, GangId};
 use tessera_placement::Time;

@@ -1,4 +1,4 @@
-//! Reasons for waiting, recorded on pods and reported to their owners.
+//! Reasons for waiting: recorded on pods, and reported to their owners.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::GangId;

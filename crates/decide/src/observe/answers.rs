@@ -1,6 +1,5 @@
-//! observe::answers.
+//! Outcomes of writes.
 
-use crate::term::TRY_AGAIN;
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_cluster::{ClaimExt, Key};
 use tessera_placement::Time;
@@ -12,7 +11,7 @@ use crate::ledger::{Allocation, Ledger, Progress};
 use crate::observe::claims;
 use crate::on_the_way;
 use crate::state::State;
-use crate::term::Refused;
+use crate::term::{Refused, TRY_AGAIN};
 use crate::world::World;
 
 /// Pause after a failed write to claims.

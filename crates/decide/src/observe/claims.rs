@@ -1,4 +1,4 @@
-//! observe::claims.
+//! Observed claims: in-flight allocations that arrive, are taken back, or change the devices left for others.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! observe::pods.
+//! Observed pods: when they begin and cease to wait, and how kube-scheduler judges pods in flight.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};

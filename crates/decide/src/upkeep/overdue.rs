@@ -1,4 +1,4 @@
-//! upkeep::overdue.
+//! Pods not bound in time, and annotations that outlive a restart.
 
 use tessera_cluster::PodExt;
 use tessera_placement::Time;
