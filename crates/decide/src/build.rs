@@ -8,7 +8,7 @@ use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
 use crate::group::{Gang, Member, SeatState};
-use crate::order::Found;
+use crate::order::MemberPod;
 use crate::pod::reference;
 use crate::state::State;
 use crate::wait_reason::WaitReason;
@@ -22,7 +22,7 @@ pub(crate) fn sort_out(
     state: &mut State,
     now: Time,
     id: &GangId,
-    found: &[Found],
+    found: &[MemberPod],
 ) -> Result<Gang, WaitReason> {
     let Some((_, _, first)) = found.first() else { return Err(WaitReason::Passing(String::new())) };
     let pods: Vec<&Pod> = found.iter().map(|(_, pod, _)| pod.as_ref()).collect();

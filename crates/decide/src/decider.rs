@@ -99,7 +99,7 @@ impl Decider {
         match observation {
             Observation::Applied(object) => return observe::apply(state, now, *object),
             Observation::Unreadable { kind, key, why, holds } => {
-                return observe::see_unreadable(state, now, kind, &key, why, holds);
+                return observe::apply_unreadable(state, now, kind, &key, why, holds);
             }
             Observation::Deleted(kind, key) => observe::delete(state, now, kind, &key),
             Observation::ClaimsWritten { claims, is_done } => {

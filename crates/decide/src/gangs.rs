@@ -80,7 +80,7 @@ impl Gangs {
     }
 
     /// Records room for `pods` of the gang's pods with all devices free. Returns the maximum so far.
-    pub fn see_room(&mut self, gang: &GangId, pods: usize) -> usize {
+    pub fn raise_room(&mut self, gang: &GangId, pods: usize) -> usize {
         let most = self.room.entry(gang.clone()).or_default();
         *most = pods.max(*most);
         *most

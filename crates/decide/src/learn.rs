@@ -66,11 +66,11 @@ fn shape(pod: &Pod, room: Room, wanted: &[&Wanted]) -> String {
 }
 
 /// Handles an added or changed pod.
-pub(crate) fn see_arrival(world: &mut World, learned: &mut Arrivals, key: &Key, pod: &Pod) {
+pub(crate) fn add_arrival(world: &mut World, learned: &mut Arrivals, key: &Key, pod: &Pod) {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let is_other = learned.counted.get(key).is_some_and(|counted| counted.uid != uid);
     if is_other || pod.has_ended() {
-        see_departure(world, learned, key);
+        add_departure(world, learned, key);
     }
     if pod.has_ended() || !asks_for_devices(pod) {
         return;
@@ -82,7 +82,7 @@ pub(crate) fn see_arrival(world: &mut World, learned: &mut Arrivals, key: &Key, 
 }
 
 /// Handles the end of a pod, or of its need for devices.
-pub(crate) fn see_departure(world: &mut World, learned: &mut Arrivals, key: &Key) {
+pub(crate) fn add_departure(world: &mut World, learned: &mut Arrivals, key: &Key) {
     learned.open.remove(key);
     if learned.counted.remove(key).is_some_and(|counted| counted.has_run) {
         world.fleet.packing.departed();
@@ -90,11 +90,11 @@ pub(crate) fn see_departure(world: &mut World, learned: &mut Arrivals, key: &Key
 }
 
 /// Handles a change of a pod's claims.
-pub(crate) fn see_claims_of_arrival(world: &mut World, learned: &mut Arrivals, key: &Key) {
+pub(crate) fn add_arrival_with_claims(world: &mut World, learned: &mut Arrivals, key: &Key) {
     if !learned.counted.contains_key(key)
         && let Some(pod) = world.cluster.objects().pods.get(key).cloned()
     {
-        see_arrival(world, learned, key, &pod);
+        add_arrival(world, learned, key, &pod);
     }
 }
 

@@ -39,10 +39,10 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
                     != claim.allocation();
             if is_reallocated {
                 claims::mark_claim(&mut state.world, &mut state.marks, &mut state.guesses, &key);
-                claims::see_departures(&mut state.world, &key);
+                claims::count_departures(&mut state.world, &key);
             }
         }
-        Object::Pod(pod) => pods::see_pod(state, now, &key, pod),
+        Object::Pod(pod) => pods::apply_pod(state, now, &key, pod),
         _ => {}
     }
     let job_set = if kind == Kind::Job { gang::job_set_of(object.metadata()) } else { None };
@@ -67,26 +67,26 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
             }
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, &key);
             fencing::end_fence_seen(&mut state.world, &mut state.ledger, &mut state.leadership, &key);
-            unready::see_failure(&mut state.world, &mut state.healing, now, &key);
-            claims::see_claim(state, now, &key);
-            unplaced::see_claim_of_unplaced(&mut state.world, &mut state.unplaced, &key);
+            unready::track_failure(&mut state.world, &mut state.healing, now, &key);
+            claims::advance_users(state, now, &key);
+            unplaced::mark_claim_of_unplaced(&mut state.world, &mut state.unplaced, &key);
         }
         Kind::ResourceSlice => {
             nodes::mark_slice(&mut state.world, &key.name);
             if !had_managed && state.world.fleet.has_managed() {
-                pods::see_open_pods(&mut state.world, &mut state.ledger, &mut state.waits);
+                pods::add_open_pods(&mut state.world, &mut state.ledger, &mut state.waits);
             }
         }
         Kind::Node => state.world.fleet.mark(&key.name),
         Kind::Pod => {}
         Kind::ResourceClaimTemplate => {
             state.waits.mark_all_due();
-            unplaced::see_template_of_unplaced(&mut state.unplaced, &key.namespace);
+            unplaced::mark_template_of_unplaced(&mut state.unplaced, &key.namespace);
         }
         Kind::Job | Kind::JobSet | Kind::LeaderWorkerSet | Kind::PodGroup => {
-            see_workload(state, kind, &key);
+            regroup_pods(state, kind, &key);
             if let Some(job_set) = job_set {
-                see_workload(state, Kind::JobSet, &job_set);
+                regroup_pods(state, Kind::JobSet, &job_set);
             }
         }
         // The search for victims is repeated periodically anyway.
@@ -94,7 +94,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
         Kind::DeviceClass | Kind::DeviceTaintRule => {
             state.world.rankings.clear();
             state.world.fleet.mark_all();
-            unplaced::see_class_of_unplaced(&mut state.unplaced);
+            unplaced::mark_class_of_unplaced(&mut state.unplaced);
         }
         Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
             if is_volume_of_waiting(&state.world, &state.waits, kind, &key) {
@@ -106,7 +106,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
 }
 
 /// An unreadable object counts as deleted, except for the devices held by a claim.
-pub(crate) fn see_unreadable(
+pub(crate) fn apply_unreadable(
     state: &mut State,
     now: Time,
     kind: Kind,
@@ -142,21 +142,21 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
         }
         Kind::ResourceClaim => {
             claims::mark_claim(&mut state.world, &mut state.marks, &mut state.guesses, key);
-            claims::see_departures(&mut state.world, key);
+            claims::count_departures(&mut state.world, key);
             state.ledger.claims.end_clear(key);
-            unplaced::see_claim_of_unplaced(&mut state.world, &mut state.unplaced, key);
+            unplaced::mark_claim_of_unplaced(&mut state.world, &mut state.unplaced, key);
             state.world.cluster.delete(kind, key);
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, key);
-            unready::see_failure(&mut state.world, &mut state.healing, now, key);
+            unready::track_failure(&mut state.world, &mut state.healing, now, key);
             let on_their_way: Vec<Key> = state.ledger.pods.proposed_in(&key.namespace).cloned().collect();
-            on_their_way.iter().for_each(|pod| claims::see_claim_of(state, now, pod));
+            on_their_way.iter().for_each(|pod| claims::advance_user(state, now, pod));
             return;
         }
         Kind::Pod => {
             if let Some(node) = nodes::node_of_pod(&state.world, key) {
                 state.world.fleet.mark(&node);
             }
-            learn::see_departure(&mut state.world, &mut state.learned, key);
+            learn::add_departure(&mut state.world, &mut state.learned, key);
             nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
             on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
             pods::forget_waiting(&mut state.ledger, &mut state.waits, &mut state.standing, key);
@@ -165,14 +165,14 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             unplaced::forget_unplaced(&mut state.unplaced, key);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {
                 state.workload_pods.replace(key, Some(&pod), None);
-                unclaimed::see_end(&mut state.leadership, &mut state.marks, &pod);
+                unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, &pod);
             }
         }
         Kind::Node => state.world.fleet.mark(&key.name),
         Kind::DeviceClass | Kind::DeviceTaintRule => {
             state.world.rankings.clear();
             state.world.fleet.mark_all();
-            unplaced::see_class_of_unplaced(&mut state.unplaced);
+            unplaced::mark_class_of_unplaced(&mut state.unplaced);
         }
         Kind::ResourceClaimTemplate
         | Kind::PersistentVolume
@@ -187,7 +187,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
 }
 
 /// A workload object changed: its pods may now belong to other gangs, or to none.
-fn see_workload(state: &mut State, kind: Kind, key: &Key) {
+fn regroup_pods(state: &mut State, kind: Kind, key: &Key) {
     for pod in state.workload_pods.of(kind, key) {
         let Some(found) = state.world.cluster.objects().pods.get(pod) else { continue };
         let gang = gang::of_pod(state.world.cluster.objects(), found).ok().flatten();

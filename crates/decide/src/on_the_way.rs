@@ -120,7 +120,7 @@ pub(crate) fn is_being_written(ledger: &Ledger, demand: &Demand) -> bool {
 }
 
 /// Shortens the deadline of a pod with our devices once kube-scheduler newly reports no node for it.
-pub(crate) fn hear_verdict(ledger: &mut Ledger, now: Time, key: &Key, pod: &Pod) {
+pub(crate) fn apply_verdict(ledger: &mut Ledger, now: Time, key: &Key, pod: &Pod) {
     let Some(managed) = ledger.pods.proposal_mut(key).and_then(|proposal| proposal.managed.as_mut()) else {
         return;
     };

@@ -10,7 +10,7 @@ use crate::queue::{Asks, Order, Who};
 use crate::world::World;
 
 /// A pod of a gang, with its membership.
-pub(crate) type Found = (Key, Box<Pod>, Membership);
+pub(crate) type MemberPod = (Key, Box<Pod>, Membership);
 
 /// The pod's priority, or its gang's.
 pub(crate) fn priority_of(world: &World, gangs: &Gangs, pod: &Key) -> i32 {
@@ -68,7 +68,7 @@ pub(crate) fn may_be_of_a_gang(world: &World, pod: &Pod) -> bool {
 }
 
 /// The pods of a gang, except terminating and failed ones: replacements are expected for them.
-pub(crate) fn members_of(world: &World, gangs: &Gangs, id: &GangId) -> Vec<Found> {
+pub(crate) fn members_of(world: &World, gangs: &Gangs, id: &GangId) -> Vec<MemberPod> {
     let objects = world.cluster.objects();
     let found = gangs.members(id).filter_map(|key| {
         let pod = objects.pods.get(key)?;

@@ -25,7 +25,7 @@ const GIVE_UP_AFTER: Time = Time::from_secs(200);
 const LOOK_AGAIN: Time = Time::from_secs(30);
 
 /// Keeps a gang from running partially for long. `is_stuck`: no other action is possible for it now.
-pub(crate) fn see_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
+pub(crate) fn limit_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
     let bound = || gang.in_state(&SeatState::Bound);
     let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
     let there = bound().count() + gang.in_state(&SeatState::Done).count() + gang.done;

@@ -72,7 +72,7 @@ pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed
         let nodes = nodes_when_empty(state, demand, usize::MAX);
         fit += nodes.map_or(pods, |nodes| pods.min(nodes.iter().map(|(_, pods)| pods).sum()));
     }
-    let most = state.gangs.see_room(&gang.id, fit);
+    let most = state.gangs.raise_room(&gang.id, fit);
     (most < needed).then(|| {
         format!(
             "the gang is too large: as far as the controller has seen, its pools never had more than would be \

@@ -15,7 +15,7 @@ use crate::gangs::Gangs;
 use crate::group::{Gang, Member, SeatState};
 use crate::intent::Intent;
 use crate::nominations::{self};
-use crate::order::{self, Found};
+use crate::order::{self, MemberPod};
 use crate::preempt::{self, Preemption};
 use crate::selector_costs::{self, PAUSE};
 use crate::state::State;
@@ -50,7 +50,7 @@ pub(crate) fn look_at_gang(state: &mut State, now: Time, id: &GangId) -> Vec<Int
     nominations::with_nominated(state, now, &pods, |state| look_at_members(state, now, id, &found))
 }
 
-fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[Found]) -> Vec<Intent> {
+fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[MemberPod]) -> Vec<Intent> {
     if found.iter().all(|(key, ..)| !state.waits.contains(key)) {
         state.gangs.set_whole(id);
         return Vec::new();
@@ -94,7 +94,7 @@ fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[Found]) -
         }
     };
     let is_stuck = intents.iter().all(|intent| matches!(intent, Intent::Tell { .. }));
-    intents.extend(partial::see_partial(state, now, &gang, is_stuck));
+    intents.extend(partial::limit_partial(state, now, &gang, is_stuck));
     intents
 }
 

@@ -9,7 +9,7 @@ use tessera_placement::demand::Demand;
 use crate::gangs::Gangs;
 use crate::intent::Intent;
 use crate::ledger::Ledger;
-use crate::order::{self, Found};
+use crate::order::{self, MemberPod};
 use crate::pod::reference;
 use crate::queue::Who;
 use crate::state::Config;
@@ -89,7 +89,7 @@ pub(crate) fn stays_behind(world: &mut World, waits: &mut Waits, now: Time, who:
 }
 
 /// Records the demand of pods waiting with their gang, even while the gang itself cannot be placed.
-pub(crate) fn note_what_is_asked(world: &mut World, waits: &mut Waits, found: &[Found]) {
+pub(crate) fn note_what_is_asked(world: &mut World, waits: &mut Waits, found: &[MemberPod]) {
     for (key, pod, _) in found.iter().filter(|(_, pod, _)| pod.node_name().is_none()) {
         let Ok(demand) = Demand::of(world.cluster.objects(), pod) else { continue };
         if demand.obstacle().is_none() && demand.is_open() {

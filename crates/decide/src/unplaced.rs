@@ -81,7 +81,7 @@ pub(crate) fn reason(pod: &Pod) -> String {
 }
 
 /// Handles an observed pod.
-pub(crate) fn see_unplaced(unplaced: &mut Unplaced, key: &Key, pod: &Pod) {
+pub(crate) fn track_unplaced(unplaced: &mut Unplaced, key: &Key, pod: &Pod) {
     if is_unplaced(pod) {
         unplaced.pods.entry(key.clone()).or_default();
         unplaced.changed.insert(key.clone());
@@ -97,7 +97,7 @@ pub(crate) fn forget_unplaced(unplaced: &mut Unplaced, key: &Key) {
 }
 
 /// A claim was created or changed, or is about to be deleted.
-pub(crate) fn see_claim_of_unplaced(world: &mut World, unplaced: &mut Unplaced, claim: &Key) {
+pub(crate) fn mark_claim_of_unplaced(world: &mut World, unplaced: &mut Unplaced, claim: &Key) {
     match world.cluster.objects().claims.get(claim).and_then(|claim| claim.owning_pod()) {
         // With thousands of pods and a claim each, only the owner is examined.
         Some(pod) => {
@@ -106,17 +106,17 @@ pub(crate) fn see_claim_of_unplaced(world: &mut World, unplaced: &mut Unplaced, 
                 unplaced.changed.insert(pod);
             }
         }
-        None => see_template_of_unplaced(unplaced, &claim.namespace),
+        None => mark_template_of_unplaced(unplaced, &claim.namespace),
     }
 }
 
 /// A template of this namespace was created or changed.
-pub(crate) fn see_template_of_unplaced(unplaced: &mut Unplaced, namespace: &str) {
+pub(crate) fn mark_template_of_unplaced(unplaced: &mut Unplaced, namespace: &str) {
     unplaced.changed_namespaces.insert(namespace.to_owned());
 }
 
 /// A class changed.
-pub(crate) fn see_class_of_unplaced(unplaced: &mut Unplaced) {
+pub(crate) fn mark_class_of_unplaced(unplaced: &mut Unplaced) {
     unplaced.changed_all = true;
 }
 

@@ -58,16 +58,16 @@ pub(crate) fn claims_written(state: &mut State, now: Time, claims: &[Key], is_do
             let was_refused = uid.as_ref().and_then(|uid| term.refused.remove(uid)).is_some();
             term.fenced.extend(uid);
             if was_refused {
-                claims::see_claim(state, now, claim);
+                claims::advance_users(state, now, claim);
             }
             if state.ledger.claims.is_uncertain(claim) {
                 on_the_way::end_allocation(&mut state.world, &mut state.ledger, claim);
-                claims::see_claim(state, now, claim);
+                claims::advance_users(state, now, claim);
             }
         }
         if state.ledger.claims.end_clear(claim) {
             state.marks.unclaimed.insert(claim.clone());
-            claims::see_claim(state, now, claim);
+            claims::advance_users(state, now, claim);
         }
     }
     if !is_done {
@@ -90,7 +90,7 @@ pub(crate) fn carried(
     let claims = state.ledger.claims.of_pod(pod);
     claims.iter().for_each(|claim| on_the_way::settle_allocation(&mut state.world, &mut state.ledger, claim));
     if is_done {
-        claims::see_claim_of(state, now, &pod.key);
+        claims::advance_user(state, now, &pod.key);
     }
     let found = state.world.cluster.objects().pods.get(&pod.key);
     let is_same = found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&pod.uid));
@@ -130,5 +130,5 @@ pub(crate) fn claim_refused(
     let needs_fence = epoch.is_some() && !term.wrote(epoch.as_ref());
     let (version, until) = (claim.resource_version.clone(), now + TRY_AGAIN);
     term.refused.insert(claim.uid.clone(), Refused { why, version, until, needs_fence });
-    claims::see_claim(state, now, &claim.key);
+    claims::advance_users(state, now, &claim.key);
 }

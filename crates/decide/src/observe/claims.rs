@@ -19,7 +19,7 @@ use crate::{commit, learn};
 
 /// Ends the proposal if all writes were answered and some allocations are gone: kube-scheduler tried the pod while only part of its
 /// claims had devices, and deallocated them. The node is not to blame, and nobody else allocates them again.
-pub(crate) fn see_partly_taken(
+pub(crate) fn end_if_partly_taken(
     world: &mut World,
     ledger: &mut Ledger,
     waits: &mut Waits,
@@ -56,7 +56,7 @@ pub(crate) fn mark_claim(world: &mut World, marks: &mut Marks, guesses: &mut Gue
 }
 
 /// Records the release of the claim's partitions, if any.
-pub(crate) fn see_departures(world: &mut World, key: &Key) {
+pub(crate) fn count_departures(world: &mut World, key: &Key) {
     let Some(held) = world.cluster.objects().claims.get(key) else {
         return;
     };
@@ -66,11 +66,11 @@ pub(crate) fn see_departures(world: &mut World, key: &Key) {
 }
 
 /// A claim changed: re-examines pods using it, one of which may have completed its allocation.
-pub(crate) fn see_claim(state: &mut State, now: Time, claim: &Key) {
+pub(crate) fn advance_users(state: &mut State, now: Time, claim: &Key) {
     let owner = state.world.cluster.objects().claims.get(claim);
     let owner = owner.and_then(|claim| claim.owning_pod()).map(str::to_owned);
     match owner {
-        Some(pod) => see_claim_of(state, now, &claim.with_name(pod)),
+        Some(pod) => advance_user(state, now, &claim.with_name(pod)),
         None => {
             let on_their_way = state.ledger.pods.proposed_in(&claim.namespace);
             let pods: Vec<Key> = state
@@ -80,13 +80,13 @@ pub(crate) fn see_claim(state: &mut State, now: Time, claim: &Key) {
                 .chain(on_their_way)
                 .cloned()
                 .collect();
-            pods.iter().for_each(|pod| see_claim_of(state, now, pod));
+            pods.iter().for_each(|pod| advance_user(state, now, pod));
         }
     }
 }
 
-pub(crate) fn see_claim_of(state: &mut State, now: Time, pod: &Key) {
-    learn::see_claims_of_arrival(&mut state.world, &mut state.learned, pod);
+pub(crate) fn advance_user(state: &mut State, now: Time, pod: &Key) {
+    learn::add_arrival_with_claims(&mut state.world, &mut state.learned, pod);
     state.waits.mark_due_if_waiting(pod);
     let Some(proposal) = state.ledger.pods.proposal(pod) else { return };
     let (node, was_allocated, is_managed) =
@@ -99,7 +99,7 @@ pub(crate) fn see_claim_of(state: &mut State, now: Time, pod: &Key) {
         commit::refused(state, now, pod, &object);
     }
     if !was_allocated && is_managed && !is_allocated {
-        see_partly_taken(&mut state.world, &mut state.ledger, &mut state.waits, pod, &object);
+        end_if_partly_taken(&mut state.world, &mut state.ledger, &mut state.waits, pod, &object);
     }
     if was_allocated || !is_allocated {
         return;

@@ -17,7 +17,7 @@ use crate::world::World;
 use crate::{learn, nominations, refusals, unplaced};
 
 /// With the first managed cards, pods without gates become this controller's business too.
-pub(crate) fn see_open_pods(world: &mut World, ledger: &mut Ledger, waits: &mut Waits) {
+pub(crate) fn add_open_pods(world: &mut World, ledger: &mut Ledger, waits: &mut Waits) {
     for (key, pod) in &world.cluster.objects().pods {
         if is_open(pod) && ledger.pods.proposal(key).is_none() {
             waits.add(key);
@@ -25,7 +25,7 @@ pub(crate) fn see_open_pods(world: &mut World, ledger: &mut Ledger, waits: &mut 
     }
 }
 
-pub(crate) fn see_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
+pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     let before = state.world.cluster.objects().pods.get(key).map(AsRef::as_ref);
     state.workload_pods.replace(key, before, Some(pod));
     let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
@@ -47,7 +47,7 @@ pub(crate) fn see_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     if !same_uid {
         // The earlier pod of this name is gone.
         if let Some(before) = before.cloned() {
-            unclaimed::see_end(&mut state.leadership, &mut state.marks, &before);
+            unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, &before);
         }
         nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
         on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
@@ -56,12 +56,12 @@ pub(crate) fn see_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     state.guesses.adopted.remove(key);
     let gang = gang::of_pod(state.world.cluster.objects(), pod).ok().flatten();
     state.gangs.set(key, gang.map(|member| member.gang));
-    learn::see_arrival(&mut state.world, &mut state.learned, key, pod);
-    unplaced::see_unplaced(&mut state.unplaced, key, pod);
+    learn::add_arrival(&mut state.world, &mut state.learned, key, pod);
+    unplaced::track_unplaced(&mut state.unplaced, key, pod);
     if let Some(noted) = pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION)) {
         state.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
     }
-    unready::see_evictions(&mut state.leadership, &mut state.marks, &mut state.healing, key, pod);
+    unready::mark_evictions(&mut state.leadership, &mut state.marks, &mut state.healing, key, pod);
     if pod.is_gated() && pod.metadata.deletion_timestamp.is_none() {
         state.waits.add(key);
         return;
@@ -74,7 +74,7 @@ pub(crate) fn see_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
         nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
     }
     if pod.has_ended() {
-        unclaimed::see_end(&mut state.leadership, &mut state.marks, pod);
+        unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, pod);
     }
     let Some(proposal) = state.ledger.pods.proposal(key) else {
         if !pod.has_ended()
@@ -103,7 +103,7 @@ pub(crate) fn see_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
             state.world.cluster.forget_room(key);
         }
     } else {
-        on_the_way::hear_verdict(&mut state.ledger, now, key, pod);
+        on_the_way::apply_verdict(&mut state.ledger, now, key, pod);
     }
 }
 
@@ -111,12 +111,12 @@ pub(crate) fn see_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
 pub(crate) fn forget_waiting(ledger: &mut Ledger, waits: &mut Waits, standing: &mut Queue, key: &Key) {
     ledger.pods.end_release(key);
     if waits.remove(key) {
-        see_place_left(waits, standing);
+        free_its_place(waits, standing);
     }
 }
 
 /// A pod no longer waits: anything kept for it is available to others.
-pub(crate) fn see_place_left(waits: &mut Waits, standing: &mut Queue) {
+pub(crate) fn free_its_place(waits: &mut Waits, standing: &mut Queue) {
     if !standing.is_empty() {
         waits.begin_anew();
     }
