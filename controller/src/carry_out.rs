@@ -71,6 +71,9 @@ enum WriteError {
         /// Message of the API server.
         why: String,
     },
+    /// The API server rejects a change of the pod, and would reject a retry.
+    #[error("the pod refuses to be changed: {0}")]
+    PodRefused(String),
     /// No answer within [`PATIENCE`].
     #[error("no answer within {} s", PATIENCE.as_secs())]
     TimedOut,
@@ -86,6 +89,16 @@ impl WriteError {
         match self {
             WriteError::Api(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                 WriteError::ClaimRefused { claim: claim.clone(), why: status.message.clone() }
+            }
+            other => other,
+        }
+    }
+
+    /// As [`Self::of_claim`], for a write to the pod.
+    fn of_pod(self) -> Self {
+        match self {
+            WriteError::Api(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
+                WriteError::PodRefused(status.message.clone())
             }
             other => other,
         }
@@ -141,6 +154,7 @@ impl Writer {
                     let mut versions = Vec::new();
                     let written = writer.write(&intent, &mut versions).await;
                     writer.tell_refused(Some(pod), &written);
+                    writer.tell_pod_refused(pod, &written);
                     let is_done = writer.report(&intent, written);
                     Some(Observation::Carried { pod: pod.clone(), is_done, versions })
                 }
@@ -249,6 +263,15 @@ impl Writer {
         true
     }
 
+    /// Reports a rejected write to a pod to the loop.
+    fn tell_pod_refused(&self, pod: &PodReference, written: &Result<(), WriteError>) {
+        if let Err(WriteError::PodRefused(why)) = written {
+            self.metrics.pods_refused.inc();
+            // The loop may have ended.
+            let _ = self.carried.send(Observation::PodRefused { pod: pod.clone(), why: why.clone() });
+        }
+    }
+
     /// Performs the writes in order. `versions` receives the claims with written allocations.
     async fn write(
         &self,
@@ -317,13 +340,15 @@ impl Writer {
             });
             if self
                 .once(pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)))
-                .await?
+                .await
+                .map_err(WriteError::of_pod)?
                 .is_none()
             {
                 return Ok(());
             }
         }
-        self.once(remove_gate(&pods, name, Some(&pod.uid), gang)).await.map(drop)
+        let lifted = self.once(remove_gate(&pods, name, Some(&pod.uid), gang)).await;
+        lifted.map(drop).map_err(WriteError::of_pod)
     }
 
     /// Performs one write; `None` if the object is gone.

@@ -68,6 +68,8 @@ pub struct DecideLoop {
     pub handover: Duration,
     /// See [`Decider::with_heal_after`].
     pub heal_after: Duration,
+    /// See [`Decider::with_partial_timeout`].
+    pub partial_timeout: Duration,
     /// See [`Decider::with_topology_keys`].
     pub topology_keys: Vec<String>,
     /// See [`Decider::with_schedulers`].
@@ -81,6 +83,7 @@ impl DecideLoop {
         let mut decider = Decider::new(&self.driver_name, || Uuid::new_v4().to_string())
             .with_handover(self.handover)
             .with_heal_after(self.heal_after)
+            .with_partial_timeout(self.partial_timeout)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));
         let mut term = None;

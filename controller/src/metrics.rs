@@ -28,6 +28,8 @@ pub struct Metrics {
     pub unusable: Counter,
     /// Writes to ResourceClaims rejected by the API server for a lasting reason.
     pub claims_refused: Counter,
+    /// Writes to pods rejected by the API server for a lasting reason.
+    pub pods_refused: Counter,
     /// Panics.
     pub panics: Counter,
     /// Refused connections for metrics.
@@ -89,6 +91,11 @@ impl Metrics {
                 &mut registry,
                 "claims_refused",
                 "Writes to ResourceClaims that the API server refused for a reason that stays",
+            ),
+            pods_refused: add(
+                &mut registry,
+                "pods_refused",
+                "Writes to pods that the API server refused for a reason that stays",
             ),
             panics: add(&mut registry, "panics", "Panics"),
             http_connections_refused: add(

@@ -88,6 +88,12 @@ pub struct Options {
     #[arg(long, env = "HEAL_AFTER", value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub heal_after: Duration,
 
+    /// How long some pods of a gang may run while the others find no room, where neither the pods nor their owner say so.
+    ///
+    /// By then one that is not bound gets devices on another node; where there are none the gang is given up.
+    #[arg(long, env = "GANG_PARTIAL_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = seconds)]
+    pub gang_partial_timeout: Duration,
+
     /// Labels of nodes that say how far apart they are, the narrowest first: pods of a gang are kept together by the first of
     /// them within which they fit.
     #[arg(
@@ -183,6 +189,7 @@ mod tests {
             ("--log-format", "xml"),
             ("--shutdown-timeout", "0"),
             ("--heal-after", "0"),
+            ("--gang-partial-timeout", "0"),
             ("--handover", "an hour"),
             ("--schedulers", "default-scheduler,Not_One"),
         ] {

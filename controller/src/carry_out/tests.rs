@@ -11,10 +11,12 @@ use super::*;
 
 mod guards;
 
-/// An API server answering changes of claims with the status code at the start of the claim's name, else with success.
+/// An API server answering changes of claims and pods with the status code at the start of the object's name, else with success.
 fn client() -> Client {
     let service = tower::service_fn(|request: Request<Body>| async move {
-        let name = request.uri().path().split('/').nth(7).unwrap_or_default().to_owned();
+        let path = request.uri().path();
+        let place = if path.starts_with("/api/") { 6 } else { 7 };
+        let name = path.split('/').nth(place).unwrap_or_default().to_owned();
         let code: u16 = name.split('-').next().and_then(|code| code.parse().ok()).unwrap_or(200);
         let answer: Value = match code {
             200 => json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
@@ -111,5 +113,30 @@ async fn a_claim_that_refuses_devices_is_told_before_the_end() {
             })
             .collect();
         assert_eq!(refused, [name].iter().filter(|_| is_refused).copied().collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_refuses_a_write_is_told_before_the_end() {
+    for (name, is_refused) in
+        [("422-large", true), ("403-frozen", true), ("500-broken", false), ("409-new", false)]
+    {
+        let pod = PodReference { key: Key::new("team", name), uid: "uid".to_owned() };
+        let intents = [
+            Intent::Release { pod: pod.clone(), why: String::new() },
+            Intent::Steer { pod: pod.clone(), node: "a".to_owned(), why: String::new() },
+        ];
+        for intent in intents {
+            let observations = told(intent, 1 + usize::from(is_refused)).await;
+            let Some((Observation::Carried { is_done: false, .. }, before)) = observations.split_last()
+            else {
+                panic!("{observations:?}")
+            };
+            let refused: Vec<bool> = before
+                .iter()
+                .map(|observation| matches!(observation, Observation::PodRefused { pod: about, .. } if *about == pod))
+                .collect();
+            assert_eq!(refused, vec![true; usize::from(is_refused)]);
+        }
     }
 }

@@ -19,6 +19,13 @@ pub const WHEN_PARTIAL_EVICT: &str = "Evict";
 /// See [`WHEN_PARTIAL_LABEL`]: they go on.
 pub const WHEN_PARTIAL_KEEP: &str = "Keep";
 
+/// Key of the annotation of Pods, or of the Job, JobSet, LeaderWorkerSet or PodGroup that they belong to, with the seconds for which some
+/// pods of a gang may run while the others find no room, 1 to [`MAX_PARTIAL_TIMEOUT`]. Without it the controller's setting counts.
+pub const PARTIAL_TIMEOUT_ANNOTATION: &str = "gpu.tessera.dev/group-partial-timeout-seconds";
+
+/// See [`PARTIAL_TIMEOUT_ANNOTATION`]: a week.
+pub const MAX_PARTIAL_TIMEOUT: u32 = 7 * 24 * 3_600;
+
 /// Key of the label by which the pods of a Job, JobSet or LeaderWorkerSet are gangs without naming one: on their template, or
 /// on the object itself. The value is [`OPT_IN_VALUE`].
 pub const OPT_IN_LABEL: &str = "gpu.tessera.dev/gang";

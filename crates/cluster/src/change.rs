@@ -191,19 +191,19 @@ impl Cluster {
                 self.inventory.set_taint_rules(self.objects.taint_rules.values());
             }
             Object::Job(Job { metadata, spec, status }) => {
-                let metadata = project::metadata(metadata);
+                let metadata = project::workload_metadata(metadata);
                 return Ok(put(&mut objects.jobs, key, Job { metadata, spec, status }));
             }
             Object::JobSet(JobSet { metadata, spec }) => {
-                let metadata = project::metadata(metadata);
+                let metadata = project::workload_metadata(metadata);
                 return Ok(put(&mut objects.job_sets, key, JobSet { metadata, spec }));
             }
             Object::LeaderWorkerSet(LeaderWorkerSet { metadata, spec }) => {
-                let metadata = project::metadata(metadata);
+                let metadata = project::workload_metadata(metadata);
                 return Ok(put(&mut objects.leader_worker_sets, key, LeaderWorkerSet { metadata, spec }));
             }
             Object::PodGroup(PodGroup { metadata, spec }) => {
-                let metadata = project::metadata(metadata);
+                let metadata = project::workload_metadata(metadata);
                 return Ok(put(&mut objects.pod_groups, key, PodGroup { metadata, spec }));
             }
             Object::DisruptionBudget(budget) => {

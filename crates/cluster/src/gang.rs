@@ -4,6 +4,7 @@ mod complete;
 mod done;
 mod error;
 pub mod labels;
+mod timeout;
 mod workload;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::objects::Objects;
 
 pub use done::done_and_gone;
 pub use error::GangError;
+pub use timeout::partial_timeout;
 pub use workload::{job_set_of, named_by};
 
 /// Identity of a gang, distinct also from earlier and later gangs of the same name.

@@ -57,6 +57,11 @@ pub trait PodExt {
         matches!(reason, Some("Unschedulable" | "SchedulerError"))
     }
 
+    /// Whether the scheduler found a node, and failed to bind the pod.
+    fn is_unbindable(&self) -> bool {
+        self.not_scheduled().and_then(|condition| condition.reason.as_deref()) == Some("SchedulerError")
+    }
+
     /// The scheduler's condition: reason and message.
     fn verdict(&self) -> Option<String>;
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tessera_api::gang::PARTIAL_TIMEOUT_ANNOTATION;
 use tessera_api::{device_status, managed, node_report, waiting};
 
 use crate::gang;
@@ -23,6 +24,12 @@ pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
         deletion_timestamp,
         ..ObjectMeta::default()
     }
+}
+
+/// The metadata of an object that pods of a gang belong to.
+pub(crate) fn workload_metadata(mut found: ObjectMeta) -> ObjectMeta {
+    let annotations = only(found.annotations.take(), &[PARTIAL_TIMEOUT_ANNOTATION]);
+    ObjectMeta { annotations, ..metadata(found) }
 }
 
 /// The fields of a node relevant to scheduling.
@@ -51,6 +58,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             waiting::WAITING_ANNOTATION,
             tessera_api::gang::FORMED_ANNOTATION,
             gang::labels::LWS_SIZE,
+            PARTIAL_TIMEOUT_ANNOTATION,
         ],
     );
     let container = |container: Container| Container {

@@ -259,3 +259,19 @@ fn a_group_that_can_never_be_complete_is_refused_at_once() {
     assert_eq!(of(&leader_first, named(of_a_leader_worker_set(0, 0), "8")), Err(GangError::LeaderReady));
     assert!(of(&leader_first, named(of_a_leader_worker_set(0, 0), "1")).unwrap().is_some());
 }
+
+#[test]
+fn the_pod_or_its_owner_says_how_long_the_gang_may_run_in_part() {
+    const NAME: &str = "gpu.tessera.dev/group-partial-timeout-seconds";
+    let mut objects = Objects::default();
+    let mut annotated = of_a_job(json!({}));
+    let timeout = |objects: &Objects, pod: &Value| gang::partial_timeout(objects, &read::<Pod>(pod.clone()));
+    assert_eq!(timeout(&objects, &annotated), None);
+    let job = json!({ "metadata": { "name": "train", "namespace": "team", "annotations": { NAME: "600" } } });
+    objects.jobs.insert(key("train"), read::<Job>(job));
+    assert_eq!(timeout(&objects, &annotated), Some(600));
+    for (value, expected) in [("60", 60), ("0", 600), ("700000", 600), ("a minute", 600)] {
+        annotated["metadata"]["annotations"] = json!({ NAME: value });
+        assert_eq!(timeout(&objects, &annotated), Some(expected), "{value}");
+    }
+}

@@ -115,7 +115,8 @@ fn state_of(
     let node = ours.find_map(|wanted| wanted.claim.allocated_node().map(str::to_owned));
     if let Some(node) = &node {
         let is_gone = !state.world.cluster.objects().nodes.contains_key(&Key::cluster(node));
-        if is_gone || state.refusals.contains(&refusals::owner(pod), node, now) {
+        let is_paused = state.refusals.paused(&reference(pod), now).is_some();
+        if is_gone || is_paused || state.refusals.contains(&refusals::owner(pod), node, now) {
             return Ok((SeatState::Astray, Some(demand)));
         }
     }

@@ -27,7 +27,7 @@ use crate::place::Placement;
 use crate::pod::reference;
 use crate::state::State;
 use crate::wait_reason::WaitReason;
-use crate::{leadership, nodes, refusals, tell};
+use crate::{leadership, nodes, paused, refusals, tell};
 
 /// Writes allocations without lifting any gate yet. Pods without a gate come last, because kube-scheduler binds them as soon as they
 /// have devices.
@@ -192,6 +192,7 @@ pub(crate) fn take_back(
 pub(crate) fn refused(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     let Some(node) = state.ledger.pods.proposal(key).map(|proposal| proposal.node.clone()) else { return };
     state.refusals.add(refusals::owner(pod), &node, now);
+    paused::pause_unbound(&mut state.refusals, now, pod);
     on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
     state.marks.to_note.insert(key.clone());
     state.waits.mark_due(key);

@@ -18,7 +18,7 @@ use crate::summary::PoolSummary;
 use crate::upkeep::{overdue, overlaps, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
-use crate::{fencing, fleet_view, learn, pools, predict, turns};
+use crate::{fencing, fleet_view, learn, paused, pools, predict, turns};
 
 /// The decision loop.
 pub struct Decider {
@@ -49,6 +49,14 @@ impl Decider {
     #[must_use]
     pub fn with_heal_after(mut self, heal_after: Time) -> Self {
         self.state.healing.after = heal_after;
+        self
+    }
+
+    /// How long some pods of a gang may run while the others find no room, unless the gang says otherwise
+    /// ([`tessera_api::gang::PARTIAL_TIMEOUT_ANNOTATION`]). Two minutes by default.
+    #[must_use]
+    pub fn with_partial_timeout(mut self, partial_timeout: Time) -> Self {
+        self.state.config.partial_timeout = partial_timeout;
         self
     }
 
@@ -108,6 +116,10 @@ impl Decider {
             Observation::ClaimRefused { claim, pod, why } => {
                 answers::claim_refused(state, now, &claim, pod.as_ref(), why);
             }
+            Observation::PodRefused { pod, why } => {
+                let (world, waits) = (&mut state.world, &mut state.waits);
+                paused::pod_refused(world, waits, &mut state.refusals, now, &pod, &why);
+            }
             Observation::ClaimsListed { asked_at } => {
                 answers::claims_listed(&mut state.world, &mut state.leadership, asked_at);
             }
@@ -135,8 +147,7 @@ impl Decider {
         intents.extend(unclaimed::clear_unclaimed(state));
         intents.extend(unready::heal(state, now));
         intents.extend(overdue::note(state));
-        if state.refusals.next_end().is_some_and(|end| end <= now) {
-            state.refusals.remove_ended(now);
+        if state.refusals.end(now) {
             state.waits.mark_all_due();
         }
         intents.extend(turns::take_all(state, now));

@@ -27,7 +27,7 @@ pub(crate) enum SeatState {
     Open,
     /// Gated, with devices on this node; `None` if it needs none of managed cards.
     Allocated(Option<String>),
-    /// Gated, with devices on a node since deleted or refused by kube-scheduler.
+    /// Gated, with devices on a node since deleted or refused by kube-scheduler, or to be left without devices for a while.
     Astray,
     /// Without a gate, not bound yet.
     Lifted,

@@ -86,11 +86,17 @@ pub(crate) fn holders_of(world: &mut World, nomination: &Nomination) -> BTreeSet
     holders
 }
 
+/// The pods the claim is reserved for. Before the first reservation, the pod the claim was created for.
+fn pods_holding(key: &Key, claim: &ResourceClaim) -> Vec<Key> {
+    let reserved = claim.users().iter().map(|user| key.with_name(&user.name));
+    let owner = claim.owning_pod().filter(|_| !claim.is_reserved()).map(|pod| key.with_name(pod));
+    reserved.chain(owner).collect()
+}
+
 /// The pods using a claim allocated by this controller.
 pub(crate) fn users_of(world: &World, claim: &Key) -> Vec<Key> {
     let found = world.cluster.objects().claims.get(claim).filter(|found| is_allocated_by_us(world, found));
-    let users = found.into_iter().flat_map(|found| found.users());
-    users.map(|user| claim.with_name(&user.name)).collect()
+    found.into_iter().flat_map(|found| pods_holding(claim, found)).collect()
 }
 
 /// Whether the claim was created for the pod.
@@ -106,8 +112,8 @@ pub(crate) fn holding_pods(world: &World) -> Vec<(Key, Vec<Key>)> {
         if !claim.has_devices() || !is_allocated_by_us(world, claim) {
             continue;
         }
-        for user in claim.users() {
-            pods.entry(name.with_name(&user.name)).or_default().push(Key::from(&claim.metadata));
+        for pod in pods_holding(name, claim) {
+            pods.entry(pod).or_default().push(Key::from(&claim.metadata));
         }
     }
     pods.into_iter().collect()

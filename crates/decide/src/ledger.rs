@@ -15,7 +15,7 @@
 //!                    └──(failed, or no answer)──> Uncertain ──(epoch written, observed, or claim gone)──> gone
 //!         Clear, Fence  ──(answer)──> gone
 //! pod:    writing ──(answer)──> with kube-scheduler ──(bound and claims observed, refused, overdue, pod gone)──> gone
-//! evict:  sent ──(answer, or 30 s)──> may be sent again; refused: not for a minute
+//! evict:  sent ──(answer, or 30 s)──> may be sent again; refused: not for a minute, or longer
 //! ```
 
 mod claims;

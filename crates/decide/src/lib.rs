@@ -12,6 +12,7 @@
 //! Pure: no I/O, no clock, no threads. Time is passed in, as the duration since the Unix epoch.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod build;
 mod commit;
 mod decider;
@@ -36,6 +37,7 @@ mod on_the_way;
 mod order;
 mod partial;
 mod passed_by;
+mod paused;
 mod place;
 mod pod;
 mod pools;

@@ -103,6 +103,9 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
         let why = WaitReason::Passing("its claims are being written".to_owned());
         return tell::wait(&mut state.waits, now, key, &pod, why);
     }
+    if let Some(paused) = stays_paused(state, now, key, &pod, &demand) {
+        return paused;
+    }
     if !demand.is_open() {
         return if is_gated {
             Some(tell::release(
@@ -258,6 +261,24 @@ pub(crate) fn go_on(state: &mut State, now: Time, key: &Key, pod: &Pod, demand: 
     let proposal = Proposal { node, shared: Vec::new(), is_allocated: true, managed: Some(managed) };
     state.ledger.pods.propose(&reference(pod), proposal);
     None
+}
+
+/// Takes the devices of a paused pod back, or records why the pod waits. `None` without a pause.
+pub(crate) fn stays_paused(
+    state: &mut State,
+    now: Time,
+    key: &Key,
+    pod: &Pod,
+    demand: &Demand,
+) -> Option<Option<Intent>> {
+    let (why, until) = state.refusals.paused(&reference(pod), now)?;
+    let why = why.to_owned();
+    if let Some(taken) = commit::take_back(state, key, pod, demand, &why) {
+        return Some(Some(taken));
+    }
+    state.waits.set_managed(key, true);
+    state.waits.set_pause(key, until);
+    Some(tell::wait(&mut state.waits, now, key, pod, WaitReason::Unfit(why)))
 }
 
 /// Leaves the pod to its scheduler: removes our gate, or reports the reason if the pod asks for managed cards.

@@ -50,6 +50,14 @@ pub enum Observation {
         /// Error from the API server.
         why: String,
     },
+    /// The API server refused to change the pod for a lasting reason: too many annotations, or a policy. Observed before
+    /// [`Observation::Carried`].
+    PodRefused {
+        /// The pod.
+        pod: PodReference,
+        /// Error from the API server.
+        why: String,
+    },
     /// Outcome of [`crate::Intent::Evict`].
     Evicted {
         /// The pod.

@@ -13,6 +13,7 @@ use tessera_placement::Time;
 
 use crate::gangs::Gangs;
 use crate::observation::ObservationError;
+use crate::pod::reference;
 use crate::state::State;
 use crate::upkeep::{unclaimed, unready};
 use crate::waits::Waits;
@@ -164,6 +165,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.gangs.set(key, None);
             unplaced::forget_unplaced(&mut state.unplaced, key);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {
+                state.refusals.forget(&reference(&pod));
                 state.workload_pods.replace(key, Some(&pod), None);
                 unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, &pod);
             }

@@ -37,8 +37,11 @@ pub(crate) fn with_its_gang(world: &World, gangs: &Gangs, pod: &Key) -> Vec<Key>
 
 /// The queue position of a gang.
 pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
-    let pods = gangs.members(gang).filter_map(|key| world.cluster.objects().pods.get(key));
-    Order::of(pods.map(AsRef::as_ref))
+    let objects = world.cluster.objects();
+    let pods = || gangs.members(gang).filter_map(|key| objects.pods.get(key)).map(AsRef::as_ref);
+    let member = pods().next().and_then(|pod| gang::of_pod(objects, pod).ok().flatten());
+    let min = member.and_then(|member| usize::try_from(member.min).ok()).unwrap_or(usize::MAX);
+    Order::of_gang(pods(), min)
 }
 
 /// The queue position and expected end of a pod or its gang.
@@ -49,7 +52,10 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
         seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(|seconds| now + Time::from_secs(seconds))
     };
     match gangs.of(&key) {
-        None => Asks { who: Who::Pod(key), order: Order::of(std::iter::once(pod)), ends: ends(pod) },
+        None => {
+            let order = Order::of(pod);
+            Asks { who: Who::Pod(key), order, ends: ends(pod), now }
+        }
         Some(gang) => {
             let pods = gangs.members(gang).filter_map(|key| world.cluster.objects().pods.get(key));
             let all: Option<Vec<Time>> = pods.map(|pod| ends(pod)).collect();
@@ -57,6 +63,7 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
                 who: Who::Gang(gang.clone()),
                 order: order_of(world, gangs, gang),
                 ends: all.and_then(|all| all.into_iter().max()),
+                now,
             }
         }
     }

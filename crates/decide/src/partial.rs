@@ -4,22 +4,16 @@ use std::cmp::Reverse;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::ClaimExt;
-use tessera_cluster::gang::WhenPartial;
+use tessera_cluster::gang::{WhenPartial, partial_timeout};
 use tessera_placement::Time;
 
 use crate::commit;
 use crate::group::{Gang, Member, SeatState, created};
 use crate::intent::Intent;
 use crate::pod::reference;
-use crate::state::State;
+use crate::state::{Config, State};
 use crate::upkeep::unready::has_controller;
 use crate::world::World;
-
-/// Time in the partial state after which a gang member not yet bound gets devices on another node.
-const SPARE_AFTER: Time = Time::from_secs(120);
-
-/// Time in the partial state after which a gang is given up.
-const GIVE_UP_AFTER: Time = Time::from_secs(200);
 
 /// Pause before another look at a gang already given up.
 const LOOK_AGAIN: Time = Time::from_secs(30);
@@ -35,13 +29,16 @@ pub(crate) fn limit_partial(state: &mut State, now: Time, gang: &Gang, is_stuck:
         return Vec::new();
     }
     let since = state.gangs.set_partial(&gang.id, partial_since(&state.world, now, gang, &running, missing));
-    if now < since + SPARE_AFTER {
-        state.gangs.set_due(&gang.id, since + SPARE_AFTER);
+    // By then, a member not yet bound gets devices on another node, or the gang is given up if no node has room.
+    let timeout = partial_timeout_of(&state.world, &state.config, gang);
+    if now < since + timeout {
+        state.gangs.set_due(&gang.id, since + timeout);
         return Vec::new();
     }
     let is_open = gang.in_state(&SeatState::Open).next().is_some();
-    if now < since + GIVE_UP_AFTER && !(is_stuck && is_open) {
-        state.gangs.set_due(&gang.id, since + GIVE_UP_AFTER);
+    let last = since + timeout * 5 / 3;
+    if now < last && !(is_stuck && is_open) {
+        state.gangs.set_due(&gang.id, last);
         for member in gang.in_state(&SeatState::Lifted) {
             // The next look takes its devices back and finds others.
             commit::refused(state, now, &member.key, &member.pod);
@@ -50,6 +47,13 @@ pub(crate) fn limit_partial(state: &mut State, now: Time, gang: &Gang, is_stuck:
     }
     state.gangs.set_due(&gang.id, now + LOOK_AGAIN);
     give_up(state, now, gang, (now - since).as_secs() / 60)
+}
+
+/// How long some pods of the gang may run while the others find no room.
+fn partial_timeout_of(world: &World, config: &Config, gang: &Gang) -> Time {
+    let objects = world.cluster.objects();
+    let seconds = gang.members.iter().find_map(|member| partial_timeout(objects, &member.pod));
+    seconds.map_or(config.partial_timeout, |seconds| Time::from_secs(seconds.into()))
 }
 
 /// Start of the partial state, as far as the objects show: when the last running pod got its devices, but not before the first of the

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 
+use crate::gangs::Gangs;
 use crate::group::{Gang, Member};
-use crate::queue::{Order, Who};
+use crate::pod::ends_soon;
+use crate::queue::{Judged, Kept, Order, Queue, Who};
 use crate::room::{self, largest};
 use crate::state::State;
 use crate::world::World;
@@ -15,7 +18,7 @@ use crate::{nodes, order};
 
 /// A candidate for reservation, best first: earliest expected to be free, then fewest holders.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kept {
+struct Candidate {
     /// When its cards are expected to be free; nodes with an unknown time sort last.
     free_at: (bool, Time),
     holders: usize,
@@ -36,8 +39,8 @@ pub(crate) fn stand(state: &mut State, order: &Order, who: &Who, demand: &Demand
 }
 
 /// Keeps the queue position of a gang without room.
-pub(crate) fn stand_as_gang(state: &mut State, gang: &Gang, open: &[&Member]) {
-    if let Some(demand) = largest(open) {
+pub(crate) fn stand_as_gang(state: &mut State, now: Time, gang: &Gang, open: &[&Member]) {
+    if let Some(demand) = largest(open).filter(|_| !is_passed(&state.standing, now, gang)) {
         stand(
             state,
             &order::order_of(&state.world, &state.gangs, &gang.id),
@@ -49,43 +52,93 @@ pub(crate) fn stand_as_gang(state: &mut State, gang: &Gang, open: &[&Member]) {
 
 /// Reserves nodes for a gang without room, if it has waited long enough. Returns an addition to its wait reason.
 pub(crate) fn reserve_for(state: &mut State, now: Time, gang: &Gang, open: &[&Member]) -> Option<String> {
-    let order = order::order_of(&state.world, &state.gangs, &gang.id);
     let demand = largest(open)?;
     let who = Who::Gang(gang.id.clone());
     let pools = nodes::pools_asked(&mut state.world, demand);
-    let after = gang.newest() + reserve_after(&state.world, &pools);
+    let order = order::order_of(&state.world, &state.gangs, &gang.id);
+    let after = order.since() + reserve_after(&state.world, &pools);
     if now < after {
         state.gangs.set_due(&gang.id, after);
         return None;
     }
+    if let Some(paused) = state.standing.reservations.paused(&who, now) {
+        return Some(keeps_nothing(&mut state.gangs, now, gang, paused));
+    }
     let nodes = room::nodes_when_empty(state, demand, usize::MAX).filter(|nodes| !nodes.is_empty())?;
-    if !state.standing.begin_to_reserve(&pools, &who) {
+    if !state.standing.reservations.is_first(&pools, &who) {
         return None;
     }
-    let kept = |(index, pods): (NodeIndex, usize)| {
-        let name = state.world.fleet.node(index).name.clone();
-        let (free_at, holders) = room::free_at(state, &name);
-        Kept { free_at, holders, name, pods }
-    };
-    let mut nodes: Vec<Kept> = nodes.into_iter().map(kept).collect();
+    let mut nodes = candidates_to_reserve(state, now, gang, demand, nodes);
     nodes.sort();
     let mut left = open.len();
-    let kept = nodes.into_iter().take_while(|node| {
+    nodes.retain(|node| {
         let is_needed = left > 0;
         left = left.saturating_sub(node.pods);
         is_needed
     });
-    let kept: Vec<Kept> = kept.collect();
-    let is_known = kept.iter().all(|node| !node.free_at.0);
-    let until = kept.iter().map(|node| node.free_at.1).max().filter(|_| is_known);
-    let count = kept.len();
-    for node in kept {
-        state.standing.reserve(node.name, who.clone(), order.priority(), until);
+    let alike = open.iter().filter_map(|member| member.demand.as_ref());
+    let alike = alike.filter(|other| other.shape == demand.shape).count();
+    let needed = gang.min.saturating_sub(gang.there() + gang.allocated().count() + open.len() - alike);
+    if nodes.iter().map(|node| node.pods).fold(0, usize::saturating_add) < needed {
+        let why = "no nodes are kept for it: on those with free cards pods without cards are in its way";
+        return Some(why.to_owned());
     }
-    let free = until.map_or_else(String::new, |until| {
-        format!(", expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
-    });
-    Some(format!("nodes kept for it: {count}{free}"))
+    let is_known = nodes.iter().all(|node| !node.free_at.0);
+    let until = nodes.iter().map(|node| node.free_at.1).max().filter(|_| is_known);
+    let are_free = nodes.iter().all(|node| node.holders == 0);
+    let count = nodes.len();
+    let nodes = nodes.into_iter().map(|node| node.name).collect();
+    let kept = Kept { nodes, priority: order.priority(), until, are_free };
+    match state.standing.reservations.reserve(&who, &pools, kept, now) {
+        Judged::Reserved(again) => {
+            state.gangs.set_due(&gang.id, again);
+            let free = until.map_or_else(String::new, |until| {
+                format!(", expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
+            });
+            Some(format!("nodes kept for it: {count}{free}"))
+        }
+        ended => Some(keeps_nothing(&mut state.gangs, now, gang, ended)),
+    }
+}
+
+/// Schedules the next reservation after a pause, and returns the reason for the pause.
+fn keeps_nothing(gangs: &mut Gangs, now: Time, gang: &Gang, paused: Judged) -> String {
+    let (Judged::NoUse(until) | Judged::TooLong(until) | Judged::Reserved(until)) = paused;
+    gangs.set_due(&gang.id, until);
+    let minutes = until.saturating_sub(now).as_secs().div_ceil(60);
+    let why = match paused {
+        Judged::NoUse(_) => "those kept were free, and it did not fit all the same; others pass it",
+        _ => "those kept did not become free for long",
+    };
+    format!("no nodes are kept for it for {minutes} min: {why}")
+}
+
+/// Whether others pass the gang, because free nodes reserved for it were of no use.
+pub(crate) fn is_passed(standing: &Queue, now: Time, gang: &Gang) -> bool {
+    standing.reservations.is_passed(&Who::Gang(gang.id.clone()), now)
+}
+
+/// Of these nodes, those useful to reserve: with cards to become free, with room now, or with room soon.
+fn candidates_to_reserve(
+    state: &mut State,
+    now: Time,
+    gang: &Gang,
+    demand: &Demand,
+    nodes: Vec<(NodeIndex, usize)>,
+) -> Vec<Candidate> {
+    let own: BTreeSet<Key> = gang.members.iter().map(|member| member.key.clone()).collect();
+    let fit_now: BTreeSet<NodeIndex> =
+        nodes::ranked(&mut state.world, demand).ranking.best().map(|(_, index)| index).collect();
+    let pods = state.world.cluster.objects().pods.values();
+    let ending = pods.filter(|pod| ends_soon(pod, now)).filter_map(|pod| pod.node_name());
+    let ending: BTreeSet<&str> = ending.collect();
+    let candidate = |(index, pods): (NodeIndex, usize)| {
+        let name = state.world.fleet.node(index).name.clone();
+        let (free_at, holders) = room::free_at(state, &name, &own);
+        let is_useful = holders > 0 || fit_now.contains(&index) || ending.contains(name.as_str());
+        is_useful.then_some(Candidate { free_at, holders, name, pods })
+    };
+    nodes.into_iter().filter_map(candidate).collect()
 }
 
 /// The shortest reservation delay among the gang's pools.

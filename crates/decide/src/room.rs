@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::{DeviceName, DeviceType};
-use tessera_cluster::{ClaimExt, Holder, Key};
+use tessera_cluster::{ClaimExt, Holder, Key, PodExt};
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::{ShapeId, Time};
@@ -13,6 +13,9 @@ use crate::group::{Gang, Member};
 use crate::state::State;
 use crate::world::World;
 use crate::{nodes, refusals};
+
+/// Number of nodes refusing an owner's pods after which the next one probably will, too.
+const MANY: usize = 4;
 
 /// The demand for the most devices.
 pub(crate) fn largest<'m>(open: &[&'m Member]) -> Option<&'m Demand> {
@@ -31,11 +34,14 @@ pub(crate) fn claims_pods<'d>(
     pods.collect()
 }
 
-/// Whether all nodes with room now, or all with room if less were held, recently refused a pod of the same owner.
+/// Whether all nodes with room now, or all with room if less were held, or many, recently refused a pod of the same owner.
 pub(crate) fn is_refused_wherever_it_fits(state: &mut State, now: Time, demand: &Demand, pod: &Pod) -> bool {
     let owner = refusals::owner(pod);
     if !state.refusals.has_any(&owner) {
         return false;
+    }
+    if state.refusals.count(&owner, now) >= MANY {
+        return true;
     }
     let ranked = nodes::ranked(&mut state.world, demand);
     let is_refused = |index: NodeIndex| {
@@ -132,16 +138,21 @@ pub(crate) fn nodes_when_empty(
 }
 
 /// When all cards of the node are expected to be free according to their pods' `activeDeadlineSeconds` (`true` if a pod has none),
-/// and the number of claims on them.
-pub(crate) fn free_at(state: &State, node: &str) -> ((bool, Time), usize) {
+/// and the number of claims on them. Claims of these pods do not count.
+pub(crate) fn free_at(state: &State, node: &str, own: &BTreeSet<Key>) -> ((bool, Time), usize) {
     let mut claims: BTreeSet<&Key> = BTreeSet::new();
     for device in state.world.cluster.inventory().devices_of_node(node) {
         claims.extend(state.world.cluster.holders(device).filter_map(Holder::claim));
     }
     let mut last = (false, Time::ZERO);
-    for key in claims.iter().copied() {
+    let mut holders = 0;
+    for key in claims {
         let claim = state.world.cluster.objects().claims.get(key);
         let pods: Vec<_> = claims_pods(&state.world, key, claim.map(AsRef::as_ref));
+        if !pods.is_empty() && pods.iter().all(|pod| own.contains(&pod.key())) {
+            continue;
+        }
+        holders += 1;
         for pod in pods {
             let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
             let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
@@ -152,7 +163,7 @@ pub(crate) fn free_at(state: &State, node: &str) -> ((bool, Time), usize) {
             }
         }
     }
-    (last, claims.len())
+    (last, holders)
 }
 
 #[cfg(test)]
@@ -189,6 +200,6 @@ mod tests {
         nominations::with_nominated(&mut state, Time::ZERO, &[(&Key::new("n", "p"), &pod)], |_| Vec::new());
         let device = state.world.cluster.inventory().devices_of_node("a").next().unwrap();
         assert!(state.world.cluster.held().holds_whole(device));
-        assert_eq!(free_at(&state, "a").1, 0);
+        assert_eq!(free_at(&state, "a", &BTreeSet::new()).1, 0);
     }
 }

@@ -1,6 +1,7 @@
 //! The state of the loop: each part has its own file, and its fields change only there.
 
 use tessera_cluster::Asker;
+use tessera_placement::Time;
 
 use crate::gangs::Gangs;
 use crate::guesses::Guesses;
@@ -44,7 +45,12 @@ pub(crate) struct State {
 pub(crate) struct Config {
     /// Schedulers whose pods get devices of managed cards.
     pub schedulers: Vec<String>,
+    /// How long some pods of a gang may run while the others find no room.
+    pub partial_timeout: Time,
 }
+
+/// See [`crate::Decider::with_partial_timeout`].
+const PARTIAL_TIMEOUT: Time = Time::from_secs(120);
 
 /// See [`crate::Decider::with_topology_keys`].
 const TOPOLOGY_KEYS: [&str; 2] = ["topology.kubernetes.io/rack", "topology.kubernetes.io/zone"];
@@ -67,7 +73,10 @@ impl State {
             unplaced: Unplaced::default(),
             learned: Arrivals::default(),
             round: Round::default(),
-            config: Config { schedulers: vec![tessera_cluster::DEFAULT_SCHEDULER.to_owned()] },
+            config: Config {
+                schedulers: vec![tessera_cluster::DEFAULT_SCHEDULER.to_owned()],
+                partial_timeout: PARTIAL_TIMEOUT,
+            },
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::preempt::{self, Preemption};
 use crate::selector_costs::{self, PAUSE};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
-use crate::{build, commit, leadership, look, partial, place, reserve, room, tell};
+use crate::{build, commit, leadership, look, partial, paused, place, reserve, room, tell};
 
 /// Time after its newest pod during which a gang of variable size waits for more pods.
 const MORE_MAY_COME: Time = Time::from_secs(10);
@@ -147,6 +147,10 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
         let why = WaitReason::Passing("waits until the controller knows all allocations".to_owned());
         return tell::gang_waits(&mut state.world, &mut state.waits, &mut state.gangs, now, &gang.id, &why);
     }
+    if let Some((why, until)) = paused::pause_of(&state.refusals, now, &open) {
+        state.gangs.set_due(&gang.id, until);
+        return gives_way(state, now, gang, why);
+    }
     let demands = open.iter().filter_map(|member| member.demand.as_ref());
     if let Some(why) = demands
         .into_iter()
@@ -180,7 +184,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             if room::is_refused_everywhere(state, now, &open) {
                 return gives_way(state, now, gang, format!("{why}; others pass it"));
             }
-            reserve::stand_as_gang(state, gang, &open);
+            reserve::stand_as_gang(state, now, gang, &open);
             let preemption = preempt::preempt(state, now, gang, &open, needed);
             let (under_way, kept): (Option<Preemption>, Option<Preemption>) = match preemption {
                 Some(preemption) if preemption.is_under_way => (Some(preemption), None),
@@ -204,7 +208,8 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
             let text = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
             intents.extend(commit::hold_nothing(state, gang, &text));
-            let why = WaitReason::NoNode { text, keeps_place: true };
+            let why =
+                WaitReason::NoNode { text, keeps_place: !reserve::is_passed(&state.standing, now, gang) };
             intents.extend(tell::gang_waits(
                 &mut state.world,
                 &mut state.waits,

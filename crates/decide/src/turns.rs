@@ -49,7 +49,7 @@ pub(crate) fn turns(state: &mut State, now: Time) -> Vec<Turn> {
         let Some(pod) = state.world.cluster.objects().pods.get(&key) else { continue };
         match state.gangs.of(&key) {
             Some(gang) => drop(gangs.insert(gang.clone())),
-            None => drop(turns.insert((Order::of(std::iter::once(pod.as_ref())), Who::Pod(key)))),
+            None => drop(turns.insert((Order::of(pod), Who::Pod(key)))),
         }
     }
     turns.extend(
@@ -103,7 +103,7 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
             continue;
         }
         let who = turn.who;
-        state.standing.begin_turn(&who);
+        state.standing.reservations.begin_turn(&who);
         let looked = match &who {
             Who::Pod(key) => look_at_pod(state, now, key),
             Who::Gang(gang) => step::look_at_gang(state, now, gang),
@@ -116,7 +116,7 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
             }
         }
         intents.extend(looked);
-        has_freed |= state.standing.end_turn(&who);
+        has_freed |= state.standing.reservations.end_turn(&who);
         has_freed |= nominations::has_freed_nominated(&mut state.preempting);
     }
     (intents, has_freed)
@@ -165,7 +165,7 @@ fn stand_and_preempt(state: &mut State, now: Time, key: &Key, pod: &Pod) -> Vec<
         let why = WaitReason::NoNode { text, keeps_place: false };
         return tell::wait(&mut state.waits, now, key, pod, why).into_iter().collect();
     }
-    let order = Order::of(std::iter::once(pod));
+    let order = Order::of(pod);
     let keeps_place = !room::is_refused_wherever_it_fits(state, now, &demand, pod);
     if keeps_place {
         reserve::stand(state, &order, &Who::Pod(key.clone()), &demand);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
@@ -235,6 +235,9 @@ fn units(world: &World, ledger: &Ledger, gangs: &Gangs, now: Time, gang: &Gang) 
             unit.priority = unit.priority.max(order::priority_of(world, gangs, key));
             unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
             unit.nodes.extend(pod.node_name().map(str::to_owned));
+            // A pod without a node may have devices.
+            let claims = unit.claims.iter().filter_map(|claim| world.cluster.objects().claims.get(claim));
+            unit.nodes.extend(claims.filter_map(|claim| claim.allocated_node()).map(str::to_owned));
             unit.is_leaving &= pod.has_ended();
             if !pod.has_ended() && ledger.evictions.is_refused(&reference(pod), now) {
                 return false;

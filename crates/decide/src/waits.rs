@@ -11,9 +11,6 @@ use crate::wait_reason::WaitReason;
 /// Minimum time between two Events about changed reasons of a pod.
 const TELL_EVERY: Time = Time::from_secs(30);
 
-/// The longest pause after a failed write.
-const LONGEST_PAUSE: Time = Time::from_secs(30);
-
 /// Pods with our gate, and, where there are managed cards, pods without any gate and without devices.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
@@ -31,8 +28,6 @@ struct Waiting {
     told: Option<(WaitReason, Time)>,
     /// Earliest time of the next look, after a failed write or a costly selector.
     not_before: Time,
-    /// Failed writes since the pod began to wait.
-    failures: u32,
     /// No node with managed cards fits, as of the last look.
     is_stuck: bool,
     /// The pod asks for managed cards, so this controller allocates its devices.
@@ -122,6 +117,11 @@ impl Waits {
         self.pods.get(pod)?.why.as_ref()
     }
 
+    /// Whether any pod waits because no node can take it.
+    pub fn is_any_without_node(&self) -> bool {
+        self.pods.values().any(|waiting| matches!(waiting.why, Some(WaitReason::NoNode { .. })))
+    }
+
     /// Sets the reason without an Event.
     pub fn set_reason(&mut self, pod: &Key, why: WaitReason) {
         if let Some(waiting) = self.pods.get_mut(pod) {
@@ -153,16 +153,6 @@ impl Waits {
     pub fn set_pause(&mut self, pod: &Key, until: Time) {
         if let Some(waiting) = self.pods.get_mut(pod) {
             waiting.not_before = until;
-            self.due.insert(pod.clone());
-        }
-    }
-
-    /// A write for the pod failed: the pause before the next one doubles with each failure.
-    pub fn add_failure(&mut self, pod: &Key, now: Time) {
-        if let Some(waiting) = self.pods.get_mut(pod) {
-            waiting.failures += 1;
-            let pause = Time::from_secs(1 << waiting.failures.min(5).saturating_sub(1));
-            waiting.not_before = now + pause.min(LONGEST_PAUSE);
             self.due.insert(pod.clone());
         }
     }

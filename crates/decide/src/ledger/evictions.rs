@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::backoff::Backoff;
 use crate::intent::PodReference;
 use tessera_placement::Time;
 
 /// Pause before an eviction without effect is sent again.
 const AGAIN: Time = Time::from_secs(30);
 
-/// How long a pod counts as not evictable after a refusal.
+/// How long a pod counts as not evictable after the first refusal, and after many.
 const UNEVICTABLE: Time = Time::from_secs(60);
+const UNEVICTABLE_LONGEST: Time = Time::from_secs(900);
 
 /// Number of an owner's pods evicted because their devices could not be prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +23,21 @@ pub(crate) struct OwnerCount {
 #[derive(Debug, Default)]
 struct Row {
     sent: Option<Time>,
-    refused: Option<Time>,
     /// Valid once the eviction is accepted; kept here because the pod may be gone by then.
     count: Option<OwnerCount>,
 }
 
 /// Evictions by pod.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Evictions {
     rows: BTreeMap<PodReference, Row>,
+    refused: Backoff<PodReference>,
+}
+
+impl Default for Evictions {
+    fn default() -> Self {
+        Evictions { rows: BTreeMap::new(), refused: Backoff::new(UNEVICTABLE, UNEVICTABLE_LONGEST) }
+    }
 }
 
 impl Evictions {
@@ -56,13 +64,13 @@ impl Evictions {
 
     /// The eviction was refused, by a disruption budget for example.
     pub fn refuse(&mut self, pod: &PodReference, now: Time) {
-        self.remove_ended(now);
-        self.rows.entry(pod.clone()).or_default().refused = Some(now);
+        self.refused.end(now);
+        self.refused.fail(pod.clone(), now);
     }
 
     /// Whether an eviction of the pod was refused recently.
     pub fn is_refused(&self, pod: &PodReference, now: Time) -> bool {
-        self.rows.get(pod).and_then(|row| row.refused).is_some_and(|since| since + UNEVICTABLE > now)
+        self.refused.is_paused(pod, now)
     }
 
     /// Drops send times at the start of a term: evictions of an earlier term may have had no effect.
@@ -71,10 +79,7 @@ impl Evictions {
     }
 
     fn remove_ended(&mut self, now: Time) {
-        self.rows.retain(|_, row| {
-            let is_sent = row.sent.is_some_and(|since| since + AGAIN > now);
-            is_sent || row.refused.is_some_and(|since| since + UNEVICTABLE > now)
-        });
+        self.rows.retain(|_, row| row.sent.is_some_and(|since| since + AGAIN > now));
     }
 }
 
@@ -96,5 +101,8 @@ mod tests {
         assert!(evictions.send(pod.clone(), None, at(30)));
         evictions.refuse(&pod, at(31));
         assert!(evictions.is_refused(&pod, at(90)) && !evictions.is_refused(&pod, at(91)));
+        // Refused again, as by a budget that stays.
+        evictions.refuse(&pod, at(91));
+        assert!(evictions.is_refused(&pod, at(210)) && !evictions.is_refused(&pod, at(211)));
     }
 }

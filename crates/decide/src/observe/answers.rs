@@ -90,6 +90,7 @@ pub(crate) fn carried(
     let claims = state.ledger.claims.of_pod(pod);
     claims.iter().for_each(|claim| on_the_way::settle_allocation(&mut state.world, &mut state.ledger, claim));
     if is_done {
+        state.refusals.written(pod, true, now);
         claims::advance_user(state, now, &pod.key);
     }
     let found = state.world.cluster.objects().pods.get(&pod.key);
@@ -100,7 +101,8 @@ pub(crate) fn carried(
     }
     on_the_way::end_proposal(&mut state.world, &mut state.ledger, &pod.key);
     state.ledger.pods.end_release(&pod.key);
-    state.waits.add_failure(&pod.key, now);
+    let again = state.refusals.written(pod, false, now);
+    state.waits.set_pause(&pod.key, again);
 }
 
 /// The API server refused to change the claim; `pod`: the pod to receive its devices.

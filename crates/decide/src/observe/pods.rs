@@ -8,7 +8,7 @@ use tessera_placement::Time;
 
 use crate::ledger::Ledger;
 use crate::on_the_way::{self, has_its_devices};
-use crate::pod::is_open;
+use crate::pod::{is_open, reference};
 use crate::queue::Queue;
 use crate::state::State;
 use crate::upkeep::{unclaimed, unready};
@@ -47,6 +47,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     if !same_uid {
         // The earlier pod of this name is gone.
         if let Some(before) = before.cloned() {
+            state.refusals.forget(&reference(&before));
             unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, &before);
         }
         nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
@@ -60,6 +61,9 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     unplaced::track_unplaced(&mut state.unplaced, key, pod);
     if let Some(noted) = pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION)) {
         state.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
+    }
+    if pod.node_name().is_some() {
+        state.refusals.forget(&reference(pod));
     }
     unready::mark_evictions(&mut state.leadership, &mut state.marks, &mut state.healing, key, pod);
     if pod.is_gated() && pod.metadata.deletion_timestamp.is_none() {

@@ -8,7 +8,7 @@ use crate::on_the_way::UNTIL_BOUND;
 use crate::pod::reference;
 use crate::state::State;
 use crate::upkeep::unready;
-use crate::{commit, refusals};
+use crate::{commit, paused, refusals};
 
 /// Gives up nodes whose pods with devices were not bound in time.
 pub(crate) fn give_up_overdue(state: &mut State, now: Time) {
@@ -16,6 +16,8 @@ pub(crate) fn give_up_overdue(state: &mut State, now: Time) {
         let Some(pod) = state.world.cluster.objects().pods.get(&key).cloned() else { continue };
         if pod.is_refused() && pod.node_name().is_none() && !pod.is_gated() {
             commit::refused(state, now, &key, &pod);
+        } else if paused::is_judged_by_nobody(&state.world, &state.waits, now, &pod) {
+            paused::pause_unjudged(state, now, &pod);
         } else if let Some(managed) =
             state.ledger.pods.proposal_mut(&key).and_then(|proposal| proposal.managed.as_mut())
         {

@@ -11,6 +11,8 @@ mod parts_of_cards;
 pub mod preemption;
 mod priorities;
 pub mod queue;
+mod repaired;
+mod reservations;
 mod rolling_update;
 mod states;
 mod unlisted;
@@ -204,7 +206,7 @@ fn a_gang_that_lost_a_pod_before_its_gates_were_lifted_holds_nothing() {
 }
 
 /// A leader with a gang of two over two nodes. The second pod's node is gone, and the pod has been recreated.
-fn one_of_two_lost(label: Option<&str>) -> Fed {
+pub fn one_of_two_lost(label: Option<&str>) -> Fed {
     let mut fed = leader(&[("a", 1), ("b", 1)]);
     let labelled = |number| {
         let mut pod = member("train", number, 2);

@@ -2,6 +2,7 @@
 
 mod handover;
 mod hostile;
+mod paused;
 mod promised;
 mod refusals;
 mod refused_claims;
@@ -358,7 +359,7 @@ fn what_stands_on_a_pod_about_nodes_that_refused_it_holds_after_a_restart() {
     fed.apply_pod(again);
     assert_eq!(fed.allocates(), []);
     // No annotation can exclude a node for longer than the controller itself would.
-    fed.now += Time::from_secs(301);
+    fed.now += Time::from_secs(1_801);
     assert_eq!(fed.allocates().len(), 1);
 }
 

@@ -125,7 +125,7 @@ fn who_is_behind_is_looked_at_when_its_own_claim_changes() {
 }
 
 /// A gang of two pods of two cards over two nodes. One node has a card in use until `ends`.
-fn waiting_gang(ends: Option<u64>) -> Fed {
+pub fn waiting_gang(ends: Option<u64>) -> Fed {
     let mut fed = leader(&[("a", 2), ("b", 2)]);
     fed.versioned("runs", "gpu", 1, 5);
     fed.apply_pod(pod("runs"));

@@ -85,7 +85,7 @@ pub enum Bug {
     DeadlineTakenForShort,
     /// Disruption budgets are not observed.
     BudgetNotObserved,
-    /// A permanent refusal of a claim write is reported like any other failure.
+    /// A permanent refusal of a write to a claim or pod is reported like any other failure.
     RefusalNotTold,
     /// kube-scheduler's failure to bind a pod is not observed.
     SchedulerErrorNotObserved,
@@ -151,8 +151,9 @@ impl Bug {
     ];
 
     /// Bugs found by cases, each with the name of its case.
-    pub const OF_CASES: [(Bug, &str); 4] = [
+    pub const OF_CASES: [(Bug, &str); 5] = [
         (Bug::RefusalNotTold, "a claim refuses every write"),
+        (Bug::RefusalNotTold, "a pod refuses every write"),
         (Bug::SchedulerErrorNotObserved, "a pod is never bound"),
         (Bug::SchedulerNameNotObserved, "a foreign scheduler"),
         (Bug::JobStatusNotObserved, "a finished pod is deleted"),

@@ -162,7 +162,10 @@ pub fn apply_templates(around: &mut Surroundings, server: &mut Server) {
 
 /// Publishes the slices of the node.
 pub fn publish(around: &mut Surroundings, server: &mut Server, node: &str, allocation: &str) {
-    let pool = json!({ "pool": "main", "allocation": allocation });
+    let mut pool = json!({ "pool": "main", "allocation": allocation });
+    if let Some(after) = around.placement.reserve_after {
+        pool["placement"] = json!({ "reserveAfterSeconds": after.as_secs() });
+    }
     for slice in objects::slices(node, CARDS, pool) {
         server.apply(around, slice);
     }

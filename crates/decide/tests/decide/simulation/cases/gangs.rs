@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tessera_api::gang::{OPT_IN_LABEL, OPT_IN_VALUE};
 use tessera_cluster::Kind;
 use tessera_cluster::workloads::{Job, PodGroup};
+use tessera_decide::Time;
 
 use super::{Act, gated, labelled, must_be_bound, nobody_may_be_evicted, with};
 use crate::objects;
@@ -146,5 +147,30 @@ pub fn grace() -> Vec<(f32, Act)> {
                 }
             }),
         ),
+    ]
+}
+
+/// One pod never ends, and the gang needs all nodes: these are kept for a while, and not for ever.
+pub fn in_vain() -> Vec<(f32, Act)> {
+    vec![
+        (
+            118.0,
+            Act::Do(|around, server| {
+                around.placement.reserve_after = Some(Time::from_secs(20));
+                super::NODES.iter().for_each(|node| scene::publish(around, server, node, "Managed"));
+            }),
+        ),
+        (125.0, Act::Create(gated("endless", "one"))),
+        (130.0, Act::Make(scene::gang("g", 3, "two"))),
+        (200.0, Act::Create(gated("small", "one"))),
+        (
+            1_900.0,
+            Act::Do(|around, server| {
+                if server.pod(&objects::key("small")).and_then(node_name).is_some() {
+                    around.violated(|| "small has what was kept for a gang".to_owned());
+                }
+            }),
+        ),
+        (2_100.0, Act::Do(|around, server| must_be_bound(around, server, "small"))),
     ]
 }

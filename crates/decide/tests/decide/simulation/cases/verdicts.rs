@@ -13,7 +13,7 @@ fn must_all_be_bound(names: [&'static str; 2]) -> [(f32, Act); 2] {
         "good" => Act::Do(|around, server| must_be_bound(around, server, "good")),
         _ => Act::Do(|around, server| must_be_bound(around, server, "better")),
     };
-    names.map(|name| (600.0, act(name)))
+    names.map(|name| (300.0, act(name)))
 }
 
 /// Devices of pods never bound are freed and allocated to other pods.

@@ -26,6 +26,9 @@ use crate::simulation::users::cards_asked;
 /// How long the reason reported for a pod may be out of date after an intent for the pod.
 const OUT_OF_DATE: Time = Time::from_secs(60);
 
+/// Pods ending within this time may use reserved nodes nobody knows the end of.
+const BACKFILL: Time = Time::from_secs(600);
+
 type Order = (Reverse<i32>, Option<Timestamp>, Key);
 
 /// A pod or gang waiting in a replica's view.
@@ -50,10 +53,23 @@ pub fn lowest_priority<'p>(pods: impl Iterator<Item = &'p Pod>) -> i32 {
     pods.map(priority).min().unwrap_or_default()
 }
 
-fn order<'p>(pods: impl Iterator<Item = &'p Pod> + Clone) -> Order {
-    let lowest = lowest_priority(pods.clone());
-    let complete = pods.clone().filter_map(|pod| pod.metadata.creation_timestamp.clone()).max();
-    (Reverse(lowest), complete, pods.map(|pod| Key::from(&pod.metadata)).max().unwrap_or_default())
+/// The order of a pod, or of all pods of a gang: once some run, by the creation of the oldest of these, before by that of the last pod
+/// it needed.
+fn order(pods: &[&Pod]) -> Order {
+    let created = |pods: Vec<&&Pod>| {
+        let mut all: Vec<Timestamp> =
+            pods.into_iter().filter_map(|pod| pod.metadata.creation_timestamp.clone()).collect();
+        all.sort();
+        all
+    };
+    let counts = |pod: &&&Pod| !is_lost(pod);
+    let running = created(pods.iter().filter(counts).filter(|pod| node_name(pod).is_some()).collect());
+    let waiting = created(pods.iter().filter(counts).collect());
+    let min = pods.first().and_then(|pod| gang_of(pod)).map_or(1, |(_, min)| min);
+    let last = waiting.get(min.max(1) - 1).or(waiting.last()).cloned();
+    let last = last.or_else(|| created(pods.iter().collect()).pop());
+    let key = pods.iter().map(|pod| Key::from(&pod.metadata)).max().unwrap_or_default();
+    (Reverse(lowest_priority(pods.iter().copied())), running.first().cloned().or(last), key)
 }
 
 fn grouped<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Vec<&'p Pod>> {
@@ -79,7 +95,7 @@ fn waiting<'r>(around: &Surroundings, replica: &'r Replica) -> Vec<Waiting<'r>> 
         let why = why.get(&Key::from(&pods.first()?.metadata))?;
         let asks = cards_asked(pods[0]) != Some(0);
         let stands = asks && pods.iter().all(is_idle) && Standing::of(why) != Standing::None;
-        stands.then(|| Waiting { who, order: order(all.iter().copied()), pods, why })
+        stands.then(|| Waiting { who, order: order(&all), pods, why })
     };
     grouped(replica.pods()).into_iter().filter_map(stands).collect()
 }
@@ -91,7 +107,7 @@ pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, nod
         return;
     }
     let mine = who(pod);
-    let own = order(replica.pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
+    let own = order(&replica.pods().filter(|other| who(other) == mine).collect::<Vec<_>>());
     let mut others = waiting(around, replica);
     others.retain(|other| other.who != mine);
     if placement.is_strict
@@ -114,7 +130,8 @@ pub fn may_allocate(around: &mut Surroundings, replica: &Replica, pod: &Pod, nod
     let end = deadline.and_then(|seconds| Some(around.now + Time::from_secs(u64::try_from(seconds).ok()?)));
     // Latest time at which all of the gang's nodes are expected to be free.
     let latest = replica.pods().filter(|pod| node_name(pod).is_some()).filter_map(ends).max();
-    if gang_of(pod).is_some() || end.is_none_or(|end| latest.is_none_or(|latest| end > latest)) {
+    let latest = latest.unwrap_or_default().max(around.now + BACKFILL);
+    if gang_of(pod).is_some() || end.is_none_or(|end| end > latest) {
         around.violated(|| {
             format!("{mine} gets devices of {node} until {end:?}, which {} needs: {}", gang.who, gang.why)
         });
@@ -208,7 +225,8 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
     };
     let mine = who(pod);
     let pods = || server.pods().map(|(_, pod)| pod);
-    let own = order(pods().filter(|other| who(other) == mine).collect::<Vec<_>>().into_iter());
+    let of = |name: &str| order(&pods().filter(|other| who(other) == name).collect::<Vec<_>>());
+    let own = of(&mine);
     // A gang running in part reserves nothing for its other pods.
     let is_begun = pods().any(|other| who(other) == mine && node_name(other).is_some());
     let most = most_cards(server);
@@ -216,8 +234,8 @@ pub fn is_kept_from(around: &Surroundings, server: &Server, pod: &Pod) -> bool {
         gang_of(pod).is_some() || names_a_claim(pod) || cards_asked(pod).is_none_or(|cards| cards <= most)
     };
     let others = grouped(pods().filter(waits).filter(could_fit));
-    others.iter().filter(|(who, _)| **who != mine).any(|(_, pods)| {
-        let order = order(pods.iter().copied());
+    others.iter().filter(|(who, _)| **who != mine).any(|(who, pods)| {
+        let order = of(who);
         // How many pods fit on a node is unknown for gangs that ask for parts of cards.
         let may_reserve = |pod: &Pod| gang_of(pod).is_some() && cards_asked(pod).is_some();
         let is_first = may_reserve(pod) && !is_begun && own < order;

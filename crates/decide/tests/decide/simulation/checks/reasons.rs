@@ -10,7 +10,7 @@ pub fn preemptor(why: &str) -> Option<&str> {
 pub enum Standing {
     /// Keeps its place: the pod fits nowhere, or other pods are to be evicted.
     KeepsItsPlace,
-    /// Keeps its place: too few pods of the gang fit.
+    /// Keeps its place, and nodes: too few pods of the gang fit.
     GangDoesNotFit,
     /// Other pods pass, or the pod has no place in the queue.
     None,
@@ -21,11 +21,16 @@ impl Standing {
         let says = |text: &str| why.contains(text);
         if says("others pass it") {
             Standing::None
-        } else if says("pods that it needs fit now") {
+        } else if says("pods that it needs fit now") && !says("no nodes are kept for it") {
             Standing::GangDoesNotFit
-        } else if ["nodes with GPUs can take it", "evicted for it", "planned for it is being written"]
-            .into_iter()
-            .any(says)
+        } else if [
+            "nodes with GPUs can take it",
+            "that it needs fit now",
+            "evicted for it",
+            "planned for it is being written",
+        ]
+        .into_iter()
+        .any(says)
         {
             Standing::KeepsItsPlace
         } else {

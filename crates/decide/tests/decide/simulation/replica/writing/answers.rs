@@ -134,6 +134,10 @@ impl Replica {
                 {
                     self.observe(around, refused(claim, Some(pod)));
                 }
+                if outcome == Outcome::Refused(None) && !around.has(Bug::FailureReportedAsDone) {
+                    let (pod, why) = (pod.clone(), "refused".to_owned());
+                    self.observe(around, Observation::PodRefused { pod, why });
+                }
                 let is_done = is_done || around.has(Bug::FailureReportedAsDone);
                 self.observe(around, Observation::Carried { pod: pod.clone(), is_done, versions });
             }
