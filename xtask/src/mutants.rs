@@ -42,7 +42,7 @@ const FINISHED: [i32; 3] = [0, 2, 3];
 #[command(
     after_help = "Works in a copy of the repository: first the tests without any change, for some minutes, then each mutant, for a
 minute or more. The slowest tests are left out. What no test noticed is printed at the end, and kept with the logs in
-<target>/mutants. docs/testing.md says what survives and why.
+<target>/mutants. docs/benchmarks/mutants.md says what survives and why.
 
 The copy has a target folder of its own, <target>/mutants/build.
 

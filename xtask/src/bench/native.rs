@@ -185,7 +185,7 @@ fn times(report: &Report) -> Table {
     times
 }
 
-/// The table of docs/installing.md.
+/// The table of docs/benchmarks.md.
 fn sizes(report: &Report) -> Table {
     let mut sizes = Table::new();
     sizes.load_style(presets::ASCII_MARKDOWN);

@@ -11,7 +11,7 @@ pub struct Mix {
 
 /// Nine mixes from small to large. They are not those behind the figures by which the rules were first chosen: of those
 /// only the means were kept. These were selected from some thirty plausible ones so that their means come near to
-/// those (what that does and doesn't show: docs/benchmarks.md).
+/// those (what that does and doesn't show: docs/benchmarks/mig-order.md).
 pub const MIXES: [Mix; 9] = [
     Mix {
         name: "uniform",
