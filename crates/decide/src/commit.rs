@@ -56,7 +56,7 @@ pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
         let why = format!("all of its gang {} have their devices", gang.id.name);
         let SeatState::Allocated(node) = &member.state else { continue };
         let Some(node) = node else {
-            intents.push(tell::release(&mut state.ledger, &mut state.waits, &member.key, &member.pod, why));
+            intents.push(tell::release(state, &member.key, &member.pod, why));
             continue;
         };
         on_the_way::count_as_sent(&mut state.world, &mut state.ledger, now, &member.key, member, node);
@@ -84,7 +84,7 @@ fn lift_without_devices(state: &mut State, gang: &Gang) -> Vec<Intent> {
     let open = open.filter(|member| member.pod.is_gated() && gang::is_ungated_together(&member.pod));
     open.map(|member| {
         let why = format!("one gate would hold back all pods of its PodGroup {}", gang.id.name);
-        tell::release(&mut state.ledger, &mut state.waits, &member.key, &member.pod, why)
+        tell::release(state, &member.key, &member.pod, why)
     })
     .collect()
 }

@@ -82,8 +82,7 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
     let demand = match Demand::of(state.world.cluster.objects(), &pod) {
         Ok(demand) => demand,
         Err(error) => {
-            return is_gated
-                .then(|| tell::release(&mut state.ledger, &mut state.waits, key, &pod, error.to_string()));
+            return is_gated.then(|| tell::release(state, key, &pod, error.to_string()));
         }
     };
     if let Some(obstacle) = demand.obstacle() {
@@ -94,7 +93,7 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
         return if !is_told {
             None
         } else if demand.subject.claims.is_empty() && is_of_others {
-            Some(tell::release(&mut state.ledger, &mut state.waits, key, &pod, text))
+            Some(tell::release(state, key, &pod, text))
         } else {
             tell::wait(&mut state.waits, now, key, &pod, WaitReason::Unfit(text))
         };
@@ -108,13 +107,7 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
     }
     if !demand.is_open() {
         return if is_gated {
-            Some(tell::release(
-                &mut state.ledger,
-                &mut state.waits,
-                key,
-                &pod,
-                "no claim of the pod needs devices".to_owned(),
-            ))
+            Some(tell::release(state, key, &pod, "no claim of the pod needs devices".to_owned()))
         } else {
             go_on(state, now, key, &pod, &demand)
         };
@@ -172,9 +165,9 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
         }
         Choice::Native => {
             let why = "only cards of pools with native allocation suit now".to_owned();
-            Some(tell::release(&mut state.ledger, &mut state.waits, key, &pod, why))
+            Some(tell::release(state, key, &pod, why))
         }
-        Choice::Fatal(error) => Some(tell::release(&mut state.ledger, &mut state.waits, key, &pod, error)),
+        Choice::Fatal(error) => Some(tell::release(state, key, &pod, error)),
         Choice::Nowhere { sentence, crowded, .. } => {
             let why = if let Some(node) = crowded.iter().find(|node| could_preempt(&state.world, &pod, node))
             {
@@ -185,7 +178,7 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
                 let why = WaitReason::NoNode { text: sentence, keeps_place: false };
                 return tell::wait(&mut state.waits, now, key, &pod, why);
             };
-            Some(tell::release(&mut state.ledger, &mut state.waits, key, &pod, why))
+            Some(tell::release(state, key, &pod, why))
         }
     }
 }
@@ -291,7 +284,7 @@ pub(crate) fn leave_to_its_scheduler(
     why: String,
 ) -> Option<Intent> {
     if pod.is_gated() {
-        return Some(tell::release(&mut state.ledger, &mut state.waits, key, pod, why));
+        return Some(tell::release(state, key, pod, why));
     }
     if !state.world.fleet.has_managed() || nodes::ranked(&mut state.world, demand).ranking.is_empty() {
         return None;

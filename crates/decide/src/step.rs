@@ -59,21 +59,14 @@ fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[MemberPod
         state.waits.set_managed(key, true);
     }
     if let Err(error) = gang::agree(found.iter().map(|(key, _, member)| (key, member))) {
-        tell::note_what_is_asked(&mut state.world, &mut state.waits, found);
-        return tell::tell_all(
-            &mut state.world,
-            &mut state.waits,
-            &mut state.gangs,
-            now,
-            id,
-            &WaitReason::Unfit(error.to_string()),
-        );
+        tell::note_what_is_asked(state, found);
+        return tell::tell_all(state, now, id, &WaitReason::Unfit(error.to_string()));
     }
     let gang = match build::sort_out(state, now, id, found) {
         Ok(gang) => gang,
         Err(why) => {
-            tell::note_what_is_asked(&mut state.world, &mut state.waits, found);
-            return tell::gang_waits(&mut state.world, &mut state.waits, &mut state.gangs, now, id, &why);
+            tell::note_what_is_asked(state, found);
+            return tell::gang_waits(state, now, id, &why);
         }
     };
     let mut intents = match is_complete(&mut state.gangs, now, &gang) {
@@ -82,14 +75,7 @@ fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[MemberPod
             // A pod may have disappeared while devices were being allocated to the others.
             let mut intents = commit::hold_nothing(state, &gang, &why);
             let why = stays_incomplete(&mut state.gangs, now, &gang, why);
-            intents.extend(tell::gang_waits(
-                &mut state.world,
-                &mut state.waits,
-                &mut state.gangs,
-                now,
-                id,
-                &why,
-            ));
+            intents.extend(tell::gang_waits(state, now, id, &why));
             intents
         }
     };
@@ -145,7 +131,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     }
     if !leadership::may_allocate(&state.leadership) {
         let why = WaitReason::Passing("waits until the controller knows all allocations".to_owned());
-        return tell::gang_waits(&mut state.world, &mut state.waits, &mut state.gangs, now, &gang.id, &why);
+        return tell::gang_waits(state, now, &gang.id, &why);
     }
     if let Some((why, until)) = paused::pause_of(&state.refusals, now, &open) {
         state.gangs.set_due(&gang.id, until);
@@ -157,14 +143,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
         .find_map(|demand| selector_costs::unanswered(&mut state.world, &mut state.round, demand))
     {
         state.gangs.set_due(&gang.id, now + PAUSE);
-        return tell::gang_waits(
-            &mut state.world,
-            &mut state.waits,
-            &mut state.gangs,
-            now,
-            &gang.id,
-            &WaitReason::Costly(why),
-        );
+        return tell::gang_waits(state, now, &gang.id, &WaitReason::Costly(why));
     }
     let mut placed = place::place(state, now, gang, &open, needed);
     if placed.is_err() && lost > 0 && lost < needed {
@@ -193,14 +172,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             if let Some(preemption) = under_way {
                 intents.extend(preemption.intents);
                 let why = WaitReason::Preempting(preemption.why);
-                intents.extend(tell::gang_waits(
-                    &mut state.world,
-                    &mut state.waits,
-                    &mut state.gangs,
-                    now,
-                    &gang.id,
-                    &why,
-                ));
+                intents.extend(tell::gang_waits(state, now, &gang.id, &why));
                 return intents;
             }
             let more = reserve::reserve_for(state, now, gang, &open);
@@ -210,14 +182,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
             intents.extend(commit::hold_nothing(state, gang, &text));
             let why =
                 WaitReason::NoNode { text, keeps_place: !reserve::is_passed(&state.standing, now, gang) };
-            intents.extend(tell::gang_waits(
-                &mut state.world,
-                &mut state.waits,
-                &mut state.gangs,
-                now,
-                &gang.id,
-                &why,
-            ));
+            intents.extend(tell::gang_waits(state, now, &gang.id, &why));
             intents
         }
     }
@@ -232,14 +197,7 @@ fn first<'m>(mut open: Vec<&'m Member>, count: usize) -> Vec<&'m Member> {
 fn gives_way(state: &mut State, now: Time, gang: &Gang, text: String) -> Vec<Intent> {
     let mut intents = commit::hold_nothing(state, gang, &text);
     let why = WaitReason::NoNode { text, keeps_place: false };
-    intents.extend(tell::gang_waits(
-        &mut state.world,
-        &mut state.waits,
-        &mut state.gangs,
-        now,
-        &gang.id,
-        &why,
-    ));
+    intents.extend(tell::gang_waits(state, now, &gang.id, &why));
     intents
 }
 

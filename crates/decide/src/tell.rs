@@ -6,57 +6,40 @@ use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
-use crate::gangs::Gangs;
 use crate::intent::Intent;
-use crate::ledger::Ledger;
 use crate::order::{self, MemberPod};
 use crate::pod::reference;
 use crate::queue::Who;
-use crate::state::Config;
+use crate::state::{Config, State};
 use crate::wait_reason::WaitReason;
 use crate::waits::Waits;
-use crate::world::World;
 
 /// Records the wait reason on all waiting pods of the gang, and reports it on the first one only.
-pub(crate) fn gang_waits(
-    world: &mut World,
-    waits: &mut Waits,
-    gangs: &mut Gangs,
-    now: Time,
-    id: &GangId,
-    why: &WaitReason,
-) -> Vec<Intent> {
-    let mut members = order::members_of(world, gangs, id);
-    members.retain(|(key, ..)| waits.contains(key));
+pub(crate) fn gang_waits(state: &mut State, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
+    let mut members = order::members_of(&state.world, &state.gangs, id);
+    members.retain(|(key, ..)| state.waits.contains(key));
     members.sort_by(|(_, _, one), (_, _, other)| one.rank.cmp(&other.rank));
     let mut intents = Vec::new();
     for (place, (key, pod, _)) in members.iter().enumerate() {
         if place == 0 {
-            intents.extend(wait(waits, now, key, pod, why.clone()));
+            intents.extend(wait(&mut state.waits, now, key, pod, why.clone()));
         } else {
-            waits.set_reason(key, why.clone());
+            state.waits.set_reason(key, why.clone());
         }
     }
     intents
 }
 
 /// Reports the reason on all pods of the gang.
-pub(crate) fn tell_all(
-    world: &mut World,
-    waits: &mut Waits,
-    gangs: &mut Gangs,
-    now: Time,
-    id: &GangId,
-    why: &WaitReason,
-) -> Vec<Intent> {
-    let members = order::members_of(world, gangs, id);
-    let told = members.iter().filter_map(|(key, pod, _)| wait(waits, now, key, pod, why.clone()));
+pub(crate) fn tell_all(state: &mut State, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
+    let members = order::members_of(&state.world, &state.gangs, id);
+    let told = members.iter().filter_map(|(key, pod, _)| wait(&mut state.waits, now, key, pod, why.clone()));
     told.collect()
 }
 
-pub(crate) fn release(ledger: &mut Ledger, waits: &mut Waits, key: &Key, pod: &Pod, why: String) -> Intent {
-    waits.set_reason(key, WaitReason::Passing(why.clone()));
-    ledger.pods.release(&reference(pod));
+pub(crate) fn release(state: &mut State, key: &Key, pod: &Pod, why: String) -> Intent {
+    state.waits.set_reason(key, WaitReason::Passing(why.clone()));
+    state.ledger.pods.release(&reference(pod));
     Intent::Release { pod: reference(pod), why }
 }
 
@@ -79,21 +62,21 @@ pub(crate) fn unknown_scheduler(config: &Config, pod: &Pod) -> Option<String> {
     })
 }
 
-pub(crate) fn stays_behind(world: &mut World, waits: &mut Waits, now: Time, who: &Who) -> Option<Intent> {
+pub(crate) fn stays_behind(state: &mut State, now: Time, who: &Who) -> Option<Intent> {
     let Who::Pod(key) = who else { return None };
-    if !waits.contains(key) || waits.reason(key) == Some(&WaitReason::Behind) {
+    if !state.waits.contains(key) || state.waits.reason(key) == Some(&WaitReason::Behind) {
         return None;
     }
-    let pod = world.cluster.objects().pods.get(key)?.clone();
-    wait(waits, now, key, &pod, WaitReason::Behind)
+    let pod = state.world.cluster.objects().pods.get(key)?.clone();
+    wait(&mut state.waits, now, key, &pod, WaitReason::Behind)
 }
 
 /// Records the demand of pods waiting with their gang, even while the gang itself cannot be placed.
-pub(crate) fn note_what_is_asked(world: &mut World, waits: &mut Waits, found: &[MemberPod]) {
+pub(crate) fn note_what_is_asked(state: &mut State, found: &[MemberPod]) {
     for (key, pod, _) in found.iter().filter(|(_, pod, _)| pod.node_name().is_none()) {
-        let Ok(demand) = Demand::of(world.cluster.objects(), pod) else { continue };
+        let Ok(demand) = Demand::of(state.world.cluster.objects(), pod) else { continue };
         if demand.obstacle().is_none() && demand.is_open() {
-            waits.set_shape_text(key, Some(demand.text()));
+            state.waits.set_shape_text(key, Some(demand.text()));
         }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
     let mut has_freed = false;
     for turn in turns {
         if is_behind(&mut state.world, &mut state.waits, &mut state.standing, &turn) {
-            intents.extend(tell::stays_behind(&mut state.world, &mut state.waits, now, &turn.who));
+            intents.extend(tell::stays_behind(state, now, &turn.who));
             continue;
         }
         let who = turn.who;
