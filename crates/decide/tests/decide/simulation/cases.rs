@@ -50,9 +50,6 @@ const CASES: [Case; 13] = [
     Case::new("a node's clock is behind", 900, clocks::behind),
 ];
 
-/// Cases that today's loop fails, with their number in the issue "one loop". Whoever fixes one removes its entry.
-const FAILS_TODAY: [(&str, u32); 1] = [("a kind that never lists", 12)];
-
 fn run(case: &Case, bug: Option<Bug>, with_log: bool) -> Ended {
     let mut around = Surroundings::new(0, Some(Plan::of(&[])), bug, with_log);
     let mut server = Server::with_kinds(&[Kind::Job, Kind::JobSet, Kind::PodGroup]);
@@ -65,24 +62,17 @@ fn run(case: &Case, bug: Option<Bug>, with_log: bool) -> Ended {
 }
 
 #[test]
-fn cases_end_well_but_for_those_that_fail_today() {
+fn cases_end_well() {
     let only = std::env::var("SIMULATION_CASE").unwrap_or_default();
     let mut wrong = Vec::new();
     for case in CASES.iter().filter(|case| case.name.contains(&only)) {
-        let known = FAILS_TODAY.iter().find(|(name, _)| *name == case.name);
         let violation = run(case, None, false).violation;
         println!("{}: {}", case.name, violation.as_deref().unwrap_or("ends well"));
-        match (known, violation) {
-            (None, Some(violation)) => {
-                if !only.is_empty() {
-                    println!("{}", run(case, None, true).log.join("\n"));
-                }
-                wrong.push(format!("{}: {violation}", case.name));
+        if let Some(violation) = violation {
+            if !only.is_empty() {
+                println!("{}", run(case, None, true).log.join("\n"));
             }
-            (Some((name, number)), None) => {
-                wrong.push(format!("{name} (case {number}) ends well: take it off FAILS_TODAY"));
-            }
-            _ => {}
+            wrong.push(format!("{}: {violation}", case.name));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -52,6 +52,13 @@ fn decider(around: &Surroundings) -> Decider {
     Decider::new(DRIVER, share_ids()).with_handover(handover)
 }
 
+/// Kinds that only gangs and preemption need.
+const NOT_FOR_ALL: [Kind; 5] =
+    [Kind::Job, Kind::JobSet, Kind::LeaderWorkerSet, Kind::PodGroup, Kind::DisruptionBudget];
+
+/// How long decisions wait for them.
+const PATIENCE: Time = Time::from_secs(10);
+
 /// A replica.
 pub struct Replica {
     pub number: usize,
@@ -59,6 +66,8 @@ pub struct Replica {
     pub decider: Decider,
     state: State,
     missing: BTreeSet<Kind>,
+    /// When every kind was listed that all pods need.
+    listed: Option<Time>,
     /// Objects as truthfully observed.
     pub view: View,
     writings: Vec<Writing>,
@@ -91,6 +100,7 @@ impl Replica {
             decider: decider(around),
             state: State::Up,
             missing: server.kinds().iter().copied().collect(),
+            listed: None,
             view: View::new(),
             writings: Vec::new(),
             at_once: Vec::new(),
@@ -169,6 +179,7 @@ impl Replica {
         self.decider = decider(around);
         self.is_told = false;
         self.missing = server.kinds().iter().copied().collect();
+        self.listed = None;
         self.view.clear();
         self.allocated.clear();
         self.at_once.clear();
@@ -254,13 +265,25 @@ impl Replica {
         }
     }
 
+    /// Whether decisions may begin, by the controller's rule (`controller/src/listed.rs`).
+    fn is_listed(&mut self, now: Time) -> bool {
+        if self.missing.iter().any(|kind| !NOT_FOR_ALL.contains(kind)) {
+            return false;
+        }
+        let listed = *self.listed.get_or_insert(now);
+        self.missing.is_empty() || now >= listed + PATIENCE
+    }
+
     fn round(&mut self, around: &mut Surroundings, server: &mut Server, lease: &Lease) {
         if !self.may_write(around) && std::mem::take(&mut self.is_told) {
             self.decider.follow();
         }
-        let is_complete = self.missing.is_empty() || around.has(Bug::DecidesBeforeTheListIsComplete);
+        let is_complete = self.is_listed(around.now) || around.has(Bug::DecidesBeforeTheListIsComplete);
         if !is_complete || !self.may_write(around) {
             return;
+        }
+        if !around.has(Bug::DecidesBeforeTheListIsComplete) {
+            self.decider.set_unlisted(&self.missing);
         }
         if !std::mem::replace(&mut self.is_told, true) {
             self.decider.lead(around.now, &format!("{}-{}", self.number, around.now.as_millis()));
