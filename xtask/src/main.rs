@@ -8,6 +8,7 @@ mod cluster;
 mod crds;
 mod demo;
 mod deny;
+mod docs;
 mod gpu_check;
 mod image;
 mod mutants;
@@ -46,6 +47,8 @@ enum Command {
     Test(test::TestArguments),
     /// Checks dependencies against deny.toml: licences, sources, known vulnerabilities; says what it could not check.
     Deny(deny::DenyArguments),
+    /// Checks the links of all pages, and builds docs/ as a site.
+    Docs(docs::DocsArguments),
     /// Writes what the shipped programs are made of: a software bill of materials for each.
     Sbom(sbom::SbomArguments),
     /// Changes the node agent in one place after another, and says which changes no test notices.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::Deny(arguments) => deny::run(&arguments),
+        Command::Docs(arguments) => docs::run(&arguments),
         Command::Sbom(arguments) => sbom::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Strangers(arguments) => strangers::run(&arguments),

@@ -32,7 +32,7 @@ pub(crate) fn sort_out(
         min: usize::try_from(first.min).unwrap_or(usize::MAX),
         when_partial: first.when_partial,
         done: gang::done_and_gone(state.world.cluster.objects(), &pods),
-        formed: pods.iter().map(|pod| gang::formed(pod)).max().unwrap_or_default(),
+        formed: state.gangs.formed(id, pods.iter().copied()),
         members: Vec::new(),
     };
     for (key, pod, membership) in found {

@@ -50,7 +50,13 @@ pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     let Some(epoch) = state.leadership.term.as_ref().map(|term| term.epoch.clone()) else {
         return Vec::new();
     };
-    let formed = gang.there() + gang.allocated().count();
+    // A pod whose gate was removed without devices has no proposal, and is not there yet.
+    let has_devices = |member: &&Member| match member.state {
+        SeatState::Open | SeatState::Astray => false,
+        SeatState::Lifted => member.demand.is_some() || state.ledger.pods.proposal(&member.key).is_some(),
+        SeatState::Allocated(_) | SeatState::Bound | SeatState::Done => true,
+    };
+    let formed = gang.done + gang.members.iter().filter(has_devices).count();
     let mut intents = Vec::new();
     for member in gang.allocated() {
         let why = format!("all of its gang {} have their devices", gang.id.name);
@@ -73,6 +79,7 @@ pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
         });
     }
     if !intents.is_empty() {
+        state.gangs.set_started(&gang.id);
         intents.extend(lift_without_devices(state, gang));
     }
     intents

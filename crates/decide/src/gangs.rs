@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_cluster::Key;
-use tessera_cluster::gang::GangId;
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::gang::{GangId, Membership, formed};
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
 /// Gangs with at least one known pod.
@@ -15,13 +16,20 @@ pub(crate) struct Gangs {
     partial: BTreeMap<GangId, Time>,
     /// When to look at gangs even if nothing else changes.
     due: BTreeMap<GangId, Time>,
+    /// The least that a gang has needed since its gates were last removed: it may have shrunk.
+    least: BTreeMap<GangId, usize>,
     /// Largest number of a gang's pods its nodes ever had room for when empty.
     room: BTreeMap<GangId, usize>,
 }
 
 impl Gangs {
-    /// Sets the pod's gang; `None` for a pod of no gang or a deleted pod.
-    pub fn set(&mut self, pod: &Key, gang: Option<GangId>) {
+    /// Sets the pod's membership; `None` for a pod of no gang or a deleted pod.
+    pub fn set(&mut self, pod: &Key, member: Option<Membership>) {
+        let gang = member.map(|member| {
+            let min = usize::try_from(member.min).unwrap_or(usize::MAX);
+            self.least.entry(member.gang.clone()).and_modify(|least| *least = min.min(*least)).or_insert(min);
+            member.gang
+        });
         if self.of_pod.get(pod) == gang.as_ref() {
             return;
         }
@@ -34,6 +42,7 @@ impl Gangs {
                 self.partial.remove(&before);
                 self.due.remove(&before);
                 self.room.remove(&before);
+                self.least.remove(&before);
             } else {
                 // The other pods may have waited for its deletion.
                 self.due.insert(before, Time::ZERO);
@@ -43,6 +52,18 @@ impl Gangs {
             self.members.entry(gang.clone()).or_default().insert(pod.clone());
             self.of_pod.insert(pod.clone(), gang);
         }
+    }
+
+    /// The gang's gates are being removed.
+    pub fn set_started(&mut self, gang: &GangId) {
+        self.least.remove(gang);
+    }
+
+    /// Number of pods that the gang started with, less where it needed fewer since then; 0 before its start.
+    pub fn formed<'p>(&self, gang: &GangId, pods: impl Iterator<Item = &'p Pod>) -> usize {
+        // The gate is removed and the number written in one patch.
+        let formed = pods.filter(|pod| !pod.is_gated()).map(formed).max().unwrap_or_default();
+        self.least.get(gang).map_or(formed, |least| formed.min(*least))
     }
 
     pub fn of(&self, pod: &Key) -> Option<&GangId> {

@@ -48,6 +48,14 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// The node that the pod is bound to, or has devices on.
+    pub fn node(&self) -> Option<&str> {
+        match &self.state {
+            SeatState::Allocated(node) => node.as_deref(),
+            _ => self.pod.node_name(),
+        }
+    }
+
     /// Whether the pod is bound or released with claims, so nobody else can get its devices.
     pub fn holds(&self) -> bool {
         let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
@@ -117,6 +125,12 @@ impl Gang {
         self.members.iter().filter(is_there).count() + self.done
     }
 
+    /// Number of pods succeeded or bound.
+    pub fn bound_or_done(&self) -> usize {
+        let is_there = |member: &&Member| matches!(member.state, SeatState::Bound | SeatState::Done);
+        self.members.iter().filter(is_there).count() + self.done
+    }
+
     /// Number of pods that have to run together: `min`, but while the gang grows only the pods it started with.
     pub fn least(&self) -> usize {
         if self.formed == 0 { self.min } else { self.min.min(self.formed) }
@@ -134,11 +148,7 @@ impl Gang {
 
     /// The nodes its pods are bound to or hold devices on.
     pub fn nodes(&self) -> BTreeSet<String> {
-        let node = |member: &Member| match &member.state {
-            SeatState::Allocated(node) => node.clone(),
-            _ => member.pod.node_name().map(str::to_owned),
-        };
-        self.members.iter().filter_map(node).collect()
+        self.members.iter().filter_map(Member::node).map(str::to_owned).collect()
     }
 }
 

@@ -193,7 +193,7 @@ fn regroup_pods(state: &mut State, kind: Kind, key: &Key) {
     for pod in state.workload_pods.of(kind, key) {
         let Some(found) = state.world.cluster.objects().pods.get(pod) else { continue };
         let gang = gang::of_pod(state.world.cluster.objects(), found).ok().flatten();
-        state.gangs.set(pod, gang.map(|member| member.gang));
+        state.gangs.set(pod, gang);
         state.waits.mark_due_if_waiting(pod);
     }
 }
@@ -207,7 +207,7 @@ pub(crate) fn set_unlisted(world: &mut World, waits: &mut Waits, gangs: &mut Gan
     world.cluster.set_unlisted(kinds.clone());
     for (key, pod) in &world.cluster.objects().pods {
         let gang = gang::of_pod(world.cluster.objects(), pod).ok().flatten();
-        gangs.set(key, gang.map(|member| member.gang));
+        gangs.set(key, gang);
     }
     waits.mark_all_due();
 }

@@ -22,8 +22,7 @@ const LOOK_AGAIN: Time = Time::from_secs(30);
 pub(crate) fn limit_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
     let bound = || gang.in_state(&SeatState::Bound);
     let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
-    let there = bound().count() + gang.in_state(&SeatState::Done).count() + gang.done;
-    let missing = gang.least().saturating_sub(there);
+    let missing = gang.least().saturating_sub(gang.bound_or_done());
     if running.is_empty() || missing == 0 {
         state.gangs.set_whole(&gang.id);
         return Vec::new();
@@ -35,7 +34,7 @@ pub(crate) fn limit_partial(state: &mut State, now: Time, gang: &Gang, is_stuck:
         state.gangs.set_due(&gang.id, since + timeout);
         return Vec::new();
     }
-    let is_open = gang.in_state(&SeatState::Open).next().is_some();
+    let is_open = gang.there() + gang.allocated().count() < gang.least();
     let last = since + timeout * 5 / 3;
     if now < last && !(is_stuck && is_open) {
         state.gangs.set_due(&gang.id, last);

@@ -51,7 +51,13 @@ pub(crate) fn stand_as_gang(state: &mut State, now: Time, gang: &Gang, open: &[&
 }
 
 /// Reserves nodes for a gang without room, if it has waited long enough. Returns an addition to its wait reason.
-pub(crate) fn reserve_for(state: &mut State, now: Time, gang: &Gang, open: &[&Member]) -> Option<String> {
+pub(crate) fn reserve_for(
+    state: &mut State,
+    now: Time,
+    gang: &Gang,
+    open: &[&Member],
+    needed: usize,
+) -> Option<String> {
     let demand = largest(open)?;
     let who = Who::Gang(gang.id.clone());
     let pools = nodes::pools_asked(&mut state.world, demand);
@@ -78,7 +84,7 @@ pub(crate) fn reserve_for(state: &mut State, now: Time, gang: &Gang, open: &[&Me
     });
     let alike = open.iter().filter_map(|member| member.demand.as_ref());
     let alike = alike.filter(|other| other.shape == demand.shape).count();
-    let needed = gang.min.saturating_sub(gang.there() + gang.allocated().count() + open.len() - alike);
+    let needed = needed.saturating_sub(open.len() - alike);
     if nodes.iter().map(|node| node.pods).fold(0, usize::saturating_add) < needed {
         let why = "no nodes are kept for it: on those with free cards pods without cards are in its way";
         return Some(why.to_owned());

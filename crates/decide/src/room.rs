@@ -73,12 +73,20 @@ pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed
     for demand in open.iter().filter_map(|member| member.demand.as_ref()) {
         shapes.entry(demand.shape).or_insert((demand, 0)).1 += 1;
     }
+    let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in gang.members.iter().filter_map(Member::node) {
+        *seats.entry(node).or_default() += 1;
+    }
     let mut fit = 0;
     for (demand, pods) in shapes.into_values() {
         let nodes = nodes_when_empty(state, demand, usize::MAX);
-        fit += nodes.map_or(pods, |nodes| pods.min(nodes.iter().map(|(_, pods)| pods).sum()));
+        // The gang's own pods stay on their nodes.
+        let own = |index: &NodeIndex| seats.get(state.world.fleet.node(*index).name.as_str()).copied();
+        let left = |(index, pods): &(NodeIndex, usize)| pods.saturating_sub(own(index).unwrap_or_default());
+        fit += nodes.map_or(pods, |nodes| pods.min(nodes.iter().map(left).sum()));
     }
-    let most = state.gangs.raise_room(&gang.id, fit);
+    let held = seats.values().sum::<usize>();
+    let most = state.gangs.raise_room(&gang.id, fit + held).saturating_sub(held);
     (most < needed).then(|| {
         format!(
             "the gang is too large: as far as the controller has seen, its pools never had more than would be \

@@ -8,14 +8,17 @@
 //!   └────────(not enough of them fit)───────┴───(not bound in time: partial.rs)┘
 //! ```
 
+use std::cmp::Reverse;
+
 use tessera_cluster::gang::{self, GangId};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member, SeatState};
+use crate::group::{Gang, Member, SeatState, created};
 use crate::intent::Intent;
 use crate::nominations::{self};
 use crate::order::{self, MemberPod};
+use crate::pod::reference;
 use crate::preempt::{self, Preemption};
 use crate::selector_costs::{self, PAUSE};
 use crate::state::State;
@@ -87,7 +90,7 @@ fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[MemberPod
 /// Whether enough pods of the gang exist to start it.
 fn is_complete(gangs: &mut Gangs, now: Time, gang: &Gang) -> Result<(), String> {
     let count = gang.members.len() + gang.done;
-    let is_repaired = gang.there() + gang.allocated().count() < gang.least() && count >= gang.least();
+    let is_repaired = gang.bound_or_done() < gang.least() && count >= gang.least();
     if count < gang.min && !is_repaired {
         return Err(format!("gang {}: {count} of {} pods exist", gang.id, gang.min));
     }
@@ -123,8 +126,8 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     let mut needed = gang.min.saturating_sub(reached);
     // The pods that a growing gang started with come first.
     let lost = gang.least().saturating_sub(reached);
-    if lost > 0 && lost < needed && gang.members.len() + gang.done < gang.min {
-        (open, needed) = (first(open, lost), lost);
+    if lost < needed && gang.members.len() + gang.done < gang.min {
+        (open, needed) = (newest(open, lost), lost);
     }
     if open.is_empty() {
         return commit::lift(state, now, gang);
@@ -135,7 +138,14 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     }
     if let Some((why, until)) = paused::pause_of(&state.refusals, now, &open) {
         state.gangs.set_due(&gang.id, until);
-        return gives_way(state, now, gang, why);
+        if lost == 0 && gang.allocated().next().is_some() {
+            return commit::lift(state, now, gang);
+        }
+        open.retain(|member| state.refusals.paused(&reference(&member.pod), now).is_none());
+        if lost == 0 || lost >= needed || open.len() < lost {
+            return gives_way(state, now, gang, why);
+        }
+        (open, needed) = (newest(open, lost), lost);
     }
     let demands = open.iter().filter_map(|member| member.demand.as_ref());
     if let Some(why) = demands
@@ -147,7 +157,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     }
     let mut placed = place::place(state, now, gang, &open, needed);
     if placed.is_err() && lost > 0 && lost < needed {
-        (open, needed) = (first(open, lost), lost);
+        (open, needed) = (newest(open, lost), lost);
         placed = place::place(state, now, gang, &open, needed);
     }
     match placed {
@@ -175,7 +185,7 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
                 intents.extend(tell::gang_waits(state, now, &gang.id, &why));
                 return intents;
             }
-            let more = reserve::reserve_for(state, now, gang, &open);
+            let more = reserve::reserve_for(state, now, gang, &open, needed);
             let place = state.standing.place(&gang.id);
             let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
             let text = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
@@ -188,7 +198,9 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     }
 }
 
-fn first<'m>(mut open: Vec<&'m Member>, count: usize) -> Vec<&'m Member> {
+/// The newest of the pods: replacements of lost pods are newer than the pods added to a gang that cannot grow.
+fn newest(mut open: Vec<&Member>, count: usize) -> Vec<&Member> {
+    open.sort_by_key(|member| Reverse(created(&member.pod)));
     open.truncate(count);
     open
 }

@@ -56,7 +56,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     }
     state.guesses.adopted.remove(key);
     let gang = gang::of_pod(state.world.cluster.objects(), pod).ok().flatten();
-    state.gangs.set(key, gang.map(|member| member.gang));
+    state.gangs.set(key, gang);
     learn::add_arrival(&mut state.world, &mut state.learned, key, pod);
     unplaced::track_unplaced(&mut state.unplaced, key, pod);
     if let Some(noted) = pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION)) {

@@ -7,12 +7,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
+use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_api::managed::{NOMINATION_ANNOTATION, REFUSED_NODES_ANNOTATION};
 
 use super::{RELEASE, member, refused, user};
 use crate::support::{cluster, connect};
 
-const OURS: [&str; 3] = [NOMINATION_ANNOTATION, REFUSED_NODES_ANNOTATION, EVICTIONS_ANNOTATION];
+const OURS: [&str; 4] =
+    [NOMINATION_ANNOTATION, REFUSED_NODES_ANNOTATION, EVICTIONS_ANNOTATION, FORMED_ANNOTATION];
 const NODE: &str = "managed-annotations";
 
 fn annotated(key: &str, value: Value) -> Value {

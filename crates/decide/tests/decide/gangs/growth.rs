@@ -3,7 +3,7 @@
 use serde_json::json;
 use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_cluster::Kind;
-use tessera_decide::{Intent, Time};
+use tessera_decide::{Intent, Observation, PodReference, Time};
 
 use crate::gangs::{member, steps};
 use crate::leader::leader;
@@ -69,16 +69,89 @@ fn the_added_pods_start_together() {
 #[test]
 fn a_growing_gang_gets_its_lost_pod_back_first() {
     let mut fed = grown(4, &[("a", 1), ("b", 1)]);
-    fed.delete(Kind::Pod, "train-1");
-    fed.delete(Kind::ResourceClaim, "train-1-gpus");
-    fed.versioned("train-1", "gpu", 1, 6);
-    let mut again = member("train", 1, 4);
-    again["metadata"]["creationTimestamp"] = json!("1970-01-01T00:16:40Z");
-    fed.apply_pod(again);
+    lose(&mut fed, "train-1", 1, 4);
     let intents = fed.decide();
     let (allocated, _) = steps(&intents);
     assert_eq!(allocated, ["train-1"]);
     fed.written(&intents);
     let (allocated, lifted) = steps(&fed.decide());
     assert_eq!((allocated, lifted), (vec![], vec!["train-1".to_owned()]));
+}
+
+/// Replaces a pod of the gang of `size` whose node was lost.
+fn lose(fed: &mut Fed, name: &str, number: usize, size: usize) {
+    fed.delete(Kind::Pod, name);
+    fed.delete(Kind::ResourceClaim, &format!("{name}-gpus"));
+    fed.versioned(name, "gpu", 1, 6);
+    let mut again = member("train", number, size);
+    again["metadata"]["creationTimestamp"] = json!("1970-01-01T00:16:40Z");
+    fed.apply_pod(again);
+}
+
+/// A quota admits no more than three of four pods.
+#[test]
+fn a_lost_pod_comes_back_while_added_pods_do_not_exist() {
+    let mut fed = grown(4, &[("a", 1), ("b", 1)]);
+    fed.delete(Kind::Pod, "train-3");
+    lose(&mut fed, "train-1", 1, 4);
+    let intents = fed.decide();
+    assert_eq!(steps(&intents), (vec!["train-1".to_owned()], vec![]));
+    fed.written(&intents);
+    assert_eq!(steps(&fed.decide()), (vec![], vec!["train-1".to_owned()]));
+}
+
+#[test]
+fn a_lost_pod_comes_back_while_an_added_pod_is_refused() {
+    let mut fed = grown(4, &[("a", 1), ("b", 1)]);
+    let pod = PodReference { key: key("train-3"), uid: "uid-train-3".to_owned() };
+    fed.decider.observe(fed.now, Observation::PodRefused { pod, why: "a policy".to_owned() }).unwrap();
+    lose(&mut fed, "train-1", 1, 4);
+    let intents = fed.decide();
+    assert_eq!(steps(&intents), (vec!["train-1".to_owned()], vec![]));
+    fed.written(&intents);
+    assert_eq!(steps(&fed.decide()), (vec![], vec!["train-1".to_owned()]));
+}
+
+/// Four pods start together. The gang shrinks to two, and grows again without room.
+#[test]
+fn a_gang_that_shrank_before_it_grew_goes_on_as_it_was() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    for size in [4, 2, 4] {
+        for (number, node) in ["a", "b"].into_iter().enumerate() {
+            let name = format!("train-{number}");
+            fed.apply_claim(allocated(claim(&name, "gpu", 1), node, &[card(0)]));
+            fed.apply_pod(running(number, size, 4, node));
+        }
+    }
+    for number in 2..4 {
+        fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+        fed.apply_pod(member("train", number, 4));
+    }
+    for minutes in 0..20 {
+        fed.now = Time::from_secs(1_000 + 60 * minutes);
+        let intents = fed.decide();
+        assert!(intents.iter().all(|intent| matches!(intent, Intent::Tell { .. })), "{intents:?}");
+    }
+}
+
+/// Two cards are enough for the gang as it runs, and never for what is added.
+#[test]
+fn a_gang_that_grows_beyond_its_pool_is_told_so() {
+    let mut fed = grown(4, &[("a", 1), ("b", 1)]);
+    let told = fed.decide().into_iter().find_map(|intent| match intent {
+        Intent::Tell { message, .. } => Some(message),
+        _ => None,
+    });
+    assert!(told.as_ref().is_some_and(|told| told.contains("enough for 0 of 2 pods")), "{told:?}");
+}
+
+/// A manifest copied from a running pod names a number of pods that never started.
+#[test]
+fn a_gated_pod_tells_nothing_of_a_start() {
+    let mut fed = leader(&[("a", 1)]);
+    let mut pod = member("train", 0, 2);
+    pod["metadata"]["annotations"] = json!({ FORMED_ANNOTATION: "1" });
+    fed.versioned("train-0", "gpu", 1, 5);
+    fed.apply_pod(pod);
+    assert_eq!(steps(&fed.decide()), (vec![], vec![]));
 }
