@@ -1,5 +1,6 @@
 //! Positions in strict queues, and nodes reserved for the first long-waiting gang of a pool.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use tessera_cluster::{Key, PodExt};
@@ -136,8 +137,10 @@ fn candidates_to_reserve(
     let fit_now: BTreeSet<NodeIndex> =
         nodes::ranked(&mut state.world, demand).ranking.best().map(|(_, index)| index).collect();
     let pods = state.world.cluster.objects().pods.values();
-    let ending = pods.filter(|pod| ends_soon(pod, now)).filter_map(|pod| pod.node_name());
-    let ending: BTreeSet<&str> = ending.collect();
+    let ending = LazyCell::new(|| {
+        let ending = pods.filter(|pod| ends_soon(pod, now)).filter_map(|pod| pod.node_name());
+        ending.collect::<BTreeSet<&str>>()
+    });
     let candidate = |(index, pods): (NodeIndex, usize)| {
         let name = state.world.fleet.node(index).name.clone();
         let (free_at, holders) = room::free_at(state, &name, &own);

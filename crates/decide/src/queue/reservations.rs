@@ -147,7 +147,7 @@ impl Reservations {
         if useless.is_some_and(|end| end <= now) {
             return Judged::NoUse(self.no_use.fail(who.clone(), now));
         }
-        let known = kept.until.map_or(since, |until| until.min(since + LATEST));
+        let known = kept.until.map_or(since, |until| until.clamp(since, since + LATEST));
         let end = known + LONGEST;
         if end <= now {
             return Judged::TooLong(self.too_long.fail(who.clone(), now));
@@ -213,12 +213,18 @@ mod tests {
     #[test]
     fn a_reservation_ends_soon_once_its_nodes_are_free() {
         let mut queue = Reservations::default();
+        // Free nodes are free since ever.
+        let who = asks(1, 10, None).who;
+        assert_eq!(
+            queue.reserve(&who, &pools(), kept(Some(0), true), at(9_000)),
+            Judged::Reserved(at(9_060))
+        );
+        let mut queue = Reservations::default();
         assert_eq!(turn(&mut queue, kept(None, true), 0), Judged::Reserved(at(60)));
         // Taken again by a pod of higher priority.
         assert_eq!(turn(&mut queue, kept(None, false), 50), Judged::Reserved(at(1_800)));
-        assert_eq!(turn(&mut queue, kept(None, true), 70), Judged::Reserved(at(130)));
-        assert_eq!(turn(&mut queue, kept(None, true), 130), Judged::NoUse(at(730)));
-        let who = asks(1, 10, None).who;
+        assert_eq!(turn(&mut queue, kept(Some(0), true), 70), Judged::Reserved(at(130)));
+        assert_eq!(turn(&mut queue, kept(Some(0), true), 130), Judged::NoUse(at(730)));
         assert!(queue.is_empty() && queue.is_passed(&who, at(729)) && queue.paused(&who, at(730)).is_none());
         // The next pause is longer.
         turn(&mut queue, kept(None, true), 730);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tessera_cluster::Object;
-use tessera_decide::{Intent, Time};
+use tessera_decide::{Intent, Observation, Time};
 
 use crate::gangs::member;
 use crate::leader::leader;
@@ -300,6 +300,64 @@ fn a_gang_is_too_large_for_want_of_processors() {
         if message.contains("enough for 0 of 2 pods"))),
         "{intents:?}"
     );
+}
+
+/// The node of the only allocation.
+fn node_given(intents: &[Intent]) -> String {
+    let mut nodes = intents.iter().filter_map(|intent| match intent {
+        Intent::Allocate { node, .. } => Some(node.clone()),
+        _ => None,
+    });
+    nodes.next().expect("an allocation")
+}
+
+/// A rule the controller does not foresee excludes the pod from node after node, as required affinity to a pod that does not exist.
+#[test]
+fn a_pod_refused_by_node_after_node_keeps_nobody_from_a_strict_queue() {
+    let nodes = ["a", "b", "c", "d", "e", "f"].map(|name| (name, 1));
+    let mut fed = with_placement(&nodes, strict());
+    for number in 0..2 {
+        let name = format!("runs-{number}");
+        ask_at(&mut fed, &name, 1, 5, |_| {});
+        let intents = fed.decide();
+        fed.written(&intents);
+        fed.bound(pod(&name), &node_given(&intents));
+    }
+    ask_at(&mut fed, "nowhere", 1, 10, |pod| pod["spec"]["schedulingGates"] = json!([]));
+    let mut refusing = Vec::new();
+    for number in 0..4 {
+        let intents = fed.decide();
+        assert_eq!(allocated_to(&intents), ["nowhere"], "{number}");
+        fed.written(&intents);
+        refusing.push(node_given(&intents));
+        let mut refused =
+            serde_json::to_value(&fed.decider.cluster().objects().pods[&key("nowhere")]).unwrap();
+        refused["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": format!("{number}: didn't match pod affinity rules") }]);
+        fed.apply_pod(refused);
+        fed.now += Time::from_secs(6);
+        let intents = fed.decide();
+        assert!(intents.iter().any(|intent| matches!(intent, Intent::Clear { .. })), "{intents:?}");
+        fed.versioned("nowhere", "gpu", 1, 9 + number);
+        let claims = vec![key("nowhere-gpus")];
+        fed.decider.observe(fed.now, Observation::ClaimsWritten { claims, is_done: true }).unwrap();
+    }
+    // All nodes that refused it are in use, and those that did not, too: it waits for one of them.
+    for number in 0..refusing.len() {
+        let name = format!("more-{number}");
+        ask_at(&mut fed, &name, 1, 20, |_| {});
+        let intents = fed.decide();
+        assert_eq!(allocated_to(&intents), [name.clone()]);
+        fed.written(&intents);
+        let node = node_given(&intents);
+        assert!(refusing.contains(&node), "{node}");
+        fed.bound(pod(&name), &node);
+    }
+    fed.decide();
+    fed.delete(tessera_cluster::Kind::Pod, "more-0");
+    fed.delete(tessera_cluster::Kind::ResourceClaim, "more-0-gpus");
+    ask_at(&mut fed, "small", 1, 30, |_| {});
+    assert_eq!(who(&mut fed), ["small"]);
 }
 
 #[test]

@@ -160,3 +160,35 @@ fn a_pod_with_devices_of_lower_priority_makes_room_before_it_is_bound() {
     assert_eq!(nominated(&mut fed, &intents), 1, "{intents:?}");
     assert_eq!(evicted(&fed.decide()), ["low"]);
 }
+
+/// A policy keeps the pods as they are.
+#[test]
+fn a_gang_whose_pods_refuse_every_write_gives_its_devices_back() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    fed.gang("train", 2, 1);
+    let intents = fed.decide();
+    fed.written(&intents);
+    let lifts = fed.decide();
+    assert_eq!(lifts.len(), 2, "{lifts:?}");
+    for number in 0..2 {
+        let pod = PodReference { key: key(&format!("train-{number}")), uid: format!("uid-train-{number}") };
+        let refused = Observation::PodRefused { pod: pod.clone(), why: WHY.to_owned() };
+        let carried = Observation::Carried { pod, is_done: false, versions: Vec::new() };
+        [refused, carried].into_iter().for_each(|seen| fed.decider.observe(fed.now, seen).unwrap());
+    }
+    fed.now += Time::from_secs(1);
+    let intents = fed.decide();
+    let mut taken = taken_back(&mut fed, &intents);
+    taken.sort();
+    assert_eq!(taken, ["train-0", "train-1"]);
+    let intents = fed.decide();
+    assert_eq!(allocated_to(&intents), [""; 0]);
+    assert!(
+        intents
+            .iter()
+            .any(|intent| matches!(intent, Intent::Tell { message, .. } if message.contains("Too long"))),
+        "{intents:?}"
+    );
+    ask(&mut fed, pod("other"));
+    assert_eq!(allocated_to(&fed.decide()), ["other"]);
+}
