@@ -105,7 +105,7 @@ mod tests {
             let pod = serde_json::json!({ "metadata": { "name": component, "labels": {
                 "app.kubernetes.io/name": "tessera", "app.kubernetes.io/component": component } } });
             let pod = serde_json::from_value(pod).unwrap();
-            objects.pods.insert(Key::new("tessera-system", component), Box::new(pod));
+            objects.pods.insert(Key::new("tessera-system", component), std::sync::Arc::new(pod));
         }
         let facts = Facts {
             objects: &objects,

@@ -3,6 +3,7 @@
 mod manifest;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::Resource;
@@ -98,7 +99,7 @@ impl Found<'_, '_> {
             (version, kind) if loaded.manifests.is_some() && manifest::is_one(version, kind, &self.value) => {
                 self.manifest(namespace, loaded)
             }
-            ("v1", "Pod") => self.keep(&mut objects.pods, "Pod", Some(namespace), warnings, Box::new),
+            ("v1", "Pod") => self.keep(&mut objects.pods, "Pod", Some(namespace), warnings, Arc::new),
             ("resource.k8s.io/v1", "ResourceClaim") => self.keep(
                 &mut objects.claims,
                 "ResourceClaim",
@@ -106,7 +107,7 @@ impl Found<'_, '_> {
                 warnings,
                 |mut claim: ResourceClaim| {
                     defaults::claim(claim.spec.as_mut());
-                    Box::new(claim)
+                    Arc::new(claim)
                 },
             ),
             ("resource.k8s.io/v1", "ResourceClaimTemplate") => self.keep(

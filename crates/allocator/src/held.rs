@@ -1,11 +1,15 @@
 //! What claims hold.
 
+mod by_index;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use hashbrown::{Equivalent, HashMap};
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+
+use by_index::ByIndex;
 
 use crate::amount::{Amount, Nanos};
 use crate::convert::ConvertError;
@@ -23,7 +27,7 @@ pub struct Held {
     /// With a base, also has entries for devices of which nothing is held any more.
     by_id: HashMap<DeviceId, Arc<HeldDevice>>,
     /// The same by index in the inventory.
-    by_index: HashMap<DeviceIndex, Arc<HeldDevice>>,
+    by_index: ByIndex,
 }
 
 /// Who holds devices: a name that means nothing here but to be told.
@@ -196,10 +200,8 @@ impl Held {
             }
             return;
         }
-        if !self.by_index.is_empty() {
-            for index in change.gone.clone() {
-                self.by_index.remove(&index);
-            }
+        for index in change.gone.clone() {
+            self.by_index.remove(index);
         }
         if self.by_id.is_empty() {
             return;
@@ -241,7 +243,7 @@ impl Held {
         let is_gone = device.is_free() && self.base.is_none();
         for index in inventory.indexes_of(id.0, id.1, id.2) {
             if is_gone {
-                self.by_index.remove(&index);
+                self.by_index.remove(index);
             } else {
                 self.by_index.insert(index, Arc::clone(&held));
             }
@@ -260,8 +262,7 @@ impl Held {
     }
 
     pub(crate) fn get(&self, index: DeviceIndex) -> Option<&HeldDevice> {
-        let own = if self.by_index.is_empty() { None } else { self.by_index.get(&index) };
-        match own {
+        match self.by_index.get(index) {
             Some(held) => Some(&**held).filter(|held| !held.is_free()),
             None => self.base.as_ref()?.get(index),
         }

@@ -3,6 +3,7 @@
 mod change;
 mod compact;
 mod device;
+mod kind;
 mod taint_rules;
 mod value;
 
@@ -15,9 +16,11 @@ use crate::node::NodeSelector;
 
 pub use change::Change;
 pub use device::DeviceRef;
+pub use kind::SliceKind;
 use taint_rules::TaintRule;
 
-pub(crate) use device::{Device, DeviceIndex, Extra, NO_EXTRA, Taint};
+pub(crate) use device::{Device, DeviceIndex, Extra, NO_EXTRA, OWN, Taint};
+pub(crate) use kind::is_identity;
 pub(crate) use value::{Capacity, Consumption, Distinct, Policy, Range, Shape, Value, Values, Version};
 
 /// Devices of all slices, with indexes by node and pool. Slices are added by [`Self::add`], replaced by
@@ -36,8 +39,10 @@ pub struct Inventory {
     pub(crate) values: Values,
     pub(crate) extras: Distinct<Extra>,
     pub(crate) devices: Vec<Device>,
-    /// Attribute values, capacities and counter consumptions of each device, in this order.
+    /// Attribute values, capacities and counter consumptions of devices, in this order. Slices of one kind share theirs.
     pub(crate) cells: Vec<u32>,
+    /// By kind: the first of its cells.
+    cells_of_kinds: HashMap<SliceKind, u32>,
     pub(crate) slices: Vec<Slice>,
     /// Slices that are for one node only, by node; of those, the ones with counters, of all nodes.
     pub(crate) on_node: HashMap<Name, Vec<u32>>,
@@ -82,6 +87,7 @@ pub(crate) struct Slice {
     pub has_compatibility_groups: bool,
     /// A device has binding conditions, even an empty list of them.
     pub has_binding_conditions: bool,
+    pub kind: SliceKind,
 }
 
 impl Slice {
@@ -219,6 +225,7 @@ impl Inventory {
             + self.extras.bytes()
             + self.devices.capacity() * size_of::<Device>()
             + self.cells.capacity() * 4
+            + self.cells_of_kinds.capacity() * (size_of::<(SliceKind, u32)>() + 1)
             + (self.by_id.capacity() + self.by_name.capacity()) * 5
             + self.pool_index.capacity() * 13
             + slices

@@ -16,6 +16,7 @@ pub mod explain;
 pub mod features;
 pub mod held;
 pub mod inventory;
+mod mix;
 pub mod names;
 pub mod node;
 pub mod overlap;

@@ -1,17 +1,20 @@
 //! Compiled selectors and their cached answers.
 
 mod ahead;
+mod kinds;
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_cel::{CompileError, Environment, Evaluation, EvaluationError, Selector};
+use tessera_cel::{CompileError, Environment, Evaluation, EvaluationError, Reads, Selector};
 
+use ahead::Progress;
 pub use ahead::Unanswered;
-use ahead::{Chain, Progress};
+pub(crate) use kinds::Chain;
+use kinds::OfKind;
 
-use crate::inventory::{DeviceRef, Inventory};
+use crate::inventory::{DeviceRef, Inventory, SliceKind, is_identity};
 
 /// A selector of a [`SelectorCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +36,8 @@ pub struct SelectorCache {
     selectors: Vec<Result<Selector, CompileError>>,
     /// Their [`Selector::max_cost`].
     estimates: Vec<u64>,
+    /// Whether their answers may depend on what identifies a card, see [`SliceKind`].
+    identifies: Vec<bool>,
     /// The inventory that the answers are for.
     inventory: Option<Arc<()>>,
     plans: Vec<Plan>,
@@ -40,6 +45,7 @@ pub struct SelectorCache {
     /// The plan used last: most consecutive devices have the same shape.
     last: Option<((SelectorIndex, u32), u32)>,
     answers: usize,
+    of_kinds: HashMap<Chain, HashMap<SliceKind, OfKind>>,
     /// How far costly ones are answered for all devices.
     ahead: HashMap<Chain, Progress>,
 }
@@ -89,6 +95,7 @@ impl SelectorCache {
             self.plan_index.clear();
             self.last = None;
             self.answers = 0;
+            self.of_kinds.clear();
             self.ahead.clear();
         }
         if self.selectors.len() > MOST_SELECTORS {
@@ -96,6 +103,7 @@ impl SelectorCache {
             self.texts.clear();
             self.selectors.clear();
             self.estimates.clear();
+            self.identifies.clear();
         }
     }
 
@@ -107,6 +115,7 @@ impl SelectorCache {
         let index = SelectorIndex(self.selectors.len() as u32);
         let selector = Selector::compile_with(expression, self.environment);
         self.estimates.push(selector.as_ref().map_or(0, Selector::max_cost));
+        self.identifies.push(selector.as_ref().is_ok_and(|selector| identifies(selector.reads())));
         self.selectors.push(selector);
         self.texts.push(Arc::clone(expression));
         self.by_text.insert(Arc::clone(expression), index);
@@ -140,8 +149,7 @@ impl SelectorCache {
         };
         self.last = Some((key, place));
         let plan = &mut self.plans[place as usize];
-        let all = device.cells();
-        let cell = |at: usize| plan.cells.get(at).map_or(0, |cell| u64::from(all[*cell as usize]));
+        let cell = |at: usize| plan.cells.get(at).map_or(0, |cell| u64::from(device.cell(*cell as usize)));
         match &mut plan.answers {
             Answers::Short(answers) => {
                 let key = cell(0) | cell(1) << 32;
@@ -157,7 +165,7 @@ impl SelectorCache {
                 let mut key = [0; MOST_CELLS];
                 let key = &mut key[..plan.cells.len()];
                 for (slot, cell) in key.iter_mut().zip(&plan.cells) {
-                    *slot = all[*cell as usize];
+                    *slot = device.cell(*cell as usize);
                 }
                 if let Some(answer) = answers.get(&*key) {
                     return (answer.clone(), 0);
@@ -168,7 +176,8 @@ impl SelectorCache {
                 (result, cost)
             }
             Answers::Costly(answers) => {
-                let key = || plan.cells.iter().map(|cell| all[*cell as usize]).collect::<Box<[u32]>>();
+                let key =
+                    || plan.cells.iter().map(|cell| device.cell(*cell as usize)).collect::<Box<[u32]>>();
                 let known = if answers.is_empty() { None } else { answers.get(&key()) };
                 if let Some(answer) = known {
                     return (answer.clone(), 0);
@@ -183,6 +192,14 @@ impl SelectorCache {
             }
         }
     }
+}
+
+/// Whether an attribute that [identifies](is_identity) a card is read.
+fn identifies(reads: &Reads) -> bool {
+    let mut attributes = reads.attributes.iter();
+    reads.all_attributes
+        || !reads.attribute_domains.is_empty()
+        || attributes.any(|(_, name)| is_identity(name))
 }
 
 impl Plan {

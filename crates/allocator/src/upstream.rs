@@ -4,7 +4,6 @@
 //! This is the enumeration: the order in which devices are tried. `validity` decides what is allowed together.
 
 mod bounds;
-mod mix;
 mod prune;
 mod search;
 

@@ -1,6 +1,7 @@
 //! Adds, updates and deletes objects of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -119,7 +120,7 @@ impl Cluster {
             cluster.apply(slice)?;
         }
         for claim in claims.into_values() {
-            cluster.apply(*claim)?;
+            cluster.apply(Arc::unwrap_or_clone(claim))?;
         }
         for class in classes.into_values() {
             cluster.apply(class)?;
@@ -128,7 +129,7 @@ impl Cluster {
             cluster.apply(node)?;
         }
         for pod in pods.into_values() {
-            cluster.apply(*pod)?;
+            cluster.apply(Arc::unwrap_or_clone(pod))?;
         }
         for template in templates.into_values() {
             cluster.apply(template)?;
@@ -160,7 +161,7 @@ impl Cluster {
         match object {
             Object::Node(node) => return Ok(put(&mut objects.nodes, key, project::node(node))),
             Object::Pod(pod) => {
-                self.objects.pods.insert(key.clone(), Box::new(project::pod(pod)));
+                self.objects.pods.insert(key.clone(), Arc::new(project::pod(pod)));
                 self.settle(&Holder::Pod(key));
             }
             Object::ResourceClaimTemplate(template) => {
@@ -268,7 +269,7 @@ impl Cluster {
         if !is_as_before {
             Hold::of_claim(&claim)?;
         }
-        self.objects.claims.insert(key.clone(), Box::new(claim));
+        self.objects.claims.insert(key.clone(), Arc::new(claim));
         if !is_as_before {
             self.settle(&Holder::Claim(key));
         }

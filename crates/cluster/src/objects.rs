@@ -1,6 +1,7 @@
 //! The Kubernetes objects of a cluster, from any source.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -16,10 +17,10 @@ use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup}
 pub struct Objects {
     /// Nodes.
     pub nodes: BTreeMap<Key, Node>,
-    /// Pods. Pods and claims are boxed because they are many, and half of the slots in a B-tree are empty.
-    pub pods: BTreeMap<Key, Box<Pod>>,
+    /// Pods. Each version of a pod or claim is an allocation of its own, so that what was computed of it can be kept.
+    pub pods: BTreeMap<Key, Arc<Pod>>,
     /// ResourceClaims.
-    pub claims: BTreeMap<Key, Box<ResourceClaim>>,
+    pub claims: BTreeMap<Key, Arc<ResourceClaim>>,
     /// ResourceClaimTemplates.
     pub templates: BTreeMap<Key, ResourceClaimTemplate>,
     /// ResourceSlices, without taints from rules.

@@ -15,6 +15,7 @@ use crate::claim::ClaimExt;
 use crate::key::Key;
 use crate::objects::Objects;
 use crate::pod::PodExt;
+pub use extended::asks_for_extended_resources;
 
 /// A pod with its claims, or one claim.
 #[derive(Debug, Clone)]

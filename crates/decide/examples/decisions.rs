@@ -1,8 +1,14 @@
-//! Cost of a decision on a large fleet: `decisions NODES` prints one line of JSON. For `cargo xtask bench controller`.
+//! Cost of a decision on a large fleet: `decisions NODES` prints one line of JSON. For `cargo xtask bench controller`. With
+//! `decisions NODES Managed`, this controller chooses the devices as well.
 //!
 //! Each node has 8 cards with the 208 devices of an HGX H100, and half of the cards are held. Pods arrive one at a time. Each is
 //! sent to its node and bound there, and an older pod ends.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::too_many_arguments,
+    reason = "a program for developers"
+)]
 
 use std::time::{Duration, Instant};
 
@@ -42,6 +48,7 @@ fn device(
     profile: Option<&str>,
     memory: u32,
     slices: &[usize],
+    taints: &Value,
 ) -> Value {
     let counters: serde_json::Map<String, Value> =
         slices.iter().map(|slice| (format!("memory-slice-{slice}"), json!({ "value": "1" }))).collect();
@@ -65,13 +72,18 @@ fn device(
     }
     json!({
         "name": format!("{}{suffix}", card(number)),
+        "taints": taints,
         "attributes": attributes,
         "capacity": { "memory": { "value": format!("{memory}Gi") } },
         "consumesCounters": [{ "counterSet": format!("{}-counter-set", card(number)), "counters": counters }],
     })
 }
 
-fn slices(node: usize) -> Vec<Value> {
+fn slices(node: usize, allocation: &str) -> Vec<Value> {
+    let taints = match allocation {
+        "Managed" => json!([{ "key": tessera_api::managed::TAINT_KEY, "effect": "NoSchedule" }]),
+        _ => json!([]),
+    };
     let name = format!("node-{node:04}");
     let all: Vec<usize> = (0..8).collect();
     let mut contents: Vec<(String, Value)> = Vec::new();
@@ -89,15 +101,15 @@ fn slices(node: usize) -> Vec<Value> {
             for start in placements {
                 let taken: Vec<usize> = (*start..(start + size).min(8)).collect();
                 let suffix = format!("-mig-{spelled}-{start}");
-                devices.push(device(node, number, &suffix, "mig", Some(profile), memory, &taken));
+                devices.push(device(node, number, &suffix, "mig", Some(profile), memory, &taken, &taints));
             }
         }
         contents.push((format!("2-partitions-{number}"), json!({ "devices": devices })));
     }
     let cards: Vec<Value> =
-        (0..CARDS).map(|number| device(node, number, "", "gpu", None, 80, &all)).collect();
+        (0..CARDS).map(|number| device(node, number, "", "gpu", None, 80, &all, &taints)).collect();
     contents.push(("1-cards".to_owned(), json!({ "devices": cards })));
-    let in_pool = json!({ "pool": "main", "allocation": "Steered" });
+    let in_pool = json!({ "pool": "main", "allocation": allocation });
     let reported: serde_json::Map<String, Value> =
         (0..CARDS).map(|number| (format!("0000:{:02x}:00.0", number + 1), in_pool.clone())).collect();
     let report = json!({ "cards": reported, "otherPairs": "SYS" }).to_string();
@@ -133,7 +145,7 @@ fn claim(name: &str, kind: usize) -> Value {
         json!([{ "cel": { "expression": format!("device.attributes['{DRIVER}'].profile == '{profile}'") } }])
     });
     json!({
-        "metadata": { "name": format!("{name}-c"), "namespace": "n",
+        "metadata": { "name": format!("{name}-c"), "namespace": "n", "uid": format!("{name}-c"), "resourceVersion": "1",
             "ownerReferences": [{ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": true }] },
         "spec": { "devices": { "requests": [{ "name": "r", "exactly": {
             "deviceClassName": class, "allocationMode": "ExactCount", "count": count, "selectors": selectors } }] } },
@@ -195,6 +207,7 @@ impl Fed {
 
 fn main() {
     let nodes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5_000);
+    let allocation = std::env::args().nth(2).unwrap_or_else(|| "Steered".to_owned());
     let before = resident_mib();
     let mut shares = 0u64;
     let share_id = move || {
@@ -213,7 +226,7 @@ fn main() {
         let object = json!({ "metadata": { "name": format!("node-{node:04}") },
             "status": { "allocatable": { "cpu": "192", "memory": "2Ti", "pods": "110" } } });
         fed.apply(read::<k8s_openapi::api::core::v1::Node>(object));
-        for slice in slices(node) {
+        for slice in slices(node, &allocation) {
             fed.apply(read::<k8s_openapi::api::resource::v1::ResourceSlice>(slice));
         }
     }
@@ -235,6 +248,15 @@ fn main() {
     }
     let with_pods = resident_mib();
 
+    fed.decider.lead(fed.now, "epoch");
+    fed.decider.decide(fed.now);
+    fed.now += Duration::from_secs(100);
+    let asked_at = fed.now;
+    fed.decider.observe(fed.now, Observation::ClaimsListed { asked_at }).expect("no object");
+    fed.decider.decide(fed.now);
+
+    // By kind: the first decision, which looks at every node.
+    let mut firsts = [None; KINDS.len()];
     let mut times = Vec::with_capacity(PODS);
     let mut waits = 0;
     for number in 0..PODS {
@@ -251,12 +273,28 @@ fn main() {
         let begun = Instant::now();
         let intents = fed.decider.decide(fed.now);
         times.push(begun.elapsed());
+        firsts[kind].get_or_insert(begun.elapsed());
         let node = intents.iter().find_map(|intent| match intent {
-            Intent::Steer { pod, node, .. } if pod.key.name == name => Some(node.clone()),
+            Intent::Steer { pod, node, .. } if pod.key.name == name => Some((node.clone(), None)),
+            Intent::Allocate { pod, node, claims, .. } if pod.key.name == name => {
+                Some((node.clone(), Some((pod.clone(), claims.first()?.allocation.clone()))))
+            }
             _ => None,
         });
         match node {
-            Some(node) => {
+            Some((node, Some((by, allocation)))) => {
+                let versions = vec![(Key::new("n", format!("{name}-c")), "2".to_owned())];
+                fed.decider
+                    .observe(fed.now, Observation::Carried { pod: by, is_done: true, versions })
+                    .expect("no object");
+                let mut claim = claim(&name, kind);
+                claim["metadata"]["resourceVersion"] = json!("2");
+                claim["status"] = json!({ "allocation": allocation });
+                fed.apply_claim(claim);
+                fed.apply_pod(pod(&name, Some(&node)));
+                live.push(name);
+            }
+            Some((node, None)) => {
                 // Bind with any free devices of the kind. The choice matters little here.
                 let cluster = fed.decider.cluster();
                 let claim = Key::new("n", format!("{name}-c"));
@@ -317,6 +355,7 @@ fn main() {
     let step_at = |share: f64| of(&view_steps, share);
     let report = json!({
         "nodes": nodes, "devices": fed.decider.cluster().inventory().device_count(), "pods": PODS, "waited": waits,
+        "first_ms": firsts.map(|first: Option<Duration>| first.map(|first| first.as_secs_f64() * 1e3)),
         "decide_p50_ms": at(0.5), "decide_p99_ms": at(0.99), "decide_max_ms": at(1.0),
         "view_ms": views[VIEWS / 2].as_secs_f64() * 1e3, "view_json_ms": view_json.as_secs_f64() * 1e3,
         "view_step_p50_ms": step_at(0.5), "view_step_p99_ms": step_at(0.99), "view_step_max_ms": step_at(1.0),

@@ -1,13 +1,15 @@
 //! Cost of a round while many kinds of pods wait and one node changes: `shapes NODES SHAPES` prints one line of JSON.
 //!
-//! Each node has 8 cards, all held except one on the changing node. Each pod asks for two cards and one resource of its own kind.
+//! Each node has 8 cards, all held except one on the changing node. Each pod asks for two cards by a selector of its own.
+//! `shapes NODES SHAPES MANAGED COSTLY` begins with rounds in which as many pods wait whose selectors are as costly as the API server
+//! allows, different for each card. MANAGED is 0 for steered cards.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
 
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tessera_cluster::Object;
+use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::{Decider, Observation};
 
 const DRIVER: &str = "gpu.tessera.dev";
@@ -34,7 +36,7 @@ fn node(name: &str, allocation: &str) -> Vec<Object> {
     };
     let device = |number: usize| {
         json!({ "name": card(number), "taints": taints, "attributes": {
-            "type": { "string": "gpu" }, "memoryMiB": { "int": 81_559 } } })
+            "type": { "string": "gpu" }, "uuid": { "string": format!("{name}-{number}") }, "memoryMiB": { "int": 81_559 } } })
     };
     let devices: Vec<Value> = (0..CARDS).map(device).collect();
     let cards: serde_json::Map<String, Value> = (0..CARDS)
@@ -119,6 +121,26 @@ fn main() {
         apply(&mut decider, now, pod(&name, None));
     }
     decider.lead(now, "epoch");
+    let costly = number(0);
+    for number in 0..costly {
+        let name = format!("costly-{number}");
+        let all = |variable: &str, inner: &str| format!("lists.range(42).all({variable}, {inner})");
+        let loops = all("a", &all("b", &all("c", "a + b + c >= 0")));
+        let selector = format!("device.attributes['{DRIVER}'].uuid != '{number}' && {loops}");
+        apply(&mut decider, now, claim(&name, &selector, None));
+        apply(&mut decider, now, pod(&name, None));
+    }
+    let mut costly_times = Vec::new();
+    while costly > 0 && costly_times.len() < 50 {
+        now += Duration::from_millis(100);
+        let begun = Instant::now();
+        decider.decide(now);
+        costly_times.push(begun.elapsed());
+    }
+    for number in 0..costly {
+        let observation = Observation::Deleted(Kind::Pod, Key::new("n", format!("costly-{number}")));
+        decider.observe(now, observation).expect("no object");
+    }
     let begun = Instant::now();
     decider.decide(now);
     let first = begun.elapsed();
@@ -140,7 +162,8 @@ fn main() {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     println!(
         "{}",
-        json!({ "nodes": nodes, "shapes": shapes, "first_ms": ms(first), "p50_ms": ms(times[ROUNDS / 2]),
+        json!({ "nodes": nodes, "shapes": shapes,
+            "costly_ms": costly_times.iter().max().map(|time| ms(*time)), "first_ms": ms(first), "p50_ms": ms(times[ROUNDS / 2]),
             "max_ms": ms(times[ROUNDS - 1]), "waiting": decider.waiting().count() })
     );
 }

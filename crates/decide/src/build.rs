@@ -1,5 +1,7 @@
 //! From pods to a gang: the state of each member, and every reason for which the gang cannot be placed yet.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangId};
 use tessera_cluster::subject::PodObstacle;
@@ -48,7 +50,7 @@ fn state_of(
     state: &mut State,
     now: Time,
     key: &Key,
-    pod: &Pod,
+    pod: &Arc<Pod>,
 ) -> Result<(SeatState, Option<Demand>), WaitReason> {
     if pod.phase() == Some("Succeeded") {
         return Ok((SeatState::Done, None));
@@ -75,7 +77,7 @@ fn state_of(
         let why = format!("pod {name} of the gang waits for its scheduling gate {}", other.name);
         return Err(WaitReason::Passing(why));
     }
-    let demand = Demand::of(state.world.cluster.objects(), pod);
+    let demand = state.world.rankings.demand(state.world.cluster.objects(), pod);
     let demand = demand.map_err(|error| WaitReason::Unfit(error.to_string()))?;
     if let Some(obstacle) = demand.obstacle() {
         // A claim made from a template may be observed after its pod: they come by separate watches.

@@ -1,5 +1,7 @@
 //! Begin of a term: fresh lists of claims, the epoch on claims without devices, and cards handed over by kube-scheduler.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_allocator::claim::Claim;
 use tessera_api::managed::EPOCH_ANNOTATION;
@@ -86,7 +88,7 @@ fn fence(state: &mut State, now: Time) -> Vec<Intent> {
     if state.leadership.term.as_ref().is_none_or(|term| term.is_fenced) {
         return Vec::new();
     }
-    let claims: Vec<Box<ResourceClaim>> = state
+    let claims: Vec<Arc<ResourceClaim>> = state
         .world
         .cluster
         .objects()

@@ -13,6 +13,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{GangId, Rank, WhenPartial};
@@ -40,7 +41,7 @@ pub(crate) enum SeatState {
 /// A pod of a gang.
 pub(crate) struct Member {
     pub key: Key,
-    pub pod: Box<Pod>,
+    pub pod: Arc<Pod>,
     pub rank: Rank,
     pub state: SeatState,
     /// Its demand, unless it is bound.
@@ -79,7 +80,7 @@ pub(crate) struct Gang {
 
 impl Gang {
     /// A pod outside any gang, as a gang of one.
-    pub fn of_one(key: &Key, pod: &Pod, demand: Demand) -> Self {
+    pub fn of_one(key: &Key, pod: &Arc<Pod>, demand: Demand) -> Self {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let id = GangId {
             namespace: key.namespace.clone(),
@@ -90,7 +91,7 @@ impl Gang {
         let rank = Rank { job: 0, pod: 0, name: key.name.clone() };
         let member = Member {
             key: key.clone(),
-            pod: Box::new(pod.clone()),
+            pod: Arc::clone(pod),
             rank,
             state: SeatState::Open,
             demand: Some(demand),

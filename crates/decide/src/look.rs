@@ -79,7 +79,7 @@ pub(crate) fn look_at(state: &mut State, now: Time, key: &Key) -> Option<Intent>
     }
     let is_gated = pod.is_gated();
     state.waits.set_managed(key, false);
-    let demand = match Demand::of(state.world.cluster.objects(), &pod) {
+    let demand = match state.world.rankings.demand(state.world.cluster.objects(), &pod) {
         Ok(demand) => demand,
         Err(error) => {
             return is_gated.then(|| tell::release(state, key, &pod, error.to_string()));

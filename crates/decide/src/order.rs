@@ -1,5 +1,7 @@
 //! Members, priorities and queue positions of pods and gangs.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::gang::{self, GangError, GangId, Membership};
 use tessera_cluster::{Key, PodExt};
@@ -10,7 +12,7 @@ use crate::queue::{Asks, Order, Who};
 use crate::world::World;
 
 /// A pod of a gang, with its membership.
-pub(crate) type MemberPod = (Key, Box<Pod>, Membership);
+pub(crate) type MemberPod = (Key, Arc<Pod>, Membership);
 
 /// The pod's priority, or its gang's.
 pub(crate) fn priority_of(world: &World, gangs: &Gangs, pod: &Key) -> i32 {

@@ -1,6 +1,7 @@
 //! Placement of a gang: all pods are planned before any write, each with the earlier ones counted as placed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Key;
@@ -23,7 +24,7 @@ const MOST_AREAS: usize = 64;
 /// Node and devices planned for one pod.
 pub(crate) struct Placement {
     pub key: Key,
-    pub pod: Box<Pod>,
+    pub pod: Arc<Pod>,
     pub demand: Demand,
     pub node: String,
     pub fit: Takes,

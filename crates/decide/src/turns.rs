@@ -1,11 +1,11 @@
 //! Choice and order of the pods and gangs to examine.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, gang};
 use tessera_placement::Time;
-use tessera_placement::demand::Demand;
 
 use crate::group::Gang;
 use crate::intent::Intent;
@@ -154,8 +154,10 @@ pub(crate) fn look_at_pod(state: &mut State, now: Time, key: &Key) -> Vec<Intent
 }
 
 /// Keeps the queue position of a pod without a suitable node, and preempts others for it if possible.
-fn stand_and_preempt(state: &mut State, now: Time, key: &Key, pod: &Pod) -> Vec<Intent> {
-    let Ok(demand) = Demand::of(state.world.cluster.objects(), pod) else { return Vec::new() };
+fn stand_and_preempt(state: &mut State, now: Time, key: &Key, pod: &Arc<Pod>) -> Vec<Intent> {
+    let Ok(demand) = state.world.rankings.demand(state.world.cluster.objects(), pod) else {
+        return Vec::new();
+    };
     let mut text = state.waits.reason(key).map(WaitReason::to_string).unwrap_or_default();
     // Checked before any plan: no eviction would help.
     if room::fits_no_empty_node(state, &demand) {

@@ -1,6 +1,9 @@
 //! A pod's needs on a node, in a form shared by pods of the same kind.
 
+mod versions;
+
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_allocator::claim::{Ask, Claim};
@@ -9,14 +12,15 @@ use tessera_cluster::usage::Room;
 use tessera_cluster::{Key, ObjectError, Objects, anti_affinity, outcome};
 
 use crate::shape::ShapeId;
+pub(crate) use versions::Demands;
 
-/// A pod's needs on a node.
-#[derive(Debug)]
+/// A pod's needs on a node. A clone shares the contents.
+#[derive(Debug, Clone)]
 pub struct Demand {
     /// The pod with its claims.
-    pub subject: Subject,
+    pub subject: Arc<Subject>,
     /// Claims without an allocation, in the allocator's form.
-    claims: Vec<Claim>,
+    claims: Arc<[Claim]>,
     /// Requested CPU, in thousandths of a core.
     pub cpu_milli: u64,
     /// Equal for pods with the same verdict and reason on each node.
@@ -40,6 +44,7 @@ impl Demand {
         let of_pod = pod_shape(pod);
         let shape = ShapeId::of(of_pod.iter().map(String::as_str).chain(of_claims));
         let cpu_milli = Room::asked(pod).cpu_milli;
+        let (subject, claims) = (Arc::new(subject), claims.into());
         Ok(Demand { claims, cpu_milli, shape, claims_shape, subject })
     }
 
@@ -65,7 +70,7 @@ impl Demand {
         if !open.iter().any(|wanted| wanted.is_served_by(node)) {
             return (open, Cow::Borrowed(&self.claims));
         }
-        let both = open.into_iter().zip(&self.claims).filter(|(wanted, _)| !wanted.is_served_by(node));
+        let both = open.into_iter().zip(&*self.claims).filter(|(wanted, _)| !wanted.is_served_by(node));
         let (wanted, claims): (Vec<&Wanted>, Vec<Claim>) =
             both.map(|(wanted, claim)| (wanted, claim.clone())).unzip();
         (wanted, Cow::Owned(claims))

@@ -4,6 +4,7 @@ mod plain;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use tessera_api::gpu_pool::{Allocation, QueuePolicy};
@@ -11,7 +12,7 @@ use tessera_api::{DeviceName, NodeReport, PciBusId, managed, node_report};
 use tessera_cluster::Cluster;
 use tessera_inventory::Topology;
 
-use crate::node_cards::{NodeCards, Parts};
+use crate::node_cards::{KnownParts, NodeCards, Parts};
 use crate::time::Time;
 use crate::value::{CardSets, KnownMachines, Packing, PlainNode};
 
@@ -40,6 +41,7 @@ pub struct Fleet {
     /// Computed on demand; `None` after a change of a report or of devices.
     strict: Option<Strict>,
     machines: KnownMachines,
+    known_parts: KnownParts,
     /// The learned demand.
     pub packing: Packing,
     /// Position in the log of changes up to which the plain nodes are current.
@@ -86,7 +88,7 @@ pub struct FleetNode {
     /// Use of its cards. Computed on demand; `None` after a change.
     cards: Option<NodeCards>,
     /// Parts of cards taken by each device. Computed on demand; `None` after a change of its slices.
-    parts: Option<Parts>,
+    parts: Option<Arc<Parts>>,
     /// The node in plain numbers. Computed on demand; `None` after a change.
     plain: Option<PlainNode>,
 }
@@ -117,7 +119,7 @@ impl FleetNode {
 
     /// Parts of cards taken by its devices; available after [`Fleet::cards`].
     pub fn parts(&self) -> Option<&Parts> {
-        self.parts.as_ref()
+        self.parts.as_deref()
     }
 
     /// Whether the card is currently withheld.
@@ -443,7 +445,8 @@ impl Fleet {
     pub fn cards(&mut self, index: NodeIndex, cluster: &Cluster, driver: &str) -> &NodeCards {
         let node = &mut self.nodes[index as usize];
         node.cards.get_or_insert_with(|| {
-            let parts = node.parts.get_or_insert_with(|| Parts::of(cluster, &node.name, driver));
+            let parts =
+                node.parts.get_or_insert_with(|| self.known_parts.of_node(cluster, &node.name, driver));
             NodeCards::of(cluster, &node.name, parts)
         })
     }

@@ -1,11 +1,16 @@
 //! Use of each card of a node.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::{DeviceName, PciBusId, Quantity, attribute, capacity, counter, managed};
+use tessera_api::{DeviceName, PciBusId, Quantity, capacity, counter, managed};
 use tessera_cluster::{AllocationExt, Cluster};
+
+pub use parts::Parts;
+pub(crate) use parts::{KnownParts, Part};
 
 /// A whole card, in thousandths.
 pub const WHOLE: u32 = 1000;
@@ -37,41 +42,6 @@ pub struct CardState {
     pub used: u32,
     /// Memory slices, as bits.
     pub slices: u64,
-}
-
-/// Parts of cards taken by a node's devices, in the order of the inventory; `None` for a device of another driver. Cached because
-/// they change only with the node's slices, and parsing names is the slowest step.
-#[derive(Debug)]
-pub struct Parts {
-    of_devices: Vec<Option<Part>>,
-    /// By card.
-    product_names: BTreeMap<PciBusId, String>,
-}
-
-/// Part of a card taken by one device.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    card: PciBusId,
-    slices: u64,
-    /// By any taint other than the managed one.
-    is_tainted: bool,
-}
-
-impl Parts {
-    /// The parts of a node.
-    pub fn of(cluster: &Cluster, node: &str, driver: &str) -> Self {
-        let devices = cluster.inventory().devices_of_node(node);
-        let mut product_names = BTreeMap::new();
-        let own = |device: DeviceRef<'_>| {
-            let part = (device.driver_name() == driver).then(|| part(device)).flatten()?;
-            product_names.entry(part.card).or_insert_with(|| {
-                device.text_attribute(attribute::PRODUCT_NAME).unwrap_or_default().to_owned()
-            });
-            Some(part)
-        };
-        let of_devices = devices.map(own).collect();
-        Parts { of_devices, product_names }
-    }
 }
 
 impl CardUse {
@@ -110,25 +80,13 @@ impl CardUse {
     }
 }
 
-impl Parts {
-    /// Model of a card; empty if its devices do not name a model.
-    pub fn product_name(&self, card: &PciBusId) -> &str {
-        self.product_names.get(card).map_or("", String::as_str)
-    }
-
-    /// By device, in the order of the inventory: its card, and the memory slices taken by the device.
-    pub fn cards(&self) -> impl Iterator<Item = Option<(PciBusId, u64)>> {
-        self.of_devices.iter().map(|part| part.map(|part| (part.card, part.slices)))
-    }
-}
-
 impl NodeCards {
     /// Cards of a node, with use computed from the held devices.
     pub fn of(cluster: &Cluster, node: &str, parts: &Parts) -> Self {
         let mut all = NodeCards::default();
-        let both = cluster.inventory().devices_of_node(node).zip(&parts.of_devices);
+        let both = cluster.inventory().devices_of_node(node).zip(parts.of_devices());
         let parts: Vec<(DeviceRef<'_>, Part)> =
-            both.filter_map(|(device, part)| Some((device, (*part)?))).collect();
+            both.filter_map(|(device, part)| Some((device, part.copied()?))).collect();
         for (_, part) in &parts {
             let card = all.cards.entry(part.card).or_default();
             card.devices += 1;
@@ -150,7 +108,7 @@ impl NodeCards {
             } else {
                 part.slices & card.slices.1 == 0
             };
-            card.is_allocatable |= is_free && !part.is_tainted;
+            card.is_allocatable |= is_free && !device.is_tainted_besides(managed::TAINT_KEY);
         }
         all
     }
@@ -186,7 +144,7 @@ impl NodeCards {
             let Some(device) = cluster.inventory().find(driver, &result.pool, &result.device).next() else {
                 continue;
             };
-            let Some(part) = part(device) else { continue };
+            let Some(part) = Part::of(device) else { continue };
             let card = self.cards.entry(part.card).or_default();
             card.slices.1 |= part.slices;
             card.used = (card.used + card.taken(device, &part, result)).min(WHOLE);
@@ -202,7 +160,7 @@ impl NodeCards {
         results: &[&DeviceRequestAllocationResult],
     ) -> Vec<u32> {
         let none = || vec![0; results.len()];
-        let Some(part) = part(device) else { return none() };
+        let Some(part) = Part::of(device) else { return none() };
         let Some(card) = self.cards.get(&part.card) else { return none() };
         let mut worths: Vec<u32> = results.iter().map(|result| card.taken(device, &part, result)).collect();
         limit(&mut worths, card.held(cluster, device, part.slices));
@@ -225,14 +183,6 @@ pub fn limit(worths: &mut [u32], most: u32) {
         *worth = (up_to(after) - up_to(before)) as u32;
         before = after;
     }
-}
-
-/// Part of the card taken by a device; `None` for a device whose name is not one of ours.
-fn part(device: DeviceRef<'_>) -> Option<Part> {
-    let name: DeviceName = device.name().parse().ok()?;
-    let slices = slices(device, &name);
-    let is_tainted = device.is_tainted_besides(managed::TAINT_KEY);
-    Some(Part { card: name.card(), slices, is_tainted })
 }
 
 /// Memory slices of the card taken by a device, as bits. A card without counters has one.

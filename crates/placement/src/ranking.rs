@@ -3,9 +3,12 @@
 mod blocked;
 mod side;
 
-use k8s_openapi::api::core::v1::Node;
+use std::sync::Arc;
 
-use crate::demand::Demand;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use tessera_cluster::{ObjectError, Objects};
+
+use crate::demand::{Demand, Demands};
 use crate::device_fits::DeviceFits;
 use crate::fit;
 use crate::fleet::NodeIndex;
@@ -26,6 +29,7 @@ const MOST_BYTES_OF_DEVICES: usize = 32 << 20;
 pub struct Rankings {
     by_shape: Kept<ShapeId, Ranking>,
     by_claims: Kept<ShapeId, DeviceFits>,
+    demands: Demands,
     judged: u64,
 }
 
@@ -38,11 +42,24 @@ pub struct Ranking {
 
 impl Default for Rankings {
     fn default() -> Self {
-        Rankings { by_shape: Kept::of(MOST_BYTES), by_claims: Kept::of(MOST_BYTES_OF_DEVICES), judged: 0 }
+        Rankings {
+            by_shape: Kept::of(MOST_BYTES),
+            by_claims: Kept::of(MOST_BYTES_OF_DEVICES),
+            demands: Demands::default(),
+            judged: 0,
+        }
     }
 }
 
 impl Rankings {
+    /// The needs of this pod, kept for as long as the pod and its claims are unchanged.
+    ///
+    /// # Errors
+    /// If the allocator cannot read a claim.
+    pub fn demand(&mut self, objects: &Objects, pod: &Arc<Pod>) -> Result<Demand, ObjectError> {
+        self.demands.of(objects, pod)
+    }
+
     /// Nodes with managed cards for this demand, as of now.
     pub fn managed(&mut self, demand: &Demand, view: &mut View<'_>) -> &Side {
         &self.up_to_date(demand, view).0.managed
@@ -72,6 +89,7 @@ impl Rankings {
     pub fn clear(&mut self) {
         self.by_shape.clear();
         self.by_claims.clear();
+        self.demands.clear();
     }
 
     fn up_to_date(

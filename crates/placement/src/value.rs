@@ -14,5 +14,5 @@ mod request_mix;
 pub use cards::{CardSets, CardsCost, KnownMachines, ring_class};
 pub use node::{DevicesCost, NodeValue};
 pub use packing::{Asked, CardValues, Cost, Packing, PlainCard, PlainNode};
-pub use partitions::Partitions;
+pub use partitions::{Partitions, Placements};
 pub use request_mix::RequestMix;

@@ -5,8 +5,8 @@ use k8s_openapi::api::resource::v1::{self, DeviceAttribute, ResourceSlice};
 use super::ConvertError;
 use crate::amount::Amount;
 use crate::inventory::{
-    Capacity, Change, Consumption, CounterSet, Device, Extra, Inventory, NO_EXTRA, Policy, Range, Shape,
-    Slice, Taint, Value, Version,
+    Capacity, Change, Consumption, CounterSet, Device, Extra, Inventory, NO_EXTRA, OWN, Policy, Range, Shape,
+    Slice, SliceKind, Taint, Value, Version, is_identity,
 };
 use crate::names::Name;
 
@@ -105,6 +105,7 @@ impl Inventory {
                 .iter()
                 .flatten()
                 .any(|device| device.binding_conditions.is_some()),
+            kind: SliceKind::default(),
         })
     }
 
@@ -123,13 +124,19 @@ impl Inventory {
         let name = self.names.intern(&device.name);
         let cells = self.cells.len() as u32;
         let mut attributes = Vec::new();
+        let mut identity = None;
         for (key, attribute) in device.attributes.iter().flatten() {
             let (value, fault) = self.attribute_value(attribute);
             if let Some(fault) = fault {
                 self.defects.entry(index).or_insert_with(|| format!("attribute {key}: {fault}"));
             }
             let cell = self.values.attributes.intern(value);
-            self.cells.push(cell);
+            if identity.is_none() && is_identity(key) {
+                identity = Some(cell);
+                self.cells.push(OWN);
+            } else {
+                self.cells.push(cell);
+            }
             attributes.push(self.names.intern(key));
         }
         let mut capacities = Vec::new();
@@ -163,7 +170,15 @@ impl Inventory {
         };
         let shape = self.values.shapes.intern(shape);
         let extra = self.extra(device, bare_sets);
-        self.devices.push(Device { name, shape, cells, slice, extra, consumptions });
+        self.devices.push(Device {
+            name,
+            shape,
+            cells,
+            slice,
+            extra,
+            consumptions,
+            identity: identity.unwrap_or(OWN),
+        });
         Ok(())
     }
 

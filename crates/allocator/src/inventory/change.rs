@@ -80,7 +80,9 @@ impl Inventory {
     }
 
     /// Indexes a slice whose devices were added already: at the end, or in the place of one that is removed.
-    pub(crate) fn put_in(&mut self, place: u32, slice: Slice) -> Change {
+    pub(crate) fn put_in(&mut self, place: u32, mut slice: Slice) -> Change {
+        slice.kind = self.kind_of(&slice);
+        self.share_cells(&slice);
         let new = slice.first_device..slice.end_device;
         let mut gone = 0..0;
         if (place as usize) < self.slices.len() {

@@ -1,6 +1,6 @@
 //! Copies an inventory without its garbage.
 
-use super::{Capacity, Consumption, CounterSet, Device, Extra, Inventory, Shape, Slice, Value, Version};
+use super::{Capacity, Consumption, CounterSet, Device, Extra, Inventory, OWN, Shape, Slice, Value, Version};
 use crate::names::Name;
 
 /// Copies the values that slices refer to, each distinct value once.
@@ -87,6 +87,7 @@ impl Copier<'_> {
             end_device: self.new.devices.len() as u32,
             has_compatibility_groups: slice.has_compatibility_groups,
             has_binding_conditions: slice.has_binding_conditions,
+            kind: super::SliceKind::default(),
         };
         let _ = self.new.put_in(place, copy);
     }
@@ -96,10 +97,11 @@ impl Copier<'_> {
         let device = super::DeviceRef { inventory: old, index };
         let record = old.devices[index as usize];
         let cells = self.new.cells.len() as u32;
-        for cell in device.attribute_cells() {
-            let cell = self.attribute(*cell);
+        for cell in &device.stored_cells()[..device.shape().attributes.len()] {
+            let cell = if *cell == OWN { OWN } else { self.attribute(*cell) };
             self.new.cells.push(cell);
         }
+        let identity = if record.identity == OWN { OWN } else { self.attribute(record.identity) };
         for cell in device.capacity_cells() {
             let cell = self.capacity(*cell);
             self.new.cells.push(cell);
@@ -118,6 +120,7 @@ impl Copier<'_> {
             slice,
             extra: device.extra().map_or(super::NO_EXTRA, |extra| self.extra(record.extra, extra)),
             consumptions: record.consumptions,
+            identity,
         };
         self.new.devices.push(copy);
     }

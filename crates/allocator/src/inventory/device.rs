@@ -21,7 +21,12 @@ pub(crate) struct Device {
     /// Index of its rare properties; [`NO_EXTRA`] for none.
     pub extra: u32,
     pub consumptions: u32,
+    /// The value that stands where its cells have [`OWN`].
+    pub identity: u32,
 }
+
+/// Instead of the value of an attribute that identifies a card: devices alike but for that share their cells.
+pub(crate) const OWN: u32 = u32::MAX;
 
 /// No [`Extra`].
 pub(crate) const NO_EXTRA: u32 = u32::MAX;
@@ -147,7 +152,7 @@ impl<'i> DeviceRef<'i> {
             let (domain, id) = split_name(self.inventory.text(*known), self.driver_name());
             domain == self.driver_name() && id == name
         })?;
-        match self.inventory.values.attributes.items[self.attribute_cells()[place] as usize] {
+        match self.inventory.values.attributes.items[self.cell(place) as usize] {
             Value::Text(text) => Some(self.inventory.text(text)),
             _ => None,
         }
@@ -175,19 +180,22 @@ impl<'i> DeviceRef<'i> {
         !self.inventory.defects.is_empty() && self.inventory.defects.contains_key(&self.index)
     }
 
-    /// Attribute values, then capacities.
-    pub(crate) fn cells(&self) -> &'i [u32] {
-        let (start, shape) = (self.record().cells as usize, self.shape());
-        &self.inventory.cells[start..start + shape.attributes.len() + shape.capacities.len()]
+    /// The value of an attribute, or of a capacity behind the last attribute.
+    pub(crate) fn cell(&self, place: usize) -> u32 {
+        let record = self.record();
+        let cell = self.inventory.cells[record.cells as usize + place];
+        if cell == OWN { record.identity } else { cell }
     }
 
     pub(crate) fn extra(&self) -> Option<&'i Extra> {
         self.inventory.extras.items.get(self.record().extra as usize)
     }
 
-    pub(crate) fn attribute_cells(&self) -> &'i [u32] {
-        let (start, shape) = (self.record().cells as usize, self.shape());
-        &self.inventory.cells[start..start + shape.attributes.len()]
+    /// As stored, with [`OWN`]: attribute values, capacities, counter consumptions.
+    pub(crate) fn stored_cells(&self) -> &'i [u32] {
+        let (record, shape) = (self.record(), self.shape());
+        let count = shape.attributes.len() + shape.capacities.len() + record.consumptions as usize;
+        &self.inventory.cells[record.cells as usize..record.cells as usize + count]
     }
 
     pub(crate) fn capacity_cells(&self) -> &'i [u32] {
@@ -234,7 +242,7 @@ impl DeviceView for DeviceRef<'_> {
         let (domain, name) =
             split_name(self.inventory.text(self.shape().attributes[index]), self.driver_name());
         let values = &self.inventory.values;
-        let value = match values.attributes.items[self.attribute_cells()[index] as usize] {
+        let value = match values.attributes.items[self.cell(index) as usize] {
             Value::Int(value) => AttributeValue::Int(value),
             Value::Bool(value) => AttributeValue::Bool(value),
             Value::Text(text) => AttributeValue::String(self.inventory.text(text)),

@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use super::{SelectorCache, SelectorIndex};
+use super::{Chain, SelectorCache, SelectorIndex};
 use crate::claim::{Ask, Claim, Classes};
 use crate::inventory::{DeviceIndex, DeviceRef, Inventory};
 
@@ -19,9 +17,6 @@ const LOOKUP: u64 = 25;
 
 /// Largest number of chains of selectors of which is remembered how far they are.
 const MOST_CHAINS: usize = 4_096;
-
-/// The selectors of a class and of a request of it: the next is only asked where the one before matches.
-pub(super) type Chain = SmallVec<[SelectorIndex; 4]>;
 
 /// How far a chain is answered.
 #[derive(Debug, Default)]

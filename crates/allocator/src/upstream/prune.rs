@@ -15,8 +15,8 @@ use std::hash::Hash;
 use hashbrown::{HashMap, HashSet};
 
 use super::bounds::CounterSums;
-use super::mix::mix;
 use crate::amount::Nanos;
+use crate::mix::mix;
 use crate::validity::{Assignment, Pool};
 
 /// Largest number of remembered states; beyond, the search goes on without remembering more.

@@ -298,7 +298,8 @@ impl<'a, 's> Search<'a, 's> {
         failed: Vec<u128>,
     ) -> Result<Step, AllocateError> {
         for candidate in next..self.assignment.candidates.len() as u32 {
-            if !self.assignment.is_available(slot as usize, candidate)? {
+            let is_ruled_out = self.assignment.is_ruled_out(slot as usize, candidate);
+            if is_ruled_out || !self.assignment.is_available(slot as usize, candidate)? {
                 continue;
             }
             let mut alike = 0;

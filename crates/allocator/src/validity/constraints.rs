@@ -46,7 +46,7 @@ impl Attribute {
     fn of(&mut self, device: DeviceRef<'_>) -> Option<u32> {
         let index = device.shape_index();
         if let Some((_, place)) = self.last.filter(|(shape, _)| *shape == index) {
-            return place.map(|place| device.attribute_cells()[place as usize]);
+            return place.map(|place| device.cell(place as usize));
         }
         let (full, bare) = (self.full, self.bare);
         let place = *self.of_shape.entry(index).or_insert_with(|| {
@@ -56,7 +56,7 @@ impl Attribute {
             full.and_then(find).or_else(|| bare.and_then(find)).map(|place| place as u32)
         });
         self.last = Some((index, place));
-        place.map(|place| device.attribute_cells()[place as usize])
+        place.map(|place| device.cell(place as usize))
     }
 }
 

@@ -6,7 +6,7 @@ use super::pools::Pool;
 use crate::amount::Nanos;
 use crate::features::UpstreamBugs;
 use crate::held::Held;
-use crate::inventory::{DeviceRef, Inventory};
+use crate::inventory::{Consumption, DeviceRef, Inventory};
 use crate::names::Name;
 
 /// Counters of all pools, computed when first needed.
@@ -20,13 +20,24 @@ pub(crate) struct Counters {
 /// The counters of one pool; with upstream's bug, of all pools with the same name.
 #[derive(Debug, Default)]
 struct Book {
-    counters: HashMap<(Name, Name), u32>,
+    sets: Vec<BookSet>,
     /// Index of the counter that a consumption refers to; [`UNKNOWN`] if the book has none.
     of_cell: HashMap<u32, u32>,
     /// What is not held, less what this search has taken.
     left: Vec<Nanos>,
     /// A counter was overcommitted from the start.
     is_blocked: bool,
+}
+
+/// A counter set of the pool.
+#[derive(Debug, Clone, Copy)]
+struct BookSet {
+    name: Name,
+    /// Slice, and index of the set in the slice.
+    slice: u32,
+    index: u32,
+    /// Index of its first counter in the book.
+    first: u32,
 }
 
 const UNKNOWN: u32 = u32::MAX;
@@ -89,10 +100,9 @@ impl Counters {
         if short.is_some() || !book.is_blocked {
             return short;
         }
-        let overcommitted = |(_, place): &(&(Name, Name), &u32)| book.left[**place as usize] < 0;
-        let worst = book.counters.iter().filter(overcommitted).min()?;
-        let ((set, counter), place) = worst;
-        Some((*set, *counter, 0, book.left[*place as usize]))
+        let worst = book.counters(inventory).filter(|(.., place)| book.left[*place as usize] < 0).min()?;
+        let (set, counter, place) = worst;
+        Some((set, counter, 0, book.left[place as usize]))
     }
 
     /// What a device takes, by counter index.
@@ -152,14 +162,30 @@ impl Counters {
     }
 }
 
+impl BookSet {
+    fn counters(self, inventory: &Inventory) -> &[(Name, Nanos)] {
+        &inventory.slices[self.slice as usize].counter_sets[self.index as usize].counters
+    }
+}
+
+/// Index of the counter that is consumed. A pool has few sets and counters, so that they are not worth a table for each search.
+fn find(sets: &[BookSet], inventory: &Inventory, taken: &Consumption) -> Option<u32> {
+    // Of two sets with one name, the last counts.
+    sets.iter().rev().filter(|set| set.name == taken.set).find_map(|set| {
+        let place = set.counters(inventory).iter().position(|(counter, _)| *counter == taken.counter)?;
+        Some(set.first + place as u32)
+    })
+}
+
 impl Book {
     fn new(inventory: &Inventory, held: &Held, pool: &Pool, bugs: UpstreamBugs) -> Self {
         let mut book = Book::default();
         let slice = |index: &u32| &inventory.slices[*index as usize];
-        for set in pool.counter_slices.iter().flat_map(|index| &slice(index).counter_sets) {
-            for (counter, value) in &set.counters {
-                book.counters.insert((set.name, *counter), book.left.len() as u32);
-                book.left.push(*value);
+        for place in &pool.counter_slices {
+            for (index, set) in slice(place).counter_sets.iter().enumerate() {
+                let (index, first) = (index as u32, book.left.len() as u32);
+                book.sets.push(BookSet { name: set.name, slice: *place, index, first });
+                book.left.extend(set.counters.iter().map(|(_, value)| *value));
             }
         }
         if !held.is_empty() {
@@ -169,8 +195,8 @@ impl Book {
                         continue;
                     }
                     for taken in (DeviceRef { inventory, index }).consumptions() {
-                        if let Some(place) = book.counters.get(&(taken.set, taken.counter)) {
-                            book.left[*place as usize] -= taken.amount;
+                        if let Some(place) = find(&book.sets, inventory, taken) {
+                            book.left[place as usize] -= taken.amount;
                         }
                     }
                 }
@@ -181,10 +207,18 @@ impl Book {
     }
 
     fn place(&mut self, inventory: &Inventory, cell: u32) -> u32 {
-        let counters = &self.counters;
+        let sets = &self.sets;
         *self.of_cell.entry(cell).or_insert_with(|| {
-            let taken = &inventory.values.consumptions.items[cell as usize];
-            counters.get(&(taken.set, taken.counter)).copied().unwrap_or(UNKNOWN)
+            find(sets, inventory, &inventory.values.consumptions.items[cell as usize]).unwrap_or(UNKNOWN)
+        })
+    }
+
+    /// Set, counter and index of each counter.
+    fn counters<'i>(&'i self, inventory: &'i Inventory) -> impl Iterator<Item = (Name, Name, u32)> + 'i {
+        self.sets.iter().flat_map(|set| {
+            (set.first..)
+                .zip(set.counters(inventory))
+                .map(|(place, (counter, _))| (set.name, *counter, place))
         })
     }
 

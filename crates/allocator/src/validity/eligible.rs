@@ -63,7 +63,7 @@ impl<'a> Assignment<'a, '_> {
             return Ok(false);
         }
         if self.slots[slot].matches.is_empty() {
-            self.slots[slot].matches = vec![UNKNOWN; self.candidates.len()];
+            self.slots[slot].matches = self.matches_by_kind(slot);
         }
         match self.slots[slot].matches[candidate as usize] {
             UNKNOWN => {}
@@ -76,11 +76,41 @@ impl<'a> Assignment<'a, '_> {
         Ok(is_match)
     }
 
+    /// By candidate: whether selectors match, as far as that is known for all slices of a kind.
+    fn matches_by_kind(&mut self, slot: usize) -> Vec<u8> {
+        let inventory = self.basis.inventory;
+        let mut matches = Vec::with_capacity(self.candidates.len());
+        let Some(chain) = self.slots[slot].chain.take() else { return vec![UNKNOWN; self.candidates.len()] };
+        for pool in self.pools.iter().filter(|pool| pool.is_usable()) {
+            for place in &pool.slices {
+                let slice = &inventory.slices[*place as usize];
+                let is_of_kind = slice.per_device != Some(true) && !slice.has_binding_conditions;
+                let known =
+                    is_of_kind.then(|| self.selectors.matches_of_slice(&chain, inventory, *place)).flatten();
+                match known {
+                    Some(known) => {
+                        matches.extend(known.iter().map(|is_match| if *is_match { YES } else { NO }))
+                    }
+                    None => matches.resize(matches.len() + slice.device_count() as usize, UNKNOWN),
+                }
+            }
+        }
+        matches
+    }
+
+    /// Whether the slot's selectors are known not to match the device.
+    pub fn is_ruled_out(&self, slot: usize, candidate: u32) -> bool {
+        self.slots[slot].matches.get(candidate as usize) == Some(&NO)
+    }
+
     /// Whether any device of the driver, free or not, is what a slot asks for.
     pub fn has_what_is_asked(&mut self, driver: &str) -> Result<bool, AllocateError> {
         for slot in 0..self.slots.len() {
             for candidate in 0..self.candidates.len() as u32 {
-                if self.device(candidate).driver_name() == driver && self.is_selectable(slot, candidate)? {
+                if !self.is_ruled_out(slot, candidate)
+                    && self.device(candidate).driver_name() == driver
+                    && self.is_selectable(slot, candidate)?
+                {
                     return Ok(true);
                 }
             }

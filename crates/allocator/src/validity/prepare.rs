@@ -135,7 +135,8 @@ impl<'a> Assignment<'a, '_> {
                 ask.class
             ));
         };
-        let mut selectors = SmallVec::with_capacity(class.selectors.len() + ask.selectors.len());
+        let mut selectors =
+            SmallVec::<[SlotSelector; 4]>::with_capacity(class.selectors.len() + ask.selectors.len());
         for (is_of_class, all) in [(true, &class.selectors), (false, &ask.selectors)] {
             for (place, expression) in all.iter().enumerate() {
                 let selector =
@@ -143,6 +144,9 @@ impl<'a> Assignment<'a, '_> {
                 selectors.push(SlotSelector { is_of_class, place: place as u32, selector });
             }
         }
+        let chain =
+            selectors.iter().map(|all| all.selector.filter(|index| self.selectors.selector(*index).is_ok()));
+        let chain = chain.collect();
         let capacity = ask.capacity.iter().flatten();
         let capacity = capacity.map(|(name, amount)| (inventory.names.find(name), amount)).collect();
         let is_all = ask.is_all();
@@ -161,6 +165,7 @@ impl<'a> Assignment<'a, '_> {
             count: ask.count,
             all: Vec::new(),
             selectors,
+            chain,
             matches: Vec::new(),
             capacity,
             consumed: HashMap::new(),

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::amount::{Amount, Nanos};
 use crate::claim::{Class, DeviceRequest};
 use crate::names::Name;
-use crate::selectors::SelectorIndex;
+use crate::selectors::{Chain, SelectorIndex};
 
 /// Largest number of results of a claim.
 pub(crate) const MOST_RESULTS: i64 = 32;
@@ -28,6 +28,8 @@ pub(crate) struct Slot<'a> {
     /// The devices of a request for all: indexes of candidates.
     pub all: Vec<u32>,
     pub selectors: SmallVec<[SlotSelector; 4]>,
+    /// The same, where all are known and compile.
+    pub chain: Option<Chain>,
     /// By candidate: whether the selectors match; empty until the first is checked.
     pub matches: Vec<u8>,
     /// Requested capacities; the name is `None` where no device has it.

@@ -86,6 +86,13 @@ pub fn unprovided(objects: &Objects, pod: &Pod) -> Vec<PodObstacle> {
     missing.into_iter().map(PodObstacle::NoExtendedResource).collect()
 }
 
+/// Whether the pod's claims depend on classes and nodes: a container asks for an extended resource.
+pub fn asks_for_extended_resources(pod: &Pod) -> bool {
+    let spec = pod.spec.iter();
+    let mut containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    containers.any(|container| !asked(container).is_empty())
+}
+
 /// DeviceClasses by extended resource name: the newest if several share a name, then the first by class name.
 fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
     let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();

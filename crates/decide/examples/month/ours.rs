@@ -114,7 +114,7 @@ impl<'j> Ours<'j> {
                 json!([{ "resource": "pods", "name": pod.key.name, "uid": pod.uid }]);
             self.apply(read::<ResourceClaim>(claim));
             let found = self.decider.cluster().objects().pods[&pod.key].clone();
-            let mut bound = serde_json::to_value(found).unwrap();
+            let mut bound = serde_json::to_value(found.as_ref()).unwrap();
             bound["spec"]["schedulingGates"] = json!([]);
             bound["spec"]["nodeName"] = json!(node);
             bound["status"]["phase"] = json!("Running");
@@ -127,7 +127,7 @@ impl<'j> Ours<'j> {
     }
 
     fn claim(&self, key: &Key) -> Value {
-        serde_json::to_value(&self.decider.cluster().objects().claims[key]).unwrap()
+        serde_json::to_value(self.decider.cluster().objects().claims[key].as_ref()).unwrap()
     }
 }
 

@@ -55,7 +55,7 @@ impl Fed {
             let Intent::Allocate { pod, claims, .. } = intent else { continue };
             for claim in claims {
                 let found = self.decider.cluster().objects().claims[&claim.claim.key].clone();
-                let mut found = serde_json::to_value(found).unwrap();
+                let mut found = serde_json::to_value(found.as_ref()).unwrap();
                 let mut allocation = serde_json::to_value(&claim.allocation).unwrap();
                 let now = k8s_openapi::jiff::Timestamp::from_second(self.now.as_secs() as i64).unwrap();
                 allocation["allocationTimestamp"] = json!(now.to_string());
@@ -73,7 +73,7 @@ impl Fed {
     pub fn bound(&mut self, mut pod: Value, node: &str) {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let claim = self.decider.cluster().objects().claims[&key(&format!("{name}-gpus"))].clone();
-        let mut claim = serde_json::to_value(claim).unwrap();
+        let mut claim = serde_json::to_value(claim.as_ref()).unwrap();
         claim["status"]["reservedFor"] =
             json!([{ "resource": "pods", "name": name, "uid": format!("uid-{name}") }]);
         self.apply_claim(claim);

@@ -90,8 +90,8 @@ pub(super) fn plan(
     view.fleet.find_sets(index);
     let fleet_node = view.fleet.node(index);
     let policy = policy(fleet_node, &cards);
-    let devices = view.cluster.inventory().devices_of_node(&fleet_node.name);
-    let value = NodeValue::new(view.driver, devices, states, (fleet_node.sets(), view.mix), policy);
+    let Some(parts) = fleet_node.parts() else { return Ok(None) };
+    let value = NodeValue::new(view.driver, parts, states, (fleet_node.sets(), view.mix), policy);
     let (packing, plain) = (&view.fleet.packing, view.fleet.plain(index));
     let value = value.with_values(CardValues { packing, node: plain, cpu_milli });
     let may_give = |device: DeviceRef<'_>| {

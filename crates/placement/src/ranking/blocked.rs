@@ -15,6 +15,8 @@ pub(super) struct BlockedNodes {
     reasons: Vec<(Reason, usize)>,
     places: HashMap<Reason, u32>,
     free: Vec<u32>,
+    /// Bytes of the reasons. Each text is stored twice, once as a key.
+    bytes: usize,
 }
 
 impl BlockedNodes {
@@ -37,6 +39,7 @@ impl BlockedNodes {
         let (reason, nodes) = &mut self.reasons[place as usize];
         *nodes -= 1;
         if *nodes == 0 {
+            self.bytes -= bytes_of(reason);
             self.places.remove(reason);
             self.free.push(place);
         }
@@ -57,6 +60,7 @@ impl BlockedNodes {
 
     fn add(&mut self, reason: Reason) -> u32 {
         let place = self.free.pop().unwrap_or(self.reasons.len() as u32);
+        self.bytes += bytes_of(&reason);
         self.places.insert(reason.clone(), place);
         match self.reasons.get_mut(place as usize) {
             Some(unused) => *unused = (reason, 0),
@@ -66,12 +70,14 @@ impl BlockedNodes {
     }
 }
 
+fn bytes_of(reason: &Reason) -> usize {
+    2 * reason.bytes() + 16
+}
+
 impl Bytes for BlockedNodes {
     fn bytes(&self) -> usize {
-        // Each text is stored twice, once as a key.
-        let reasons = self.reasons.iter().map(|(reason, _)| 2 * reason.bytes() + 16).sum::<usize>();
         let free = self.free.capacity() * size_of::<u32>();
-        size_of::<Self>() + self.of_nodes.capacity() * size_of::<u32>() + reasons + free
+        size_of::<Self>() + self.of_nodes.capacity() * size_of::<u32>() + self.bytes + free
     }
 }
 

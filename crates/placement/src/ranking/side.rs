@@ -23,6 +23,8 @@ pub struct Side {
     blocked: BlockedNodes,
     /// Nodes where kube-scheduler would end the attempt, with its error.
     fatal: BTreeMap<NodeIndex, String>,
+    /// Approximate bytes of the entries for nodes, except the blocked ones.
+    bytes: usize,
 }
 
 impl Side {
@@ -82,11 +84,15 @@ impl Side {
             self.forget(index);
             match judge(index, view) {
                 Some(Verdict::Takes(suits)) => {
+                    self.bytes += bytes_of(&suits);
                     self.best.insert((suits.score, index));
                     self.suits.insert(index, suits);
                 }
                 Some(Verdict::Blocked(reason)) => self.blocked.insert(index, reason),
-                Some(Verdict::Fatal(error)) => drop(self.fatal.insert(index, error)),
+                Some(Verdict::Fatal(error)) => {
+                    self.bytes += error.capacity() + 3 * ENTRY;
+                    self.fatal.insert(index, error);
+                }
                 None => {}
             }
         }
@@ -101,10 +107,13 @@ impl Side {
 
     fn forget(&mut self, index: NodeIndex) {
         if let Some(suits) = self.suits.remove(&index) {
+            self.bytes -= bytes_of(&suits);
             self.best.remove(&(suits.score, index));
         }
         self.blocked.remove(index);
-        self.fatal.remove(&index);
+        if let Some(error) = self.fatal.remove(&index) {
+            self.bytes -= error.capacity() + 3 * ENTRY;
+        }
     }
 
     /// Reorders the same nodes after node values were recomputed.
@@ -120,13 +129,16 @@ impl Side {
     }
 }
 
+/// Approximate size of a map entry, excluding its contents.
+const ENTRY: usize = 16;
+
+/// Approximate bytes of a node in `best` and `suits`.
+fn bytes_of(suits: &Suits) -> usize {
+    size_of::<(Score, NodeIndex)>() + ENTRY + suits.bytes() + ENTRY
+}
+
 impl Bytes for Side {
     fn bytes(&self) -> usize {
-        // Approximate size of a map entry, excluding its contents.
-        const ENTRY: usize = 16;
-        let best = self.best.len() * (size_of::<(Score, NodeIndex)>() + ENTRY);
-        let suits = self.suits.values().map(|suits| suits.bytes() + ENTRY).sum::<usize>();
-        let fatal = self.fatal.values().map(|error| error.capacity() + 3 * ENTRY).sum::<usize>();
-        size_of::<Self>() + best + suits + self.blocked.bytes() + fatal
+        size_of::<Self>() + self.bytes + self.blocked.bytes()
     }
 }

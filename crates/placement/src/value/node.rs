@@ -1,18 +1,17 @@
 //! The cost of any devices of one node.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use tessera_allocator::inventory::DeviceRef;
 use tessera_allocator::placement::Pick;
 use tessera_api::gpu_pool::TopologyPolicy;
-use tessera_api::{DeviceName, DeviceType, PciBusId};
+use tessera_api::{DeviceType, PciBusId};
 use tessera_inventory::topology::CardSet;
 
 use super::cards::{CardSets, CardsCost};
 use super::packing::{CardValues, Cost};
 use super::partitions::Partitions;
 use super::request_mix::RequestMix;
-use crate::node_cards::{CardState, WHOLE, slices, worth_of_share};
+use crate::node_cards::{CardState, Part, Parts, WHOLE, worth_of_share};
 
 /// Cost of devices of a node; the least is best. Fields in the order of their weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,16 +31,6 @@ pub struct DevicesCost {
     pub before_end: u64,
 }
 
-/// A device, reduced to the inputs of its cost.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    card: PciBusId,
-    kind: DeviceType,
-    /// A partition, or a share of one.
-    is_partition: bool,
-    slices: u64,
-}
-
 /// Computes costs of devices of one node.
 #[derive(Debug)]
 pub struct NodeValue<'n> {
@@ -49,38 +38,23 @@ pub struct NodeValue<'n> {
     free: CardSet,
     states: BTreeMap<PciBusId, CardState>,
     topology: TopologyPolicy,
-    parts: HashMap<&'n str, Part>,
-    /// The memory slices of each card, as bits.
-    all_slices: HashMap<PciBusId, u64>,
-    partitions: HashMap<PciBusId, Partitions>,
+    parts: &'n Parts,
+    /// By index of [`Parts::placements`].
+    partitions: Vec<Partitions<'n>>,
     driver: &'n str,
     values: Option<CardValues<'n>>,
 }
 
 impl<'n> NodeValue<'n> {
-    /// `devices` are all devices of the node, `states` the held parts of its cards; a card without a state is free. Devices of
-    /// other drivers cost nothing.
+    /// `parts` are those of all devices of the node, `states` the held parts of its cards; a card without a state is free. Devices
+    /// of other drivers cost nothing.
     pub fn new(
         driver: &'n str,
-        devices: impl IntoIterator<Item = DeviceRef<'n>>,
+        parts: &'n Parts,
         states: BTreeMap<PciBusId, CardState>,
         (sets, mix): (Option<&'n CardSets>, &RequestMix),
         topology: TopologyPolicy,
     ) -> Self {
-        let mut parts = HashMap::new();
-        let mut all_slices = HashMap::new();
-        let mut placements: BTreeMap<PciBusId, Vec<_>> = BTreeMap::new();
-        for device in devices.into_iter().filter(|device| device.driver_name() == driver) {
-            let Ok(name) = device.name().parse::<DeviceName>() else { continue };
-            let slices = slices(device, &name);
-            *all_slices.entry(name.card()).or_insert(0) |= slices;
-            if let DeviceName::Partition(partition) = &name {
-                placements.entry(name.card()).or_default().push((partition.profile.clone(), slices));
-            }
-            let is_partition = matches!(name, DeviceName::Partition(_) | DeviceName::PartitionMps(_));
-            let part = Part { card: name.card(), kind: name.device_type(), is_partition, slices };
-            parts.insert(device.name(), part);
-        }
         let is_free = |card: &PciBusId| states.get(card).is_none_or(|state| state.used == 0);
         Self {
             free: sets.map_or(CardSet::EMPTY, |sets| {
@@ -90,11 +64,7 @@ impl<'n> NodeValue<'n> {
             states,
             topology,
             parts,
-            all_slices,
-            partitions: placements
-                .into_iter()
-                .map(|(card, placements)| (card, Partitions::new(placements, mix)))
-                .collect(),
+            partitions: parts.placements().iter().map(|placements| placements.with(mix)).collect(),
             driver,
             values: None,
         }
@@ -109,7 +79,7 @@ impl<'n> NodeValue<'n> {
     /// Card of one of the driver's devices; `None` for an unknown name.
     #[must_use]
     pub fn card(&self, device: &str) -> Option<PciBusId> {
-        self.parts.get(device).map(|part| part.card)
+        self.parts.of_device(device).map(|part| part.card)
     }
 
     /// Cost of the picked devices together. Picks with admin access cost nothing.
@@ -130,7 +100,7 @@ impl<'n> NodeValue<'n> {
         }
         let room = taken.iter().filter_map(|(card, slices)| {
             let used = self.states.get(card).map_or(0, |state| state.slices);
-            Some(self.partitions.get(card)?.loss(used, *slices))
+            Some(self.partitions[self.parts.placements_of(card)?].loss(used, *slices))
         });
         let room = room.sum();
         let partitioned = taken.into_keys().collect();
@@ -154,7 +124,7 @@ impl<'n> NodeValue<'n> {
     /// Picked devices of the driver, without admin access.
     fn parts_of<'p>(&self, picks: &'p [Pick<'p>]) -> impl Iterator<Item = (&'p Pick<'p>, &Part)> {
         let counts = |pick: &&Pick<'_>| !pick.has_admin_access && pick.device.driver_name() == self.driver;
-        picks.iter().filter(counts).filter_map(|pick| Some((pick, self.parts.get(pick.device.name())?)))
+        picks.iter().filter(counts).filter_map(|pick| Some((pick, self.parts.of_device(pick.device.name())?)))
     }
 
     /// Thousandths taken by shares, by card.
@@ -162,7 +132,7 @@ impl<'n> NodeValue<'n> {
         let mut shared = BTreeMap::new();
         for (pick, part) in self.parts_of(picks) {
             if !matches!(part.kind, DeviceType::Gpu | DeviceType::Mig) {
-                let all = self.all_slices.get(&part.card).copied().unwrap_or_default();
+                let all = self.parts.slices_of(&part.card);
                 let taken = |name: &str| pick.consumed(name).unwrap_or(0);
                 let more = worth_of_share(pick.device, part.slices, all, taken);
                 *shared.entry(part.card).or_default() += more;

@@ -10,19 +10,25 @@ use tessera_api::ProfileSpelling;
 use super::request_mix::RequestMix;
 
 /// Placements of partitions on a card.
-#[derive(Clone, Debug, Default)]
-pub struct Partitions {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placements {
     profiles: Vec<ProfileSpelling>,
     /// Profile, and memory slices as bits.
     placements: Vec<(usize, u64)>,
+}
+
+/// Placements of partitions on a card, with the value of the room for each.
+#[derive(Clone, Debug)]
+pub struct Partitions<'p> {
+    placements: &'p [(usize, u64)],
     /// By profile.
     weights: Vec<u64>,
 }
 
-impl Partitions {
+impl Placements {
     /// All placements on a card, each with its profile and its memory slices as bits.
     #[must_use]
-    pub fn new(placements: impl IntoIterator<Item = (ProfileSpelling, u64)>, mix: &RequestMix) -> Self {
+    pub fn new(placements: impl IntoIterator<Item = (ProfileSpelling, u64)>) -> Self {
         let mut all = Self::default();
         for (profile, slices) in placements {
             let known = all.profiles.iter().position(|other| *other == profile);
@@ -32,10 +38,17 @@ impl Partitions {
             }
             all.placements.push((index, slices));
         }
-        all.weights = mix.weights(&all.profiles);
         all
     }
 
+    /// With the values under this mix of requests.
+    #[must_use]
+    pub fn with(&self, mix: &RequestMix) -> Partitions<'_> {
+        Partitions { placements: &self.placements, weights: mix.weights(&self.profiles) }
+    }
+}
+
+impl Partitions<'_> {
     /// Value of the remaining room on a card with these memory slices in use, in halves of a compute slice.
     #[must_use]
     pub fn value(&self, used: u64) -> u64 {

@@ -11,7 +11,7 @@ use tessera_allocator::placement::Placement;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_api::gpu_pool::TopologyPolicy;
 use tessera_api::{DeviceName, DeviceType, PciBusId, counter};
-use tessera_placement::node_cards::CardState;
+use tessera_placement::node_cards::{CardState, Parts};
 use tessera_placement::value::{CardSets, NodeValue, RequestMix};
 
 pub const DRIVER: &str = "gpu.tessera.dev";
@@ -56,8 +56,8 @@ impl Devices {
         let claims = [Claim::try_from(&claim).unwrap()];
         let node = json!({"metadata": {"name": "n"}});
         let node: k8s_openapi::api::core::v1::Node = serde_json::from_value(node).unwrap();
-        let devices = self.inventory.devices_of_node("n");
-        let value = NodeValue::new(DRIVER, devices, self.states.clone(), (sets, &self.mix), self.topology);
+        let parts = Parts::of(self.inventory.devices_of_node("n"), DRIVER);
+        let value = NodeValue::new(DRIVER, &parts, self.states.clone(), (sets, &self.mix), self.topology);
         let states = &self.states;
         // Stands in for the allocator's knowledge from claims.
         let is_free = |device: DeviceRef<'_>| {

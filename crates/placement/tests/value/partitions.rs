@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tessera_api::ProfileSpelling;
 use tessera_placement::node_cards::CardState;
-use tessera_placement::value::{Partitions, RequestMix};
+use tessera_placement::value::{Partitions, Placements, RequestMix};
 
 use super::devices::Devices;
 use super::known_machines::address;
@@ -44,16 +44,16 @@ fn placements(profiles: &[Profile]) -> Vec<(ProfileSpelling, u64)> {
 }
 
 /// Chooses card and placement for a profile.
-type Choose = fn(&[u64], &Profile, &Partitions) -> Option<(usize, u64)>;
+type Choose = fn(&[u64], &Profile, &Partitions<'_>) -> Option<(usize, u64)>;
 
-fn first_fit(cards: &[u64], profile: &Profile, _: &Partitions) -> Option<(usize, u64)> {
+fn first_fit(cards: &[u64], profile: &Profile, _: &Partitions<'_>) -> Option<(usize, u64)> {
     cards.iter().enumerate().find_map(|(card, used)| {
         let free = profile.placements.iter().find(|slices| **slices & used == 0)?;
         Some((card, *free))
     })
 }
 
-fn least_loss(cards: &[u64], profile: &Profile, room: &Partitions) -> Option<(usize, u64)> {
+fn least_loss(cards: &[u64], profile: &Profile, room: &Partitions<'_>) -> Option<(usize, u64)> {
     let all = cards.iter().enumerate().flat_map(|(card, used)| {
         profile
             .placements
@@ -104,7 +104,9 @@ fn accepted(shares: &[(usize, u32)], choose: Choose) -> u64 {
         mix.arrived(&profile.spelling);
         asked += profile.compute;
         let duration = -(1.0 - random.f64()).ln();
-        if let Some((card, slices)) = choose(&cards, profile, &Partitions::new(all.iter().cloned(), &mix)) {
+        if let Some((card, slices)) =
+            choose(&cards, profile, &Placements::new(all.iter().cloned()).with(&mix))
+        {
             cards[card] |= slices;
             got += profile.compute;
             running.push((now + duration, card, slices));

@@ -39,7 +39,7 @@ pub fn nominated(fed: &mut Fed, intents: &[Intent]) -> usize {
     for intent in intents {
         let Intent::Nominate { pod, nomination } = intent else { continue };
         let found = fed.decider.cluster().objects().pods[&pod.key].clone();
-        let mut found = serde_json::to_value(found).unwrap();
+        let mut found = serde_json::to_value(found.as_ref()).unwrap();
         let text = nomination.as_ref().map(|nomination| nomination.encode());
         found["metadata"]["annotations"] = json!({});
         if let Some(text) = text {
@@ -183,7 +183,7 @@ fn who_has_devices_keeps_nothing_else() {
     let [Intent::Allocate { node, .. }] = intents.as_slice() else { panic!("{intents:?}") };
     let lifts = fed.decide();
     fed.written(&lifts);
-    let lifted = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("train-0")]).unwrap();
+    let lifted = serde_json::to_value(fed.decider.cluster().objects().pods[&key("train-0")].as_ref()).unwrap();
     assert!(lifted["metadata"]["annotations"]["gpu.tessera.dev/nomination"].is_string());
     fed.bound(lifted, node);
     fed.now += Time::from_secs(11);

@@ -30,7 +30,7 @@ fn one_pod_of_high_priority_does_not_protect_its_gang() {
     fed.written(&lifts);
     for intent in &intents {
         let Intent::Allocate { pod, node, .. } = intent else { continue };
-        let found = serde_json::to_value(&fed.decider.cluster().objects().pods[&pod.key]).unwrap();
+        let found = serde_json::to_value(fed.decider.cluster().objects().pods[&pod.key].as_ref()).unwrap();
         fed.bound(found, node);
     }
     urgent(&mut fed, 1);

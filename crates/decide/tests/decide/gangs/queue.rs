@@ -193,7 +193,7 @@ fn nobody_passes_a_gang_at_the_head_of_a_strict_queue_that_preempts() {
     });
     let intents = fed.decide();
     fed.written(&intents);
-    let low = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("low")]).unwrap();
+    let low = serde_json::to_value(fed.decider.cluster().objects().pods[&key("low")].as_ref()).unwrap();
     fed.bound(low, "a");
     for number in 0..2 {
         fed.versioned(&format!("train-{number}"), "gpu", 2 - number, 5);
@@ -266,7 +266,7 @@ fn a_gang_that_is_too_large_keeps_nobody_from_a_strict_queue_until_the_pool_grow
     assert!(told.is_some_and(|told| told.contains("the gang is too large")), "{intents:?}");
     assert_eq!(allocated_to(&intents), ["small"]);
     fed.written(&intents);
-    let small = serde_json::to_value(&fed.decider.cluster().objects().pods[&key("small")]).unwrap();
+    let small = serde_json::to_value(fed.decider.cluster().objects().pods[&key("small")].as_ref()).unwrap();
     let Some(Intent::Allocate { node: taken, .. }) =
         intents.iter().find(|intent| matches!(intent, Intent::Allocate { .. }))
     else {
@@ -331,7 +331,7 @@ fn a_pod_refused_by_node_after_node_keeps_nobody_from_a_strict_queue() {
         fed.written(&intents);
         refusing.push(node_given(&intents));
         let mut refused =
-            serde_json::to_value(&fed.decider.cluster().objects().pods[&key("nowhere")]).unwrap();
+            serde_json::to_value(fed.decider.cluster().objects().pods[&key("nowhere")].as_ref()).unwrap();
         refused["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False",
             "reason": "Unschedulable", "message": format!("{number}: didn't match pod affinity rules") }]);
         fed.apply_pod(refused);

@@ -61,7 +61,7 @@ fn the_pods_say_how_long_their_gang_may_run_in_part() {
         let mut fed = one_of_two_lost(None);
         if let Some(seconds) = annotation {
             let pod = fed.decider.cluster().objects().pods[&key("train-1")].clone();
-            let mut pod = serde_json::to_value(pod).unwrap();
+            let mut pod = serde_json::to_value(pod.as_ref()).unwrap();
             pod["metadata"]["annotations"] =
                 json!({ "gpu.tessera.dev/group-partial-timeout-seconds": seconds });
             fed.apply_pod(pod);

@@ -24,7 +24,7 @@ fn taken_back(fed: &mut Fed, intents: &[Intent]) -> Vec<String> {
         pods.extend(pod.iter().map(|pod| pod.key.name.clone()));
         for reference in claims {
             let claim = fed.decider.cluster().objects().claims[&reference.key].clone();
-            let mut claim = serde_json::to_value(claim).unwrap();
+            let mut claim = serde_json::to_value(claim.as_ref()).unwrap();
             claim["status"] = json!({});
             claim["metadata"]["resourceVersion"] = json!("7");
             fed.apply_claim(claim);

@@ -1,6 +1,7 @@
 //! Pods that are there already, by what made them: a workload makes only those that are missing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -34,7 +35,7 @@ pub(super) struct Present {
 
 impl Present {
     /// `pods` of a cluster that are on nodes, and those on no node among the manifests. What makes gangs is among `objects`.
-    pub fn new(manifests: &[Manifest], objects: &Objects, pods: &BTreeMap<Key, Box<Pod>>) -> Self {
+    pub fn new(manifests: &[Manifest], objects: &Objects, pods: &BTreeMap<Key, Arc<Pod>>) -> Self {
         let mut present = Self::default();
         for manifest in manifests.iter().filter(|manifest| manifest.kind != "Pod") {
             present.makers.insert(maker(manifest), controller(&manifest.pod.metadata));

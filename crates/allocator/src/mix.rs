@@ -1,10 +1,10 @@
-//! 128-bit hashes of search states.
+//! 128-bit hashes of search states and of kinds of slices.
 
 use std::hash::{Hash, Hasher};
 
 /// Hash of a value. A collision of two states would lose a solution, so 64 bits are too few for a million states; with
 /// 128 a pair collides with a probability of 2^-128.
-pub(super) fn mix(value: impl Hash) -> u128 {
+pub(crate) fn mix(value: impl Hash) -> u128 {
     let mut mixer = Mixer { low: 0x243f_6a88_85a3_08d3, high: 0x1319_8a2e_0370_7344 };
     value.hash(&mut mixer);
     // Two more rounds, so that the last word reaches all bits.

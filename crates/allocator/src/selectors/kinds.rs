@@ -1,0 +1,49 @@
+//! Answers for whole slices: slices of one kind have the same, so that each is found once for all machines of a model.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Answer, SelectorCache, SelectorIndex};
+use crate::inventory::{DeviceRef, Inventory};
+
+/// The selectors of a class and of a request of it: the next is only asked where the one before matches.
+pub(crate) type Chain = SmallVec<[SelectorIndex; 4]>;
+
+/// By device of the slice, in order: whether all selectors match. `None` where a device has no answer.
+pub(super) type OfKind = Option<Arc<[bool]>>;
+
+impl SelectorCache {
+    /// By device of the slice: whether all selectors of the chain match. `None` where that is not the same for all slices of the kind,
+    /// or a selector has no answer for some device.
+    pub(crate) fn matches_of_slice(
+        &mut self,
+        chain: &Chain,
+        inventory: &Inventory,
+        place: u32,
+    ) -> Option<Arc<[bool]>> {
+        let slice = &inventory.slices[place as usize];
+        if let Some(known) = self.of_kinds.get(chain).and_then(|kinds| kinds.get(&slice.kind)) {
+            return known.clone();
+        }
+        let is_common = !chain.iter().any(|index| self.identifies[index.0 as usize]);
+        let devices = (slice.first_device..slice.end_device).map(|index| DeviceRef { inventory, index });
+        let answers: OfKind = if is_common {
+            devices.map(|device| self.matches_all(chain, device).ok()).collect()
+        } else {
+            None
+        };
+        self.answers += 1 + slice.device_count() as usize / 16;
+        self.of_kinds.entry_ref(chain).or_default().insert(slice.kind, answers.clone());
+        answers
+    }
+
+    fn matches_all(&mut self, chain: &Chain, device: DeviceRef<'_>) -> Answer {
+        for index in chain {
+            if !self.matches(*index, device)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
