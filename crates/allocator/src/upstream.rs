@@ -15,7 +15,7 @@ use crate::error::AllocateError;
 use crate::explain::{self, Explanation};
 use crate::features::{Features, UpstreamBugs, UpstreamRules};
 use crate::held::Held;
-use crate::inventory::Inventory;
+use crate::inventory::{DeviceRef, Inventory};
 use crate::node::Node;
 use crate::selectors::SelectorCache;
 use crate::validity::{Assignment, Basis};
@@ -121,6 +121,25 @@ impl<'a> Allocator<'a> {
         let mut assignment = Assignment::new(self.basis(), node, claims, selectors)?;
         assignment.prepare()?;
         assignment.has_what_is_asked(driver)
+    }
+
+    /// A bound for what each claim takes of the driver's devices on the node: the least sums of the numbers of `worth` over devices
+    /// that its requests can be given, free or not, each number by itself. Requests for other devices, all devices, or
+    /// administrative access count for nothing.
+    ///
+    /// # Errors
+    /// A request cannot be evaluated; see [`AllocateError`].
+    pub fn least_worth(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        driver: &str,
+        selectors: &mut SelectorCache,
+        worth: impl Fn(DeviceRef<'_>) -> [u64; 2],
+    ) -> Result<Vec<[u64; 2]>, AllocateError> {
+        let mut assignment = Assignment::new(self.basis(), node, claims, selectors)?;
+        assignment.prepare()?;
+        assignment.least_worth(driver, worth)
     }
 
     fn basis(&self) -> Basis<'a> {

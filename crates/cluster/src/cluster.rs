@@ -237,6 +237,25 @@ impl Cluster {
         allocator.has_what_is_asked(&node.into(), claims, driver, &mut asker.selectors)
     }
 
+    /// A bound for what each claim takes of the driver's devices on the node: the least sums of the numbers of `worth` over devices
+    /// that its requests can be given, free or not, each number by itself.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub fn least_worth(
+        &self,
+        node: &Node,
+        claims: &[Claim],
+        driver: &str,
+        asker: &mut Asker,
+        worth: impl Fn(DeviceRef<'_>) -> [u64; 2],
+    ) -> Result<Vec<[u64; 2]>, AllocateError> {
+        let mut allocator =
+            Allocator::new(&self.inventory, self.held(), &self.classes).answering_as(asker.kubernetes);
+        allocator.rules.counters_concern_every_node = false;
+        allocator.least_worth(&node.into(), claims, driver, &mut asker.selectors, worth)
+    }
+
     /// Evaluates the costly selectors of these claims for all devices, deducting the cost from `budget`. After success, calls about
     /// these claims evaluate no costly selector.
     ///

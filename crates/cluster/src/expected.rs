@@ -1,15 +1,15 @@
 //! Expected changes not observed yet: a pod released to a node, and the devices for its claims there.
 //!
 //! ```text
-//! taken(holder) = nothing while set aside, else the observed hold, else the expected hold
+//! taken(holder) = the observed hold, else the expected hold
 //! ```
 //!
-//! Only [`Cluster::settle`] writes the result into the index.
+//! Only [`Cluster::settle`] writes the result into the index, apart from [trials](Cluster::try_hold).
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
@@ -38,8 +38,6 @@ pub(crate) struct Expected {
     holds: BTreeMap<Holder, Vec<(Source, Hold)>>,
     /// Holders with an expected hold, by pod.
     of_pods: BTreeMap<Key, Vec<Holder>>,
-    /// Holders treated as gone.
-    aside: BTreeSet<Holder>,
 }
 
 impl Expected {
@@ -63,16 +61,13 @@ impl Expected {
 }
 
 impl Cluster {
-    /// Writes the holder's current hold into the index. Returns the nodes affected by the change.
-    pub(crate) fn settle(&mut self, holder: &Holder) -> BTreeSet<String> {
+    /// Writes the holder's current hold into the index.
+    pub(crate) fn settle(&mut self, holder: &Holder) {
         let hold = self.hold_of(holder);
-        self.taken.set(&self.inventory, holder, hold)
+        self.taken.set(&self.inventory, holder, hold);
     }
 
     fn hold_of(&self, holder: &Holder) -> Option<Hold> {
-        if self.expected.aside.contains(holder) {
-            return None;
-        }
         self.observed(holder).or_else(|| self.expected.get(holder).cloned())
     }
 
@@ -199,32 +194,10 @@ impl Cluster {
         self.expected.remove(&holder, &Source::Write);
         self.settle(&holder);
     }
-
-    /// Treats these pods and claims as gone, until [`Self::put_back`] for the same ones, to test whether others would fit without
-    /// them. Apply or delete nothing in between.
-    pub fn set_aside(&mut self, pods: &[Key], claims: &[Key]) {
-        for holder in holders(pods, claims) {
-            self.expected.aside.insert(holder.clone());
-            self.settle(&holder);
-        }
-    }
-
-    /// Undoes [`Self::set_aside`].
-    pub fn put_back(&mut self, pods: &[Key], claims: &[Key]) {
-        for holder in holders(pods, claims) {
-            self.expected.aside.remove(&holder);
-            self.settle(&holder);
-        }
-    }
-}
-
-fn holders(pods: &[Key], claims: &[Key]) -> impl Iterator<Item = Holder> {
-    let pods = pods.iter().cloned().map(Holder::Pod);
-    pods.chain(claims.iter().cloned().map(Holder::Claim))
 }
 
 /// Holds of a pod's planned claims. A claim without a uid does not exist yet, so an existing claim of the same name is another one.
-fn of_claims(pod: &Key, claims: &[ResourceClaim]) -> Result<Vec<(Holder, Hold)>, ObjectError> {
+pub(crate) fn of_claims(pod: &Key, claims: &[ResourceClaim]) -> Result<Vec<(Holder, Hold)>, ObjectError> {
     let holds = claims.iter().enumerate().map(|(before, claim)| {
         let holder = match &claim.metadata.uid {
             Some(_) => Holder::Claim(claim.key()),

@@ -23,6 +23,7 @@ mod pod;
 mod project;
 pub mod subject;
 mod taken;
+mod tried;
 pub mod usage;
 pub mod workloads;
 
@@ -35,3 +36,4 @@ pub use holds::holds_of;
 pub use key::Key;
 pub use objects::{Objects, reference};
 pub use pod::{DEFAULT_SCHEDULER, PodExt};
+pub use taken::{Hold, Replaced};

@@ -16,10 +16,19 @@ use crate::usage::{PodRoom, Usages};
 
 /// Devices and room taken by a holder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub struct Hold {
     devices: Vec<DeviceHold>,
     /// A node, with the room taken on the node.
     room: Option<(String, PodRoom)>,
+}
+
+/// An earlier hold, with the nodes affected by its replacement.
+#[derive(Debug)]
+pub struct Replaced {
+    /// The earlier hold, if any.
+    pub before: Option<Hold>,
+    /// The nodes of either hold.
+    pub nodes: BTreeSet<String>,
 }
 
 /// The hold of each holder, and the resulting use of each device and node.
@@ -60,6 +69,16 @@ impl Hold {
         self
     }
 
+    /// The room taken, by name of the resource, in billionths of a unit.
+    pub fn requested(&self) -> impl Iterator<Item = (&str, i128)> {
+        self.room.iter().flat_map(|(_, room)| room.requested())
+    }
+
+    /// The node on which room is taken.
+    pub fn node(&self) -> Option<&str> {
+        self.room.as_ref().map(|(node, _)| node.as_str())
+    }
+
     fn is_nothing(&self) -> bool {
         self.devices.is_empty() && self.room.is_none()
     }
@@ -75,13 +94,13 @@ impl Hold {
 }
 
 impl Taken {
-    /// Replaces the hold of the holder. Returns the nodes affected by the change.
-    pub fn set(&mut self, inventory: &Inventory, holder: &Holder, hold: Option<Hold>) -> BTreeSet<String> {
+    /// Replaces the hold of the holder. Returns the earlier hold with the nodes affected; `None` if nothing changes.
+    pub fn set(&mut self, inventory: &Inventory, holder: &Holder, hold: Option<Hold>) -> Option<Replaced> {
         let hold = hold.filter(|hold| !hold.is_nothing());
-        let mut nodes = BTreeSet::new();
         if self.holds.get(holder) == hold.as_ref() {
-            return nodes;
+            return None;
         }
+        let mut nodes = BTreeSet::new();
         let before = self.holds.remove(holder);
         for hold in before.iter().chain(&hold) {
             hold.nodes(inventory, &mut nodes);
@@ -108,7 +127,12 @@ impl Taken {
         if let Some(hold) = hold {
             self.holds.insert(holder.clone(), hold);
         }
-        nodes
+        Some(Replaced { before, nodes })
+    }
+
+    /// The hold of the holder, if any.
+    pub fn get(&self, holder: &Holder) -> Option<&Hold> {
+        self.holds.get(holder)
     }
 
     /// The holder with this id in [`Self::held`].

@@ -1,6 +1,7 @@
 //! Resources, pod slots and ports of nodes in use, besides devices, counted like kube-scheduler (`NodeResourcesFit`, `NodePorts`,
 //! `VolumeBinding`, and `InterPodAffinity` as far as pods keep each other away).
 
+mod missing;
 mod requests;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,9 +15,10 @@ use crate::cluster::Cluster;
 use crate::key::Key;
 use crate::node_fit::Refusal;
 
+pub use missing::Requested;
 pub(crate) use requests::PodRoom;
-pub use requests::take_the_same;
 use requests::{Amounts, HostPort, NANO, host_ports, nanos, requests};
+pub use requests::{is_daemon, take_the_same};
 
 /// Use of one node by pods.
 #[derive(Debug, Default, PartialEq, Eq)]

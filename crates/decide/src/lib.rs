@@ -34,6 +34,7 @@ mod nominations;
 mod observation;
 mod observe;
 mod on_the_way;
+mod open_seats;
 mod order;
 mod partial;
 mod passed_by;

@@ -8,12 +8,12 @@ use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::Takes;
+use tessera_placement::statement::with_devices;
 
 use crate::group::Member;
 use crate::intent::ClaimAllocation;
 use crate::ledger::{Allocation, Ledger, ManagedProposal, Progress, Proposal};
 use crate::pod::reference;
-use crate::predict::with_devices;
 use crate::world::World;
 
 /// Grace for a verdict of kube-scheduler on a pod with devices: it may not have observed the allocation yet.

@@ -1,21 +1,11 @@
 //! Devices that kube-scheduler will choose for pods in flight, predicted again when other claims took them.
 
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
-use tessera_cluster::subject::Wanted;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::demand::Demand;
+use tessera_placement::statement::with_devices;
 
 use crate::state::State;
 use crate::{nodes, on_the_way, selector_costs};
-
-/// The claims with these allocations.
-pub(crate) fn with_devices(wanted: &[&Wanted], allocations: Vec<AllocationResult>) -> Vec<ResourceClaim> {
-    let claims = wanted.iter().zip(allocations).map(|(wanted, allocation)| ResourceClaim {
-        status: Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() }),
-        ..wanted.claim.clone()
-    });
-    claims.collect()
-}
 
 /// Adopts pods already on their way, released by another replica or before a restart.
 pub(crate) fn adopt(state: &mut State) {

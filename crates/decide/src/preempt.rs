@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
-use tessera_cluster::gang::GangId;
 use tessera_cluster::{AllocationExt, Key, Kind, PodExt};
 use tessera_placement::Time;
 
@@ -24,11 +23,12 @@ use crate::nominations::KEPT;
 use crate::nominations::{self, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::place::Placement;
 use crate::pod::{ends_soon, reference};
-use crate::preempting::{Planned, Preempting};
+use crate::preempting::Planned;
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
 use crate::world::World;
 use crate::{holders, order, victims};
+use crate::victims::names;
 
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
 const USUAL_GRACE: i64 = 30;
@@ -67,16 +67,6 @@ fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
         nomination: None,
     };
     Preemption { intents: nominated.iter().map(intent).collect(), why: why.to_owned(), is_under_way: true }
-}
-
-/// The first pods by name, with the number of others.
-fn names(pods: &BTreeSet<Key>) -> String {
-    const MOST: usize = 4;
-    let first: Vec<String> = pods.iter().take(MOST).map(Key::to_string).collect();
-    match pods.len().saturating_sub(MOST) {
-        0 => first.join(", "),
-        more => format!("{} and {more} more pods", first.join(", ")),
-    }
 }
 
 /// Preempts others for at least `needed` of these pods; `None` if nobody can be preempted.
@@ -120,7 +110,7 @@ fn nominate(
     needed: usize,
 ) -> Option<Preemption> {
     let least = gang.priority();
-    if least <= lowest_priority(&mut state.world, &mut state.gangs, &mut state.preempting, now) {
+    if least <= lowest_priority(state, now) {
         return None;
     }
     if state.world.cluster.objects().unlisted.contains(&Kind::DisruptionBudget) {
@@ -141,6 +131,14 @@ fn nominate(
     let (placements, victims) = match find_victims_once(state, now, gang, open, needed) {
         Ok(found) => found,
         Err(NoVictims::Nobody) => return None,
+        Err(NoVictims::Room { node, pods }) => {
+            state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+            let why = format!(
+                "pods of lower priority without devices take room that it needs on {node}, and only pods with managed \
+                 cards are evicted for it: {pods}. A taint on nodes with managed cards keeps such pods away"
+            );
+            return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
+        }
         Err(NoVictims::Kept) => {
             // A change of the budget triggers no retry.
             state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
@@ -188,7 +186,7 @@ fn find_victims_once(
     }
     let found = victims::find_victims(state, now, gang, open, needed);
     if let (Err(why), Some(alike)) = (&found, alike) {
-        state.round.set_no_victims(alike, *why);
+        state.round.set_no_victims(alike, why.clone());
     }
     found
 }
@@ -251,20 +249,11 @@ fn evict_for(
     Preemption { intents, why, is_under_way: true }
 }
 
-/// The lowest priority among holders of managed cards: a cheap test for the usual case without possible victims.
-fn lowest_priority(world: &mut World, gangs: &mut Gangs, preempting: &mut Preempting, now: Time) -> i32 {
-    if let Some((at, lowest)) = preempting.lowest
-        && at == now
-    {
-        return lowest;
-    }
-    let holding = holders::holding_pods(world);
-    let ids: BTreeSet<&GangId> = holding.iter().filter_map(|(key, _)| gangs.of(key)).collect();
-    let of_gangs = ids.into_iter().map(|gang| order::order_of(world, gangs, gang).priority());
-    let alone = holding.iter().filter(|(key, _)| gangs.of(key).is_none());
-    let lowest =
-        alone.map(|(key, _)| order::priority_of(world, gangs, key)).chain(of_gangs).min().unwrap_or(i32::MAX);
-    preempting.lowest = Some((now, lowest));
+/// The lowest priority among units: a cheap test for the usual case without possible victims.
+fn lowest_priority(state: &mut State, now: Time) -> i32 {
+    let units = victims::take_units(state, now);
+    let lowest = units.all().iter().map(|unit| unit.priority).min().unwrap_or(i32::MAX);
+    state.round.units = Some(units);
     lowest
 }
 

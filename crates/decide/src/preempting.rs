@@ -20,8 +20,6 @@ pub(crate) struct Preempting {
     pub held_for: BTreeMap<Key, String>,
     /// Whether a nomination ceased to count as taken.
     pub has_freed: bool,
-    /// The lowest priority among holders of managed cards, with the time of the computation.
-    pub lowest: Option<(Time, i32)>,
 }
 
 /// A nomination in flight.

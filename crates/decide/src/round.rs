@@ -3,18 +3,27 @@
 use std::collections::BTreeMap;
 
 use tessera_placement::ShapeId;
+use tessera_placement::victims::Units;
 
 use crate::group::Gang;
 use crate::refusals::{self, Refusals};
 use crate::selector_costs::OF_ROUND;
 
 /// Why there are no victims.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum NoVictims {
     /// No eviction would help.
     Nobody,
     /// Eviction would help, but a PodDisruptionBudget forbids it.
     Kept,
+    /// Pods of lower priority without devices take what is missing besides devices. They are not evicted: kube-scheduler knows nothing
+    /// of a nomination, and would give their room to the next pod, mostly to their replacements.
+    Room {
+        /// A node where room would be made.
+        node: String,
+        /// The pods, as text.
+        pods: String,
+    },
 }
 
 /// Findings of this round.
@@ -28,6 +37,8 @@ pub(crate) struct Round {
     fits_no_empty_node: BTreeMap<ShapeId, bool>,
     /// Pods without possible victims.
     without_victims: BTreeMap<Alike, NoVictims>,
+    /// Pods that hold devices, as units to evict. Computed on demand.
+    pub units: Option<Units>,
 }
 
 /// Properties shared by pods with the same possible victims.
@@ -62,6 +73,7 @@ impl Default for Round {
             unanswered: BTreeMap::new(),
             fits_no_empty_node: BTreeMap::new(),
             without_victims: BTreeMap::new(),
+            units: None,
         }
     }
 }
@@ -89,7 +101,7 @@ impl Round {
 
     /// Why there are no victims for pods like these, if known.
     pub fn no_victims(&self, alike: &Alike) -> Option<NoVictims> {
-        self.without_victims.get(alike).copied()
+        self.without_victims.get(alike).cloned()
     }
 
     /// Records why there are no victims for pods like these.

@@ -1,38 +1,46 @@
-//! Choice of victims: lowest priority, then fewest gangs and pods, then youngest.
+//! Pods that may be evicted, as units for [`tessera_placement::victims`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
-use tessera_cluster::{ClaimExt, Key, PodExt};
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::{Key, PodExt};
+use tessera_cluster::gang::GangId;
+use tessera_cluster::usage::is_daemon;
 use tessera_placement::Time;
+use tessera_placement::statement::Statement;
+use tessera_placement::victims::{self, Unit, Units};
 
+use crate::{holders, order};
 use crate::gangs::Gangs;
 use crate::group::{Gang, Member};
 use crate::ledger::Ledger;
-use crate::place::{self, Placement};
+use crate::open_seats::{self, FreeNodes};
+use crate::place::Placement;
 use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;
 use crate::world::World;
-use crate::{holders, order};
 
-/// Limit on plans tried to spare individual victims.
-const MOST_SPARED: usize = 16;
-
-/// Pods evicted together: a gang, or one pod.
-#[derive(Debug, Clone)]
-struct Unit {
-    pods: Vec<Key>,
-    claims: Vec<Key>,
-    /// The highest priority among its pods and gangs; a gang's priority is the lowest of its pods'.
+/// A gang with pods that may be evicted.
+struct OfGang {
+    /// Its bound pods, sorted.
+    bound: Vec<Key>,
     priority: i32,
-    is_gang: bool,
-    /// Creation time of its youngest pod.
-    created: Option<Timestamp>,
-    nodes: BTreeSet<String>,
-    /// Whether all of its pods are already terminating.
-    is_leaving: bool,
+}
+
+fn has_no_claims(pod: &Pod) -> bool {
+    pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()).next().is_none()
+}
+
+/// The first pods by name, with the number of others.
+pub(crate) fn names(pods: &BTreeSet<Key>) -> String {
+    const MOST: usize = 4;
+    let first: Vec<String> = pods.iter().take(MOST).map(Key::to_string).collect();
+    match pods.len().saturating_sub(MOST) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more pods", first.join(", ")),
+    }
 }
 
 /// Merges units sharing a claim: it is free only after all of its pods are gone.
@@ -56,132 +64,105 @@ fn merged(units: impl Iterator<Item = Unit>) -> Vec<Unit> {
 }
 
 /// Placements for the pods with the victims to evict, or why no eviction helps.
-pub(crate) fn find_victims(
-    state: &mut State,
-    now: Time,
+pub(crate) fn find_victims(state: &mut State, now: Time,
     gang: &Gang,
     open: &[&Member],
     needed: usize,
 ) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
-    let (leaving, mut units): (Vec<Unit>, Vec<Unit>) =
-        units(&state.world, &state.ledger, &state.gangs, now, gang)
-            .into_iter()
-            .partition(|unit| unit.is_leaving);
-    units.sort_by_key(|unit| {
-        let devices = Reverse(unit.claims.len());
-        (unit.priority, unit.is_gang, unit.pods.len(), devices, Reverse(unit.created.clone()))
-    });
-    let all = units.clone();
-    keep_to_budgets(&state.world, &mut units);
-    set_aside(&mut state.world, &leaving);
-    let is_limited = units.len() < all.len();
-    let found = fewest(state, now, gang, open, needed, units);
-    let is_kept = found.is_none()
-        && is_limited
-        && fits_without(state, now, gang, open, needed, &[]).is_none()
-        && fits_without(state, now, gang, open, needed, &all).is_some();
-    put_back(&mut state.world, &leaving);
-    let Some((placements, victims)) = found else {
-        return Err(if is_kept { NoVictims::Kept } else { NoVictims::Nobody });
+    let mut units = take_units(state, now);
+    units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
+    let lower = evictable(gang, &units);
+    let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
+    let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
+    let within_budgets = within_budgets(&state.world, &units, &all);
+    let mut found = plan(state, now, open, needed, &mut units, &within_budgets);
+    let mut is_kept = false;
+    if found.is_none() && within_budgets != all {
+        let without_budgets = plan(state, now, open, needed, &mut units, &all);
+        is_kept = without_budgets.is_some_and(|(_, victims)| !victims.is_empty());
+    }
+    let why = match &found {
+        _ if is_kept => NoVictims::Kept,
+        None if lower != all => {
+            let wider = plan(state, now, open, needed, &mut units, &lower);
+            wider.map_or(NoVictims::Nobody, |(placed, victims)| in_the_way(&state.world, &placed, &victims))
+        }
+        _ => NoVictims::Nobody,
     };
-    let pods = victims.into_iter().flat_map(|unit| unit.pods).collect();
-    Ok((placements, pods))
+    // Pods already ending make enough room: nobody else has to go.
+    found = found.filter(|(_, victims)| !victims.is_empty());
+    state.round.units = Some(units);
+    found.ok_or(why)
 }
 
-/// The shortest prefix of units whose removal makes room, reduced to the ones actually in the way.
-fn fewest(
-    state: &mut State,
-    now: Time,
-    gang: &Gang,
+/// The pods without devices among those that would have to go.
+fn in_the_way(world: &World, placed: &[Placement], victims: &BTreeSet<Key>) -> NoVictims {
+    let pods = &world.cluster.objects().pods;
+    let is_without = |key: &&Key| pods.get(*key).is_some_and(|pod| has_no_claims(pod));
+    let without: BTreeSet<Key> = victims.iter().filter(is_without).cloned().collect();
+    let nodes: BTreeSet<&str> = placed.iter().map(|placed| placed.node.as_str()).collect();
+    match nodes.first() {
+        Some(node) if !without.is_empty() => {
+            NoVictims::Room { node: (*node).to_owned(), pods: names(&without) }
+        }
+        _ => NoVictims::Nobody,
+    }
+}
+
+fn plan(state: &mut State, now: Time,
     open: &[&Member],
     needed: usize,
-    units: Vec<Unit>,
-) -> Option<(Vec<Placement>, Vec<Unit>)> {
-    // Terminating pods make enough room: nobody else has to go.
-    if fits_without(state, now, gang, open, needed, &[]).is_some() {
-        return None;
-    }
-    let mut most = 1;
-    while fits_without(state, now, gang, open, needed, &units[..most.min(units.len())]).is_none() {
-        if most >= units.len() {
-            return None;
-        }
-        most *= 2;
-    }
-    let (mut too_few, mut enough) = (most / 2, most.min(units.len()));
-    while too_few + 1 < enough {
-        let middle = usize::midpoint(too_few, enough);
-        if fits_without(state, now, gang, open, needed, &units[..middle]).is_some() {
-            enough = middle;
-        } else {
-            too_few = middle;
-        }
-    }
-    let mut victims = units[..enough].to_vec();
-    let mut placements = fits_without(state, now, gang, open, needed, &victims)?;
-    // Only pods on the chosen nodes can be in the way.
-    let nodes: BTreeSet<&str> = placements.iter().map(|placed| placed.node.as_str()).collect();
-    let near: Vec<Unit> = victims
-        .iter()
-        .filter(|unit| unit.nodes.iter().any(|node| nodes.contains(node.as_str())))
-        .cloned()
-        .collect();
-    if let Some(again) = fits_without(state, now, gang, open, needed, &near) {
-        (placements, victims) = (again, near);
-    }
-    // Spare the most valuable units first.
-    let mut tried = 0;
-    let mut place = victims.len();
-    while place > 0 && tried < MOST_SPARED {
-        place -= 1;
-        tried += 1;
-        let mut without = victims.clone();
-        without.remove(place);
-        if let Some(again) = fits_without(state, now, gang, open, needed, &without) {
-            (placements, victims) = (again, without);
-        }
-    }
-    Some((placements, victims))
+    units: &mut Units,
+    may: &[bool],
+) -> Option<(Vec<Placement>, BTreeSet<Key>)> {
+    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
+    let (base, rankings, _) = state.world.base();
+    let mut statement = Statement::new(base);
+    let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
+    let plan = victims::plan(&mut statement, rankings, &open.seats, needed, units, may, &filter);
+    drop(statement);
+    let plan = plan?;
+    let pods = plan.victims.iter().flat_map(|unit| units.all()[*unit].pods.iter().cloned()).collect();
+    Some((open_seats::placements(&state.world, &open, plan.placed), pods))
 }
 
-fn fits_without(
-    state: &mut State,
-    now: Time,
-    gang: &Gang,
-    open: &[&Member],
-    needed: usize,
-    units: &[Unit],
-) -> Option<Vec<Placement>> {
-    set_aside(&mut state.world, units);
-    let placed = place::place(state, now, gang, open, needed.max(1));
-    put_back(&mut state.world, units);
-    placed.ok().filter(|placements| !placements.is_empty())
-}
-
-fn set_aside(world: &mut World, units: &[Unit]) {
-    for unit in units {
-        world.cluster.set_aside(&unit.pods, &unit.claims);
-        unit.nodes.iter().for_each(|node| world.fleet.mark(node));
+/// All units of the round.
+pub(crate) fn take_units(state: &mut State, now: Time) -> Units {
+    if let Some(units) = state.round.units.take() {
+        return units;
     }
+    let (units, leaving) = units(&state.world, &state.ledger, &state.gangs, now).into_iter().unzip();
+    Units::new(units, leaving)
 }
 
-fn put_back(world: &mut World, units: &[Unit]) {
-    for unit in units {
-        world.cluster.put_back(&unit.pods, &unit.claims);
-        unit.nodes.iter().for_each(|node| world.fleet.mark(node));
+/// By unit: whether it is of lower priority than the gang, and none of its own.
+fn evictable(gang: &Gang, units: &Units) -> Vec<bool> {
+    let mut may: Vec<bool> = units.all().iter().map(|unit| unit.priority < gang.priority()).collect();
+    for unit in gang.members.iter().filter_map(|member| units.of_pod(&member.key)) {
+        may[unit] = false;
     }
+    may
 }
 
-/// Drops units whose eviction a PodDisruptionBudget forbids.
-fn keep_to_budgets(world: &World, units: &mut Vec<Unit>) {
+/// By unit: whether it is among these, and PodDisruptionBudgets allow its eviction beside those before.
+fn within_budgets(world: &World, units: &Units, among: &[bool]) -> Vec<bool> {
     let objects = world.cluster.objects();
+    if objects.budgets.is_empty() {
+        return among.to_vec();
+    }
     let mut left: BTreeMap<&Key, usize> = BTreeMap::new();
     for (key, budget) in &objects.budgets {
         left.insert(key, usize::try_from(budget.status.disruptions_allowed).unwrap_or(usize::MAX));
     }
-    units.retain(|unit| {
+    let mut order: Vec<usize> = (0..among.len()).filter(|unit| among[*unit]).collect();
+    order.sort_by_cached_key(|unit| {
+        let unit = &units.all()[*unit];
+        (unit.priority, unit.is_gang, unit.pods.len(), Reverse(unit.created.clone()))
+    });
+    let mut may = vec![false; among.len()];
+    for place in order {
         let mut taken: BTreeMap<&Key, usize> = BTreeMap::new();
-        for pod in unit.pods.iter().filter_map(|key| objects.pods.get(key)) {
+        for pod in units.all()[place].pods.iter().filter_map(|key| objects.pods.get(key)) {
             let labels = pod.metadata.labels.clone().unwrap_or_default();
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             for (key, _) in objects
@@ -192,58 +173,92 @@ fn keep_to_budgets(world: &World, units: &mut Vec<Unit>) {
                 *taken.entry(key).or_default() += 1;
             }
         }
-        let is_allowed = taken.iter().all(|(key, count)| left.get(key).is_none_or(|left| count <= left));
-        if is_allowed {
+        may[place] = taken.iter().all(|(key, count)| left.get(key).is_none_or(|left| count <= left));
+        if may[place] {
             for (key, count) in taken {
                 left.entry(key).and_modify(|left| *left -= count);
             }
         }
-        is_allowed
-    });
+    }
+    may
 }
 
-/// Units of managed-card holders already terminating, or evictable and of lower priority than the gang. Excludes pods terminating
-/// slowly: nobody can speed them up.
-fn units(world: &World, ledger: &Ledger, gangs: &Gangs, now: Time, gang: &Gang) -> Vec<Unit> {
+/// Units of holders of managed cards, and of pods without claims on nodes with such cards; each with whether all of its pods are
+/// already ending. Excludes pods ending slowly, as nobody can speed them up, pods recently found unevictable, and pods that every node runs.
+fn units(world: &World, ledger: &Ledger, of_pods: &Gangs, now: Time) -> Vec<(Unit, bool)> {
+    let mut gangs: BTreeMap<&GangId, OfGang> = BTreeMap::new();
     let mut units: BTreeMap<Vec<Key>, Unit> = BTreeMap::new();
-    let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
     for (holder, claims) in holders::holding_pods(world) {
         let pod = world.cluster.objects().pods.get(&holder);
         let takes_long = pod.is_some_and(|pod| pod.has_ended() && !ends_soon(pod, now));
         let may_be_of_a_gang = pod.is_some_and(|pod| order::may_be_of_a_gang(world, pod));
-        if own.contains(&holder) || takes_long || may_be_of_a_gang {
-            continue;
+        if !takes_long && !may_be_of_a_gang {
+            unit_of(world, of_pods, &holder, &mut units, &mut gangs).claims.extend(claims);
         }
-        let pods = order::with_its_gang(world, gangs, &holder);
-        let unit = units.entry(pods.clone()).or_insert_with(|| Unit {
-            is_gang: gangs.of(&holder).is_some(),
-            pods,
-            claims: Vec::new(),
-            priority: i32::MIN,
-            created: None,
-            nodes: BTreeSet::new(),
-            is_leaving: true,
-        });
-        unit.claims.extend(claims);
     }
-    let mut found = merged(units.into_values());
-    found.retain_mut(|unit| {
+    let known: BTreeSet<Key> = units.keys().flatten().cloned().collect();
+    for (key, pod) in &world.cluster.objects().pods {
+        let is_candidate = pod.node_name().is_some_and(|node| world.fleet.find(node).is_some())
+            && !pod.has_ended()
+            && has_no_claims(pod)
+            && !is_daemon(pod)
+            && !known.contains(key)
+            && !order::may_be_of_a_gang(world, pod);
+        if is_candidate {
+            unit_of(world, of_pods, key, &mut units, &mut gangs);
+        }
+    }
+    let completed = |mut unit: Unit| {
         unit.claims.sort();
         unit.claims.dedup();
+        let mut is_leaving = true;
         for key in &unit.pods {
-            let Some(pod) = world.cluster.objects().pods.get(key) else { return false };
-            unit.priority = unit.priority.max(order::priority_of(world, gangs, key));
+            let pod = world.cluster.objects().pods.get(key)?;
+            let of_gang = of_pods.of(key).and_then(|gang| gangs.get(gang));
+            unit.priority = unit.priority.max(of_gang.map_or(pod.priority(), |gang| gang.priority));
             unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
-            unit.nodes.extend(pod.node_name().map(str::to_owned));
-            // A pod without a node may have devices.
-            let claims = unit.claims.iter().filter_map(|claim| world.cluster.objects().claims.get(claim));
-            unit.nodes.extend(claims.filter_map(|claim| claim.allocated_node()).map(str::to_owned));
-            unit.is_leaving &= pod.has_ended();
+            is_leaving &= pod.has_ended();
             if !pod.has_ended() && ledger.evictions.is_refused(&reference(pod), now) {
-                return false;
+                return None;
             }
         }
-        unit.is_leaving || unit.priority < gang.priority()
-    });
-    found
+        Some((unit, is_leaving))
+    };
+    merged(units.into_values()).into_iter().filter_map(completed).collect()
+}
+
+/// The unit of the pod: with its gang, or alone.
+fn unit_of<'d, 'u>(
+    world: &'d World,
+    of_pods: &'d Gangs,
+    key: &Key,
+    units: &'u mut BTreeMap<Vec<Key>, Unit>,
+    gangs: &mut BTreeMap<&'d GangId, OfGang>,
+) -> &'u mut Unit {
+    let gang = of_pods.of(key);
+    let mut pods = match gang {
+        None => Vec::new(),
+        Some(gang) => {
+            let pod = world.cluster.objects().pods.get(key);
+            let is_bound = pod.is_some_and(|pod| pod.node_name().is_some() && !pod.has_ended());
+            let of_gang = || OfGang {
+                bound: order::with_its_gang(world, of_pods, key)
+                    .into_iter()
+                    .filter(|other| is_bound || other != key)
+                    .collect(),
+                priority: order::order_of(world, of_pods, gang).priority(),
+            };
+            gangs.entry(gang).or_insert_with(of_gang).bound.clone()
+        }
+    };
+    if let Err(place) = pods.binary_search(key) {
+        pods.insert(place, key.clone());
+    }
+    units.entry(pods.clone()).or_insert_with(|| Unit {
+        is_gang: gang.is_some(),
+        pods,
+        claims: Vec::new(),
+        priority: i32::MIN,
+        created: None,
+    })
 }

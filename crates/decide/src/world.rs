@@ -4,6 +4,7 @@ use tessera_cluster::{Asker, Cluster};
 use tessera_placement::Time;
 use tessera_placement::fleet::Fleet;
 use tessera_placement::ranking::Rankings;
+use tessera_placement::statement::Base;
 use tessera_placement::value::RequestMix;
 use tessera_placement::view::View;
 
@@ -34,6 +35,19 @@ impl World {
             topology_keys,
             handed_over: None,
         }
+    }
+
+    /// The state for trials, the rankings kept so far, and the labels of topology domains.
+    pub fn base(&mut self) -> (Base<'_>, &mut Rankings, &[String]) {
+        let base = Base {
+            cluster: &mut self.cluster,
+            fleet: &mut self.fleet,
+            asker: &mut self.asker,
+            driver: &self.driver,
+            handed_over: self.handed_over,
+            mix: &self.mix,
+        };
+        (base, &mut self.rankings, &self.topology_keys)
     }
 
     /// The view for judging nodes, and the rankings kept so far.

@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::Claim;
 use tessera_allocator::error::AllocateError;
+use tessera_api::PciBusId;
 use tessera_cluster::outcome;
+use tessera_cluster::subject::Wanted;
 
 use crate::demand::Demand;
 use crate::fleet::NodeIndex;
@@ -110,6 +112,17 @@ pub(crate) fn are_managed(
     };
     let (wanted, claims) = demand.on(node);
     managed::claims(&wanted, &claims, node, view)
+}
+
+/// Cards of the node that this controller may allocate now.
+pub(crate) fn managed_cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
+    let node = view.fleet.node(index);
+    managed::cards(index, view).into_iter().filter(|card| !node.is_avoided(card)).collect()
+}
+
+/// Whether the claim's devices could come from managed cards: not for claims of extended resources, nor with administrative access.
+pub(crate) fn may_be_managed(wanted: &Wanted, claim: &Claim) -> bool {
+    managed::may_be(wanted, claim)
 }
 
 /// Fit with managed cards, ignoring other room. `is_managed` comes from [`are_managed`] and is true for at least one claim.

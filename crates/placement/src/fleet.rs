@@ -1,6 +1,7 @@
 //! The nodes with our cards, and a log of their changes.
 
 mod plain;
+pub(crate) mod trial;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,6 +47,8 @@ pub struct Fleet {
     pub packing: Packing,
     /// Position in the log of changes up to which the plain nodes are current.
     plain_until: Option<usize>,
+    /// The latest generation of any node.
+    latest: u64,
 }
 
 /// Managed pools with a strict queue.
@@ -73,7 +76,7 @@ struct Tainted {
 pub struct FleetNode {
     /// Name of the Node object.
     pub name: String,
-    /// Number of its changes.
+    /// Changes with every change or trial of the node. No two states of the fleet's nodes share a generation.
     pub generation: u64,
     /// Report of its plugin, with the name of the slice carrying the report.
     pub report: Option<(String, NodeReport)>,
@@ -120,6 +123,11 @@ impl FleetNode {
     /// Parts of cards taken by its devices; available after [`Fleet::cards`].
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.as_deref()
+    }
+
+    /// Use of its cards; available after [`Fleet::cards`].
+    pub(crate) fn used_cards(&self) -> Option<&NodeCards> {
+        self.cards.as_ref()
     }
 
     /// Whether the card is currently withheld.
@@ -367,9 +375,10 @@ impl Fleet {
     /// Records a change of the node; a node without our cards is ignored.
     pub fn mark(&mut self, node: &str) {
         let Some(index) = self.by_name.get(node).copied() else { return };
+        self.latest += 1;
         let changed = &mut self.nodes[index as usize];
         (changed.cards, changed.plain) = (None, None);
-        changed.generation += 1;
+        changed.generation = self.latest;
         self.changes.push(index);
         if self.changes.len() > 8 * self.nodes.len() + 2048 {
             let oldest = self.changes.len() / 2;
@@ -391,7 +400,8 @@ impl Fleet {
     pub fn mark_all(&mut self) {
         for node in &mut self.nodes {
             (node.cards, node.parts, node.plain) = (None, None, None);
-            node.generation += 1;
+            self.latest += 1;
+            node.generation = self.latest;
         }
         self.packing.forget_shapes();
         self.forgotten += self.changes.len() + 1;

@@ -4,6 +4,7 @@
 //! pod ─> Demand ─> Ranking (one for each shape: nodes by Score, the others by Reason) ─> Fit (devices on one node)
 //!                     ├─> Fleet (cards and pools of each node, as plugins report them)
 //!                     └─> value (links, room for partitions, packing: what the demand can still take)
+//! pods of a group ─> seats (a node for each) ─> victims (who has to go for them), both tried in a Statement
 //! ```
 //!
 //! This crate decides nothing: queue order, writes and decisions in flight belong to the loop (`tessera-decide`).
@@ -21,11 +22,14 @@ pub mod packing;
 pub mod ranking;
 pub mod reason;
 pub mod score;
+pub mod seats;
 mod shape;
 pub mod spread;
+pub mod statement;
 mod time;
 pub mod value;
 mod verdict;
+pub mod victims;
 pub mod view;
 
 pub use shape::ShapeId;

@@ -29,8 +29,12 @@ pub struct CardUse {
     pub devices: u32,
     /// Held thousandths of the card: by memory slices, or for shares by the capacity with the largest taken fraction.
     pub used: u32,
+    /// Sum of the thousandths held of each device: more than `used` where devices in use overlap.
+    pub(crate) held: u32,
     /// Whether any free device could still be allocated, apart from the managed taint.
     pub is_allocatable: bool,
+    /// Whether any device, free or not, has no taint but the managed one.
+    pub(crate) is_usable: bool,
     /// Memory slices as bits: all, and held.
     slices: (u64, u64),
 }
@@ -50,6 +54,11 @@ impl CardUse {
         let is_usable = self.is_allocatable && !is_avoided;
         // At most WHOLE.
         if is_usable { (WHOLE - self.used.min(WHOLE)) as u16 } else { 0 }
+    }
+
+    /// Its memory slices, as bits.
+    pub(crate) fn slices(&self) -> u64 {
+        self.slices.0
     }
 
     /// Whether these slices are the whole card.
@@ -97,18 +106,20 @@ impl NodeCards {
             let held = card.held(cluster, *device, part.slices);
             if held > 0 {
                 card.slices.1 |= part.slices;
-                card.used += held;
+                card.held += held;
             }
         }
         for (device, part) in &parts {
             let Some(card) = all.cards.get_mut(&part.card) else { continue };
-            card.used = card.used.min(WHOLE);
+            card.used = card.held.min(WHOLE);
             let is_free = if cluster.held().is_shared(*device) {
                 card.held(cluster, *device, part.slices) < worth(part.slices, card.slices.0)
             } else {
                 part.slices & card.slices.1 == 0
             };
-            card.is_allocatable |= is_free && !device.is_tainted_besides(managed::TAINT_KEY);
+            let is_tainted = device.is_tainted_besides(managed::TAINT_KEY);
+            card.is_allocatable |= is_free && !is_tainted;
+            card.is_usable |= !is_tainted;
         }
         all
     }
@@ -121,7 +132,7 @@ impl NodeCards {
 
     /// The same cards with nothing held.
     pub fn emptied(&self) -> Self {
-        let empty = |card: &CardUse| CardUse { used: 0, slices: (card.slices.0, 0), ..card.clone() };
+        let empty = |card: &CardUse| CardUse { used: 0, held: 0, slices: (card.slices.0, 0), ..card.clone() };
         NodeCards { cards: self.cards.iter().map(|(address, card)| (*address, empty(card))).collect() }
     }
 
@@ -193,7 +204,7 @@ pub fn slices(device: DeviceRef<'_>, name: &DeviceName) -> u64 {
 }
 
 /// Thousandths of the card for these of all its memory slices.
-fn worth(slices: u64, all: u64) -> u32 {
+pub(crate) fn worth(slices: u64, all: u64) -> u32 {
     (WHOLE * slices.count_ones() / all.count_ones().max(1)).min(WHOLE)
 }
 

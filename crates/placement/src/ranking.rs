@@ -65,6 +65,11 @@ impl Rankings {
         &self.up_to_date(demand, view).0.managed
     }
 
+    /// Nodes with managed cards for this demand, as of the last query, during a [`Statement`](crate::statement::Statement).
+    pub(crate) fn kept(&mut self, demand: &Demand) -> &Side {
+        &self.by_shape.get(&demand.shape).managed
+    }
+
     /// Nodes on which kube-scheduler would find devices for this demand, as of now, except those able to serve the demand with
     /// managed cards.
     pub fn others(&mut self, demand: &Demand, view: &mut View<'_>) -> &Side {

@@ -12,6 +12,11 @@ use crate::inventory::DeviceRef;
 const HINT: &str = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with \
                     has() for optional fields";
 
+/// The lesser of each number.
+fn lesser(one: Option<[u64; 2]>, other: [u64; 2]) -> Option<[u64; 2]> {
+    Some(one.map_or(other, |one| [one[0].min(other[0]), one[1].min(other[1])]))
+}
+
 impl<'a> Assignment<'a, '_> {
     /// Upstream's checks before it tries a device.
     pub fn is_available(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
@@ -116,6 +121,47 @@ impl<'a> Assignment<'a, '_> {
             }
         }
         Ok(false)
+    }
+
+    /// For each claim, the least sums of the numbers of `worth` over devices of the driver that its requests can be given, free or
+    /// not. Requests for other devices, all devices, or administrative access count for nothing.
+    pub fn least_worth(
+        &mut self,
+        driver: &str,
+        worth: impl Fn(DeviceRef<'a>) -> [u64; 2],
+    ) -> Result<Vec<[u64; 2]>, AllocateError> {
+        let mut of_claims = vec![[0u64; 2]; self.slots_of.len()];
+        for (claim, sums) in of_claims.iter_mut().enumerate() {
+            for (first, count) in self.slots_of[claim].clone() {
+                let mut least = None;
+                for slot in first..first + count {
+                    least = lesser(least, self.least_worth_of(slot as usize, driver, &worth)?);
+                }
+                let least = least.unwrap_or_default();
+                *sums = [0, 1].map(|place| sums[place].saturating_add(least[place]));
+            }
+        }
+        Ok(of_claims)
+    }
+
+    fn least_worth_of(
+        &mut self,
+        slot: usize,
+        driver: &str,
+        worth: &impl Fn(DeviceRef<'a>) -> [u64; 2],
+    ) -> Result<[u64; 2], AllocateError> {
+        if self.slots[slot].admin_access || self.slots[slot].is_all {
+            return Ok([0; 2]);
+        }
+        let mut least = None;
+        for candidate in 0..self.candidates.len() as u32 {
+            let device = self.device(candidate);
+            if device.driver_name() == driver && self.is_selectable(slot, candidate)? {
+                least = lesser(least, worth(device));
+            }
+        }
+        let count = u64::try_from(self.slots[slot].count).unwrap_or_default();
+        Ok(least.unwrap_or_default().map(|worth| worth.saturating_mul(count)))
     }
 
     pub(super) fn selectors_match(

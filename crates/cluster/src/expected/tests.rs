@@ -71,9 +71,11 @@ fn a_nomination_takes_what_others_hold() {
     cluster.nominate(&key, &pod("p", None), "a", allocated.results());
     let both = vec!["n/c".to_owned(), "nomination of pod n/p".to_owned()];
     assert_eq!(taken(&cluster), [("x", both)]);
-    cluster.set_aside(&[], &[Key::new("n", "c")]);
+    let victim = Holder::Claim(Key::new("n", "c"));
+    let tried = cluster.try_hold(&victim, None).unwrap();
+    assert_eq!(tried.nodes.into_iter().collect::<Vec<_>>(), ["a"]);
     assert_eq!(taken(&cluster), [("x", vec!["nomination of pod n/p".to_owned()])]);
-    cluster.put_back(&[], &[Key::new("n", "c")]);
+    cluster.try_hold(&victim, tried.before);
     cluster.forget(&key);
     assert_eq!(taken(&cluster), [("x", vec!["n/c".to_owned()])]);
 }
@@ -118,13 +120,17 @@ fn the_index_is_what_holders_take_after_every_step() {
                 9 => cluster.forget_claims(&key),
                 10 => cluster.nominate(&key, &pod(&key.name, None), "a", allocated.results()),
                 _ => {
-                    let before =
-                        taken(&cluster).iter().map(|(device, _)| (*device).to_owned()).collect::<Vec<_>>();
-                    let aside = (vec![key], vec![of_claim]);
-                    cluster.set_aside(&aside.0, &aside.1);
-                    assert_eq!(cluster.check_taken(), Ok(()), "seed {seed}, step {step}");
-                    cluster.put_back(&aside.0, &aside.1);
-                    assert!(taken(&cluster).iter().map(|(device, _)| *device).eq(before), "seed {seed}");
+                    let mut undo = Vec::new();
+                    let planned = Cluster::holds_on("a", &key, &pod(&key.name, None), &[allocated]).unwrap();
+                    let gone = [Holder::Pod(key), Holder::Claim(of_claim)].map(|holder| (holder, None));
+                    let planned = planned.into_iter().map(|(holder, hold)| (holder, Some(hold)));
+                    for (holder, hold) in gone.into_iter().chain(planned) {
+                        let replaced = cluster.try_hold(&holder, hold);
+                        undo.extend(replaced.map(|replaced| (holder, replaced.before)));
+                    }
+                    for (holder, before) in undo.into_iter().rev() {
+                        cluster.try_hold(&holder, before);
+                    }
                 }
             }
             assert_eq!(cluster.check_taken(), Ok(()), "seed {seed}, step {step}");

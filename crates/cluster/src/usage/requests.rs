@@ -39,6 +39,11 @@ impl PodRoom {
             apart: Selected::of(pod).map(Box::new),
         }
     }
+
+    /// Requested amounts by name, in billionths of a unit.
+    pub(crate) fn requested(&self) -> impl Iterator<Item = (&str, i128)> {
+        self.requested.iter().map(|(name, amount)| (name.as_ref(), *amount))
+    }
 }
 
 /// Whether both pods take the same room on a node, besides devices.
@@ -48,7 +53,8 @@ pub fn take_the_same(one: &Pod, other: &Pod) -> bool {
 }
 
 /// Whether nodes of the same sort run such a pod whatever else they run: a DaemonSet pod, or a static pod of the kubelet.
-fn is_daemon(pod: &Pod) -> bool {
+#[must_use]
+pub fn is_daemon(pod: &Pod) -> bool {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
 }

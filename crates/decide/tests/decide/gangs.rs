@@ -14,6 +14,7 @@ pub mod queue;
 mod repaired;
 mod reservations;
 mod rolling_update;
+mod room;
 mod states;
 mod unlisted;
 mod where_they_go;

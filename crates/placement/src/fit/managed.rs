@@ -17,8 +17,13 @@ use crate::fleet::{FleetNode, NodeIndex};
 use crate::value::{CardValues, NodeValue};
 use crate::view::View;
 
-/// By claim: whether its devices come from managed cards of the node. Never for claims of extended resources, made by
-/// kube-scheduler itself, nor for claims with admin access, as admin access consumes no capacity.
+/// Whether the claim's devices could come from managed cards. Not for claims of extended resources, made by kube-scheduler itself, nor
+/// for claims with admin access, as admin access consumes no capacity.
+pub(super) fn may_be(wanted: &Wanted, claim: &Claim) -> bool {
+    wanted.extended_resources.is_empty() && !has_admin_access(claim)
+}
+
+/// By claim: whether its devices come from managed cards of the node.
 pub(super) fn claims(
     wanted: &[&Wanted],
     claims: &[Claim],
@@ -27,8 +32,7 @@ pub(super) fn claims(
 ) -> Result<Vec<bool>, AllocateError> {
     let mut are_managed = vec![false; claims.len()];
     for (place, (wanted, claim)) in wanted.iter().zip(claims).enumerate() {
-        are_managed[place] = wanted.extended_resources.is_empty()
-            && !has_admin_access(claim)
+        are_managed[place] = may_be(wanted, claim)
             && view.cluster.has_what_is_asked(node, std::slice::from_ref(claim), view.driver, view.asker)?;
     }
     Ok(are_managed)

@@ -45,6 +45,12 @@ impl BlockedNodes {
         }
     }
 
+    /// Why the node is blocked, if it is.
+    pub fn reason_of(&self, index: NodeIndex) -> Option<&Reason> {
+        let place = self.of_nodes.get(index as usize)?.checked_sub(1)?;
+        self.reasons.get(place as usize).map(|(reason, _)| reason)
+    }
+
     /// Each reason with its number of nodes.
     pub fn reasons(&self) -> impl Iterator<Item = (&Reason, usize)> + Clone {
         self.reasons.iter().filter(|(_, nodes)| *nodes > 0).map(|(reason, nodes)| (reason, *nodes))

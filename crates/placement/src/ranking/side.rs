@@ -39,6 +39,12 @@ impl Side {
         self.best.iter().map(|(_, index)| *index).chain(held)
     }
 
+    /// Nodes able to take the pod after enough of their devices or room is released, each with what is missing now.
+    pub(crate) fn could_later(&self) -> impl Iterator<Item = (NodeIndex, &Reason)> + '_ {
+        let held = self.blocked.nodes(|why| matches!(why, Reason::Devices | Reason::Room(_)));
+        held.filter_map(|index| Some((index, self.blocked.reason_of(index)?)))
+    }
+
     /// Number of nodes able to take the pod.
     pub fn suitable(&self) -> usize {
         self.best.len()
@@ -63,6 +69,26 @@ impl Side {
     pub fn sentence(&self, kept: usize) -> String {
         let refused = [(&Reason::Kept, kept), (&Reason::RefusedBefore, self.best.len().saturating_sub(kept))];
         reason::sentence(self.blocked.reasons().chain(refused))
+    }
+
+    /// As [`Self::sentence`], with other verdicts on some nodes: a reason, or `None` for a suitable one.
+    pub(crate) fn sentence_with(&self, kept: usize, others: &BTreeMap<NodeIndex, Option<Reason>>) -> String {
+        let mut counts: BTreeMap<&Reason, usize> = self.blocked.reasons().collect();
+        let mut suitable = self.best.len();
+        for (index, reason) in others {
+            if let Some(before) = self.blocked.reason_of(*index)
+                && let Some(count) = counts.get_mut(before)
+            {
+                *count -= 1;
+            }
+            suitable -= usize::from(self.takes(*index));
+            match reason {
+                Some(reason) => *counts.entry(reason).or_default() += 1,
+                None => suitable += 1,
+            }
+        }
+        let refused = [(&Reason::Kept, kept), (&Reason::RefusedBefore, suitable.saturating_sub(kept))];
+        reason::sentence(counts.into_iter().chain(refused))
     }
 
     /// Judges the nodes changed since the last update, and returns their number. `judge` returns `None` for a node without any of

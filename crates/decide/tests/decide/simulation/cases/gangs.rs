@@ -81,6 +81,36 @@ pub fn growth() -> Vec<(f32, Act)> {
     ]
 }
 
+/// A pod without devices takes all processors of each node. Of lower priority, it is told as in the way and stays; once one is gone, the
+/// pod with managed cards is served.
+pub fn without_devices() -> Vec<(f32, Act)> {
+    fn filler(name: &str, node: &str) -> Value {
+        let pod = scene::pod(name, false, json!([]));
+        let pod = with(pod, "/spec/containers/0/resources/requests/cpu", json!("7900m"));
+        with(pod, "/spec/nodeName", json!(node))
+    }
+    let urgent = with(gated("urgent", "two"), "/spec/priority", json!(5));
+    let urgent = with(urgent, "/spec/containers/0/resources/requests/cpu", json!("1"));
+    vec![
+        (120.0, Act::Create(filler("fills-a", "a"))),
+        (120.0, Act::Create(filler("fills-b", "b"))),
+        (120.0, Act::Create(filler("fills-c", "c"))),
+        (125.0, Act::Create(urgent)),
+        (
+            250.0,
+            Act::Do(|around, server| {
+                nobody_may_be_evicted(around, server);
+                let is_bound = server.pod(&objects::key("urgent")).and_then(node_name).is_some();
+                if is_bound {
+                    around.violated(|| "urgent is bound, though no node has the processors".to_owned());
+                }
+            }),
+        ),
+        (251.0, Act::Delete("fills-b")),
+        (350.0, Act::Do(|around, server| must_be_bound(around, server, "urgent"))),
+    ]
+}
+
 fn apply_pod_group(around: &mut Surroundings, server: &mut Server) {
     let group = json!({
         "metadata": { "name": "group", "namespace": "team", "uid": "group" },
