@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Node;
@@ -66,7 +67,7 @@ impl Reader {
         match wanted {
             Wanted::Devices | Wanted::Pools { .. } | Wanted::Installation => Ok(objects),
             Wanted::Holders { .. } => {
-                objects.claims = boxed(self.claims("look free").await?);
+                objects.claims = in_arcs(self.claims("look free").await?);
                 Ok(objects)
             }
             Wanted::All { volumes, .. } => self.all(objects, volumes).await,
@@ -86,7 +87,7 @@ impl Reader {
             read => read.map_err(failed("list of DeviceTaintRules"))?,
         };
         let namespace = self.namespace.clone();
-        objects.claims = boxed(self.claims("count as free").await?);
+        objects.claims = in_arcs(self.claims("count as free").await?);
         objects.templates = self.templates("claims that would be made from templates cannot be told").await?;
         let pods = self
             .of_namespaces(
@@ -97,7 +98,7 @@ impl Reader {
                 "no pod of the cluster is known, and none takes room on nodes",
             )
             .await?;
-        objects.pods = boxed(pods);
+        objects.pods = in_arcs(pods);
         if volumes || objects.pods.values().any(|pod| waits_with_volumes(pod)) {
             self.volumes(&mut objects).await?;
         }
@@ -107,7 +108,7 @@ impl Reader {
     async fn installation(&mut self, mut objects: Objects) -> Result<Objects, ClusterError> {
         objects.classes = self.classes().await?;
         objects.nodes = self.nodes("what is wrong with nodes themselves is not told").await?;
-        objects.claims = boxed(self.claims("are not checked").await?);
+        objects.claims = in_arcs(self.claims("are not checked").await?);
         objects.templates = self.templates("selectors of templates are not checked").await?;
         let namespace = self.namespace.clone();
         let pods = self
@@ -119,7 +120,7 @@ impl Reader {
                 "Tessera's pods are not checked",
             )
             .await?;
-        objects.pods = boxed(pods);
+        objects.pods = in_arcs(pods);
         Ok(objects)
     }
 
@@ -337,8 +338,8 @@ fn without(resource: &'static str, what: &'static str) -> impl Fn(kube::Error) -
     }
 }
 
-fn boxed<T>(objects: BTreeMap<Key, T>) -> BTreeMap<Key, Box<T>> {
-    objects.into_iter().map(|(key, object)| (key, Box::new(object))).collect()
+fn in_arcs<T>(objects: BTreeMap<Key, T>) -> BTreeMap<Key, Arc<T>> {
+    objects.into_iter().map(|(key, object)| (key, Arc::new(object))).collect()
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {

@@ -128,7 +128,7 @@ mod tests {
             "reservedFor": [{ "resource": "pods", "name": "p", "uid": "u" }],
             "allocation": { "devices": { "results": [{ "request": "r", "driver": "gpu.tessera.dev",
                 "pool": "gpu.tessera.dev/node-a", "device": "gpu-01-00" }] } } } });
-        let claim = Box::new(serde_json::from_value(allocated).unwrap());
+        let claim = std::sync::Arc::new(serde_json::from_value(allocated).unwrap());
         let key = Key::new("team", "c");
         let objects = Objects { claims: [(key, claim)].into(), ..Objects::default() };
         let told = |plugins: Option<usize>| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 use tessera_api::ProfileSpelling;
-use tessera_placement::value::{Partitions, RequestMix};
+use tessera_placement::value::{Placements, RequestMix};
 
 use super::published::{Allocated, Published};
 
@@ -13,10 +13,9 @@ use super::published::{Allocated, Published};
 #[derive(Clone, Debug)]
 pub struct Managed {
     profiles: Vec<ProfileSpelling>,
-    placements: Vec<(ProfileSpelling, u64)>,
+    placements: Placements,
     mix: RequestMix,
     weights: Vec<u64>,
-    partitions: Partitions,
     /// By memory slices in use and to be taken: what was computed since the weights changed.
     losses: HashMap<(u64, u64), u64>,
 }
@@ -28,12 +27,11 @@ impl Managed {
     /// When a profile is not spelt as one.
     pub fn new(published: &Published) -> Result<Self> {
         let profiles = published.spellings()?;
-        let placements: Vec<_> =
-            published.placements().map(|(profile, slices)| (profiles[profile].clone(), slices)).collect();
+        let placements = published.placements().map(|(profile, slices)| (profiles[profile].clone(), slices));
+        let placements = Placements::new(placements);
         let mix = RequestMix::default();
         Ok(Self {
             weights: mix.weights(&profiles),
-            partitions: Partitions::new(placements.iter().cloned(), &mix),
             profiles,
             placements,
             mix,
@@ -47,7 +45,6 @@ impl Managed {
         let weights = self.mix.weights(&self.profiles);
         if weights != self.weights {
             self.weights = weights;
-            self.partitions = Partitions::new(self.placements.iter().cloned(), &self.mix);
             self.losses.clear();
         }
     }
@@ -65,7 +62,8 @@ impl Managed {
         nodes: &[Allocated],
         profile: usize,
     ) -> Option<(usize, usize)> {
-        let Self { partitions, losses, .. } = self;
+        let Self { placements, mix, losses, .. } = self;
+        let partitions = placements.with(mix);
         let mut best = None;
         for (index, node) in nodes.iter().enumerate() {
             for device in published.of_profile(profile) {
