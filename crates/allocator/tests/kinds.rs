@@ -99,7 +99,7 @@ fn a_selector_that_reads_what_identifies_a_card_is_asked_on_each_node() {
         format!("{attributes}.uuid == 'b-1'"),
         format!("{attributes}['uu' + 'id'].matches('b-1')"),
         format!("{attributes}.exists(name, name == 'uuid') && {attributes}['uuid'] == 'b-1'"),
-        format!("device.attributes.exists(domain, device.attributes[domain].uuid == 'b-1')"),
+        "device.attributes.exists(domain, device.attributes[domain].uuid == 'b-1')".to_owned(),
     ] {
         let mut cache = SelectorCache::new();
         assert_eq!(allocated(&all, &["a", "b"], &selector, &mut cache), ["none", "gpu-1"], "{selector}");

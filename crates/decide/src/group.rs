@@ -21,7 +21,6 @@ use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
-
 /// Progress of a pod of a gang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SeatState {

@@ -26,9 +26,9 @@ use crate::pod::{ends_soon, reference};
 use crate::preempting::Planned;
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
+use crate::victims::names;
 use crate::world::World;
 use crate::{holders, order, victims};
-use crate::victims::names;
 
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
 const USUAL_GRACE: i64 = 30;

@@ -4,14 +4,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::{Key, PodExt};
 use tessera_cluster::gang::GangId;
 use tessera_cluster::usage::is_daemon;
+use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::statement::Statement;
 use tessera_placement::victims::{self, Unit, Units};
 
-use crate::{holders, order};
 use crate::gangs::Gangs;
 use crate::group::{Gang, Member};
 use crate::ledger::Ledger;
@@ -21,6 +20,7 @@ use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;
 use crate::world::World;
+use crate::{holders, order};
 
 /// A gang with pods that may be evicted.
 struct OfGang {
@@ -64,7 +64,9 @@ fn merged(units: impl Iterator<Item = Unit>) -> Vec<Unit> {
 }
 
 /// Placements for the pods with the victims to evict, or why no eviction helps.
-pub(crate) fn find_victims(state: &mut State, now: Time,
+pub(crate) fn find_victims(
+    state: &mut State,
+    now: Time,
     gang: &Gang,
     open: &[&Member],
     needed: usize,
@@ -109,7 +111,9 @@ fn in_the_way(world: &World, placed: &[Placement], victims: &BTreeSet<Key>) -> N
     }
 }
 
-fn plan(state: &mut State, now: Time,
+fn plan(
+    state: &mut State,
+    now: Time,
     open: &[&Member],
     needed: usize,
     units: &mut Units,

@@ -41,12 +41,15 @@ pub struct Units {
     pub(super) effort: Effort,
 }
 
+/// Generation of a node, and the units to lose there; `None` if no eviction helps.
+type Chosen = (u64, Option<Vec<usize>>);
+
 /// Units to lose on each node for one seat of a shape, as long as the node stays as it is.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
     /// The units that might go.
     may: Vec<bool>,
-    of_shapes: HashMap<ShapeId, HashMap<NodeIndex, (u64, Option<Vec<usize>>)>>,
+    of_shapes: HashMap<ShapeId, HashMap<NodeIndex, Chosen>>,
 }
 
 impl Choices {

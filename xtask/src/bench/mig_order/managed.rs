@@ -30,13 +30,7 @@ impl Managed {
         let placements = published.placements().map(|(profile, slices)| (profiles[profile].clone(), slices));
         let placements = Placements::new(placements);
         let mix = RequestMix::default();
-        Ok(Self {
-            weights: mix.weights(&profiles),
-            profiles,
-            placements,
-            mix,
-            losses: HashMap::new(),
-        })
+        Ok(Self { weights: mix.weights(&profiles), profiles, placements, mix, losses: HashMap::new() })
     }
 
     /// A partition of this profile is asked for.

@@ -183,7 +183,8 @@ fn who_has_devices_keeps_nothing_else() {
     let [Intent::Allocate { node, .. }] = intents.as_slice() else { panic!("{intents:?}") };
     let lifts = fed.decide();
     fed.written(&lifts);
-    let lifted = serde_json::to_value(fed.decider.cluster().objects().pods[&key("train-0")].as_ref()).unwrap();
+    let lifted =
+        serde_json::to_value(fed.decider.cluster().objects().pods[&key("train-0")].as_ref()).unwrap();
     assert!(lifted["metadata"]["annotations"]["gpu.tessera.dev/nomination"].is_string());
     fed.bound(lifted, node);
     fed.now += Time::from_secs(11);

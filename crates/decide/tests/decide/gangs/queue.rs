@@ -347,7 +347,7 @@ fn a_pod_refused_by_node_after_node_keeps_nobody_from_a_strict_queue() {
         let name = format!("more-{number}");
         ask_at(&mut fed, &name, 1, 20, |_| {});
         let intents = fed.decide();
-        assert_eq!(allocated_to(&intents), [name.clone()]);
+        assert_eq!(allocated_to(&intents), std::slice::from_ref(&name));
         fed.written(&intents);
         let node = node_given(&intents);
         assert!(refusing.contains(&node), "{node}");
