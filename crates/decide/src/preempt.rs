@@ -172,7 +172,7 @@ fn longest_grace(world: &World, now: Time, pods: &BTreeSet<Key>) -> Time {
     pods.map(|pod| grace(pod, now)).max().unwrap_or_default().min(LONGEST_GRACE)
 }
 
-/// As [`Self::find_victims`], but a failure is cached for the round and shared by pods with the same demand.
+/// As [`victims::find_victims`], but a failure is cached for the round and shared by pods with the same demand.
 fn find_victims_once(
     state: &mut State,
     now: Time,

@@ -45,7 +45,7 @@ pub(crate) fn unanswered(world: &mut World, round: &mut Round, demand: &Demand) 
     Some(why)
 }
 
-/// As [`Self::unanswered`].
+/// As [`unanswered`].
 pub(crate) fn unanswered_of(world: &mut World, round: &mut Round, claims: &[Claim]) -> Option<String> {
     let budget = round.selector_cost.min(OF_KIND);
     let mut left = budget;
