@@ -46,6 +46,8 @@ pub struct SelectorCache {
     last: Option<((SelectorIndex, u32), u32)>,
     answers: usize,
     of_kinds: HashMap<Chain, HashMap<SliceKind, OfKind>>,
+    /// Size of [`Self::of_kinds`], with sixteen devices as one answer. Dropped apart: they are cheap beside costly answers.
+    answers_of_kinds: usize,
     /// How far costly ones are answered for all devices.
     ahead: HashMap<Chain, Progress>,
 }
@@ -96,7 +98,12 @@ impl SelectorCache {
             self.last = None;
             self.answers = 0;
             self.of_kinds.clear();
+            self.answers_of_kinds = 0;
             self.ahead.clear();
+        }
+        if self.answers_of_kinds > MOST_ANSWERS {
+            self.of_kinds.clear();
+            self.answers_of_kinds = 0;
         }
         if self.selectors.len() > MOST_SELECTORS {
             self.by_text.clear();

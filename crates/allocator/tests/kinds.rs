@@ -118,3 +118,14 @@ fn a_device_without_answer_is_met_only_where_it_is_tried() {
     let errors = allocated(&all, &["a", "b"], &selector, &mut cache);
     assert!(errors.iter().all(|error| error.contains("no such key: missing")), "{errors:?}");
 }
+
+/// kube-scheduler fails on the device, whatever its selectors read.
+#[test]
+fn a_device_with_a_faulty_uuid_is_of_another_kind() {
+    let all = inventory(&[slice("a", &json!({})), slice("b", &json!({ "uuid": { "version": "nonsense" } }))]);
+    assert_ne!(kind(&all, "a"), kind(&all, "b"));
+    let selector = format!("device.attributes['{DRIVER}'].index == 1");
+    let found = allocated(&all, &["a", "b"], &selector, &mut SelectorCache::new());
+    assert_eq!(found[0], "gpu-1");
+    assert!(found[1].contains("uuid"), "{found:?}");
+}

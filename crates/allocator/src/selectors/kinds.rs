@@ -22,18 +22,16 @@ impl SelectorCache {
         inventory: &Inventory,
         place: u32,
     ) -> Option<Arc<[bool]>> {
+        if chain.iter().any(|index| self.identifies[index.0 as usize]) {
+            return None;
+        }
         let slice = &inventory.slices[place as usize];
         if let Some(known) = self.of_kinds.get(chain).and_then(|kinds| kinds.get(&slice.kind)) {
             return known.clone();
         }
-        let is_common = !chain.iter().any(|index| self.identifies[index.0 as usize]);
         let devices = (slice.first_device..slice.end_device).map(|index| DeviceRef { inventory, index });
-        let answers: OfKind = if is_common {
-            devices.map(|device| self.matches_all(chain, device).ok()).collect()
-        } else {
-            None
-        };
-        self.answers += 1 + slice.device_count() as usize / 16;
+        let answers: OfKind = devices.map(|device| self.matches_all(chain, device).ok()).collect();
+        self.answers_of_kinds += 1 + slice.device_count() as usize / 16;
         self.of_kinds.entry_ref(chain).or_default().insert(slice.kind, answers.clone());
         answers
     }
