@@ -130,6 +130,8 @@ impl Run<'_> {
         let mut snapshot: Option<Snapshot> = None;
         let (mut arrived, mut idle) = (0, 0);
         let mut now = Duration::ZERO;
+        // A look at which nothing happened prolongs no run.
+        let mut last = now;
         loop {
             let arrival = pods.get(arrived).map(|pod| pod.at);
             let end = state.ends.peek().map(|Reverse((end, _))| *end);
@@ -159,7 +161,7 @@ impl Run<'_> {
             }
             progress(arrived);
             let placed = placer.place(now, &mut state.holdings);
-            idle = if is_idle && placed.is_empty() { idle + 1 } else { 0 };
+            (idle, last) = if is_idle && placed.is_empty() { (idle + 1, last) } else { (0, now) };
             placed.into_iter().for_each(|placed| state.note(now, self, &placed));
             state.note_taken(now);
         }
@@ -176,14 +178,14 @@ impl Run<'_> {
                 outcome.why = Some("it has its devices, and waits for others of its gang".to_owned());
             }
         }
-        let at = self.at.map_or(now, |at| at.min(now));
+        let at = self.at.map_or(last, |at| at.min(last));
         let Snapshot { holdings, wishes, fragmentation } =
             snapshot.unwrap_or_else(|| self.look(&*placer, &state));
         let State { outcomes, taken, cards_used, nodes_used, .. } = state;
         RunReport {
             pods: outcomes,
             taken,
-            end: now,
+            end: last,
             cards_used,
             nodes_used,
             holdings,
