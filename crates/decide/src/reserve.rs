@@ -92,10 +92,10 @@ pub(crate) fn reserve_for(
     }
     let is_known = nodes.iter().all(|node| !node.free_at.0);
     let until = nodes.iter().map(|node| node.free_at.1).max().filter(|_| is_known);
-    let are_free = nodes.iter().all(|node| node.holders == 0);
+    let holders = nodes.iter().map(|node| node.holders).sum();
     let count = nodes.len();
     let nodes = nodes.into_iter().map(|node| node.name).collect();
-    let kept = Kept { nodes, priority: order.priority(), until, are_free };
+    let kept = Kept { nodes, priority: order.priority(), until, holders };
     match state.standing.reservations.reserve(&who, &pools, kept, now) {
         Judged::Reserved(again) => {
             state.gangs.set_due(&gang.id, again);

@@ -10,8 +10,15 @@ use tessera_placement::Time;
 use super::{Asks, Who};
 use crate::backoff::Backoff;
 
-/// Longest reservation of nodes without a known time to become free, and the first pause afterwards.
-const LONGEST: Time = Time::from_secs(30 * 60);
+/// Longest reservation of nodes without a known time to become free, from the last time a holder of their devices ended: a large
+/// gang needs many to end, and half of the wait is lost if others take the freed devices meanwhile.
+const STALLED: Time = Time::from_secs(4 * 3_600);
+
+/// Time beyond the known one for nodes to become free.
+const LATE: Time = Time::from_secs(30 * 60);
+
+/// First pause after a reservation of nodes that did not become free.
+const TOO_LONG: Time = Time::from_secs(30 * 60);
 
 /// Latest known time, from the begin of a reservation, for its nodes to become free.
 const LATEST: Time = Time::from_secs(24 * 3_600);
@@ -46,8 +53,8 @@ pub(crate) struct Kept {
     pub priority: i32,
     /// When all of them are expected to be free, if known.
     pub until: Option<Time>,
-    /// Whether all of them are free.
-    pub are_free: bool,
+    /// Number of claims that hold their devices.
+    pub holders: usize,
 }
 
 /// Outcome of a request for a reservation.
@@ -66,6 +73,9 @@ pub(crate) enum Judged {
 struct Progress {
     since: Time,
     free_since: Option<Time>,
+    /// The fewest holders so far, and the time of the last change.
+    holders: usize,
+    freed: Time,
 }
 
 /// Reserved nodes, and pauses of gangs after reservations in vain.
@@ -86,7 +96,7 @@ impl Default for Reservations {
             first: BTreeMap::new(),
             progress: BTreeMap::new(),
             no_use: Backoff::new(NO_USE, LONGEST_PAUSE),
-            too_long: Backoff::new(LONGEST, LONGEST_PAUSE),
+            too_long: Backoff::new(TOO_LONG, LONGEST_PAUSE),
         }
     }
 }
@@ -140,15 +150,21 @@ impl Reservations {
 
     /// Reserves nodes of these pools for a gang without room, unless its reservation ends now.
     pub fn reserve(&mut self, who: &Who, pools: &BTreeSet<String>, kept: Kept, now: Time) -> Judged {
-        let progress = self.progress.entry(who.clone()).or_insert(Progress { since: now, free_since: None });
-        progress.free_since = kept.are_free.then(|| progress.free_since.unwrap_or(now));
-        let Progress { since, free_since } = *progress;
+        let begun = Progress { since: now, free_since: None, holders: kept.holders, freed: now };
+        let progress = self.progress.entry(who.clone()).or_insert(begun);
+        progress.free_since = (kept.holders == 0).then(|| progress.free_since.unwrap_or(now));
+        if kept.holders < progress.holders {
+            (progress.holders, progress.freed) = (kept.holders, now);
+        }
+        let Progress { since, free_since, freed, .. } = *progress;
         let useless = free_since.map(|since| since + SETTLE);
         if useless.is_some_and(|end| end <= now) {
             return Judged::NoUse(self.no_use.fail(who.clone(), now));
         }
-        let known = kept.until.map_or(since, |until| until.clamp(since, since + LATEST));
-        let end = known + LONGEST;
+        let end = match kept.until {
+            Some(until) => until.clamp(since, since + LATEST) + LATE,
+            None => freed + STALLED,
+        };
         if end <= now {
             return Judged::TooLong(self.too_long.fail(who.clone(), now));
         }
@@ -179,7 +195,8 @@ mod tests {
     }
 
     fn kept(until: Option<u64>, are_free: bool) -> Kept {
-        Kept { nodes: vec!["n".to_owned()], priority: 1, until: until.map(Time::from_secs), are_free }
+        let holders = if are_free { 0 } else { 9 };
+        Kept { nodes: vec!["n".to_owned()], priority: 1, until: until.map(Time::from_secs), holders }
     }
 
     fn pools() -> BTreeSet<String> {
@@ -222,7 +239,7 @@ mod tests {
         let mut queue = Reservations::default();
         assert_eq!(turn(&mut queue, kept(None, true), 0), Judged::Reserved(at(60)));
         // Taken again by a pod of higher priority.
-        assert_eq!(turn(&mut queue, kept(None, false), 50), Judged::Reserved(at(1_800)));
+        assert_eq!(turn(&mut queue, kept(None, false), 50), Judged::Reserved(at(14_400)));
         assert_eq!(turn(&mut queue, kept(Some(0), true), 70), Judged::Reserved(at(130)));
         assert_eq!(turn(&mut queue, kept(Some(0), true), 130), Judged::NoUse(at(730)));
         assert!(queue.is_empty() && queue.is_passed(&who, at(729)) && queue.paused(&who, at(730)).is_none());
@@ -236,10 +253,22 @@ mod tests {
         let mut queue = Reservations::default();
         assert_eq!(turn(&mut queue, kept(Some(5_000), false), 0), Judged::Reserved(at(6_800)));
         assert_eq!(turn(&mut queue, kept(Some(900_000), false), 100), Judged::Reserved(at(86_400 + 1_800)));
-        assert_eq!(turn(&mut queue, kept(None, false), 1_799), Judged::Reserved(at(1_800)));
-        assert_eq!(turn(&mut queue, kept(None, false), 1_800), Judged::TooLong(at(3_600)));
+        assert_eq!(turn(&mut queue, kept(None, false), 14_399), Judged::Reserved(at(14_400)));
+        assert_eq!(turn(&mut queue, kept(None, false), 14_400), Judged::TooLong(at(16_200)));
         let who = asks(1, 10, None).who;
-        assert!(queue.is_empty() && !queue.is_passed(&who, at(1_801)));
-        assert_eq!(queue.paused(&who, at(3_599)), Some(Judged::TooLong(at(3_600))));
+        assert!(queue.is_empty() && !queue.is_passed(&who, at(14_401)));
+        assert_eq!(queue.paused(&who, at(16_199)), Some(Judged::TooLong(at(16_200))));
+    }
+
+    #[test]
+    fn a_reservation_goes_on_while_holders_end() {
+        let mut queue = Reservations::default();
+        let with = |holders: usize| Kept { holders, ..kept(None, false) };
+        assert_eq!(turn(&mut queue, with(3), 0), Judged::Reserved(at(14_400)));
+        assert_eq!(turn(&mut queue, with(2), 14_000), Judged::Reserved(at(28_400)));
+        // Taken by a pod of higher priority, and given back: nothing more than before.
+        assert_eq!(turn(&mut queue, with(3), 15_000), Judged::Reserved(at(28_400)));
+        assert_eq!(turn(&mut queue, with(2), 16_000), Judged::Reserved(at(28_400)));
+        assert_eq!(turn(&mut queue, with(2), 28_400), Judged::TooLong(at(30_200)));
     }
 }
