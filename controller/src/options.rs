@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use tessera_api::gang::MAX_PARTIAL_TIMEOUT;
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
@@ -91,7 +92,7 @@ pub struct Options {
     /// How long some pods of a gang may run while the others find no room, where neither the pods nor their owner say so.
     ///
     /// By then one that is not bound gets devices on another node; where there are none the gang is given up.
-    #[arg(long, env = "GANG_PARTIAL_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = seconds)]
+    #[arg(long, env = "GANG_PARTIAL_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = partial_timeout)]
     pub gang_partial_timeout: Duration,
 
     /// Labels of nodes that say how far apart they are, the narrowest first: pods of a gang are kept together by the first of
@@ -155,9 +156,17 @@ impl Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
+    seconds_up_to(text, 600)
+}
+
+fn partial_timeout(text: &str) -> Result<Duration, String> {
+    seconds_up_to(text, MAX_PARTIAL_TIMEOUT.into())
+}
+
+fn seconds_up_to(text: &str, most: u64) -> Result<Duration, String> {
     match text.parse::<u64>() {
-        Ok(seconds) if (1..=600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
-        _ => Err("not a number of seconds from 1 to 600".to_owned()),
+        Ok(seconds) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("not a number of seconds from 1 to {most}")),
     }
 }
 
@@ -166,6 +175,14 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    /// As the chart's schema says.
+    #[test]
+    fn a_gang_may_run_in_part_for_a_week() {
+        assert_eq!(partial_timeout("604800"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(partial_timeout("604801").unwrap_err(), "not a number of seconds from 1 to 604800");
+        assert!(partial_timeout("0").is_err() && seconds("601").is_err());
+    }
 
     #[test]
     fn the_definition_is_consistent() {

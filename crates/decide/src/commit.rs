@@ -96,9 +96,11 @@ fn lift_without_devices(state: &mut State, gang: &Gang) -> Vec<Intent> {
     .collect()
 }
 
-/// Takes back all devices of the gang, unless one of its pods already runs or is on its way.
+/// Takes back the devices of pods that do not run yet. Where some of the gang run or are on their way, only those of pods added to a gang
+/// that is whole without them.
 pub(crate) fn hold_nothing(state: &mut State, gang: &Gang, why: &str) -> Vec<Intent> {
-    if gang.members.iter().any(Member::holds) {
+    let is_whole = gang.formed > 0 && gang.bound_or_done() >= gang.least();
+    if gang.members.iter().any(Member::holds) && !is_whole {
         return Vec::new();
     }
     gang.allocated().filter_map(|member| take_back_of(state, member, why)).collect()

@@ -41,7 +41,7 @@ pub(crate) fn finish_view(state: &State, pass: ViewPass, now: Time) -> FleetSnap
                 .entry(gang)
                 .or_insert_with(|| order::order_of(&state.world, &state.gangs, gang))
                 .clone(),
-            None => Order::of_gang(pod.into_iter(), 1),
+            None => Order::of_gang(pod.into_iter(), 1, 0),
         };
         let text = state.waits.shape_text(key);
         let waits = view::waiting_pod(key, pod, gang, why.to_owned(), pools_of_shape(&state.unplaced, text));

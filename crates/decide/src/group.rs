@@ -57,6 +57,11 @@ impl Member {
         }
     }
 
+    /// The node with devices of the pod that nobody else can get.
+    pub fn node_with_devices(&self) -> Option<&str> {
+        self.node().filter(|_| self.holds() || matches!(self.state, SeatState::Allocated(_)))
+    }
+
     /// Whether the pod is bound or released with claims, so nobody else can get its devices.
     pub fn holds(&self) -> bool {
         let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());

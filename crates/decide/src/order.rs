@@ -43,7 +43,7 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
     let pods = || gangs.members(gang).filter_map(|key| objects.pods.get(key)).map(AsRef::as_ref);
     let member = pods().next().and_then(|pod| gang::of_pod(objects, pod).ok().flatten());
     let min = member.and_then(|member| usize::try_from(member.min).ok()).unwrap_or(usize::MAX);
-    Order::of_gang(pods(), min)
+    Order::of_gang(pods(), min, gangs.formed(gang, pods()))
 }
 
 /// The queue position and expected end of a pod or its gang.

@@ -20,14 +20,13 @@ const LOOK_AGAIN: Time = Time::from_secs(30);
 
 /// Keeps a gang from running partially for long. `is_stuck`: no other action is possible for it now.
 pub(crate) fn limit_partial(state: &mut State, now: Time, gang: &Gang, is_stuck: bool) -> Vec<Intent> {
-    let bound = || gang.in_state(&SeatState::Bound);
-    let running: Vec<&Member> = bound().filter(|member| member.holds()).collect();
+    let is_running = gang.in_state(&SeatState::Bound).any(Member::holds);
     let missing = gang.least().saturating_sub(gang.bound_or_done());
-    if running.is_empty() || missing == 0 {
+    if !is_running || missing == 0 {
         state.gangs.set_whole(&gang.id);
         return Vec::new();
     }
-    let since = state.gangs.set_partial(&gang.id, partial_since(&state.world, now, gang, &running, missing));
+    let since = state.gangs.set_partial(&gang.id, partial_since(&state.world, now, gang, missing));
     // By then, a member not yet bound gets devices on another node, or the gang is given up if no node has room.
     let timeout = partial_timeout_of(&state.world, &state.config, gang);
     if now < since + timeout {
@@ -55,10 +54,11 @@ fn partial_timeout_of(world: &World, config: &Config, gang: &Gang) -> Time {
     seconds.map_or(config.partial_timeout, |seconds| Time::from_secs(seconds.into()))
 }
 
-/// Start of the partial state, as far as the objects show: when the last running pod got its devices, but not before the first of the
-/// missing pods was created. Pods added to a growing gang are older than the replacements of lost pods.
-fn partial_since(world: &World, now: Time, gang: &Gang, running: &[&Member], missing: usize) -> Time {
-    let allocated = running.iter().filter_map(|member| allocated_at(world, &member.pod)).max();
+/// Start of the partial state, as far as the objects show: when the last pod that runs, or is on its way, got its devices, but not before
+/// the first of the missing pods was created. Pods added to a growing gang are older than the replacements of lost pods.
+fn partial_since(world: &World, now: Time, gang: &Gang, missing: usize) -> Time {
+    let holding = gang.members.iter().filter(|member| member.holds());
+    let allocated = holding.filter_map(|member| allocated_at(world, &member.pod)).max();
     let others =
         gang.members.iter().filter(|member| !matches!(member.state, SeatState::Bound | SeatState::Done));
     let mut came: Vec<Time> = others.map(|member| created(&member.pod)).collect();
@@ -84,9 +84,12 @@ fn give_up(state: &mut State, now: Time, gang: &Gang, minutes: u64) -> Vec<Inten
         gang.id.name,
         gang.least()
     );
+    let timeout = partial_timeout_of(&state.world, &state.config, gang);
     let mut intents = Vec::new();
     for member in &gang.members {
-        if matches!(member.state, SeatState::Allocated(_) | SeatState::Lifted) {
+        // A pod that has just got its devices is given time to be bound.
+        let is_late = allocated_at(&state.world, &member.pod).is_none_or(|at| at + timeout <= now);
+        if is_late && matches!(member.state, SeatState::Allocated(_) | SeatState::Lifted) {
             intents.extend(commit::take_back_of(state, member, &why));
         }
     }

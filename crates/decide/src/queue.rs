@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
-use tessera_cluster::gang::{self, GangId};
+use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
@@ -26,22 +26,20 @@ pub(crate) struct Order {
 impl Order {
     /// The order of a pod outside gangs.
     pub fn of(pod: &Pod) -> Self {
-        Self::of_gang(std::iter::once(pod), 1)
+        Self::of_gang(std::iter::once(pod), 1, 0)
     }
 
-    /// The order of a gang needing `min` pods. A gang has the lowest priority of its pods: otherwise one pod of high priority would
+    /// The order of a gang needing `min` pods that started with `formed` ([`crate::gangs::Gangs::formed`]). A gang has the lowest priority of its pods: otherwise one pod of high priority would
     /// bring all others forward. Its place is that of its first complete start: once some of its pods run, the creation of the oldest
     /// running pod, whatever was created anew since; before, and for the pods added to a whole gang, the creation of the last pod
     /// it needs.
-    pub fn of_gang<'p>(pods: impl Iterator<Item = &'p Pod>, min: usize) -> Self {
+    pub fn of_gang<'p>(pods: impl Iterator<Item = &'p Pod>, min: usize, formed: usize) -> Self {
         let mut order = Order { priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
         let (mut waiting, mut running, mut lost) = (Vec::new(), Vec::new(), None);
-        let mut formed = 0;
         for pod in pods {
             order.priority = Reverse(order.priority.0.min(pod.priority()));
             order.pod = order.pod.max(pod.key());
             let created = pod.metadata.creation_timestamp.clone();
-            formed = formed.max(gang::formed(pod));
             if pod.metadata.deletion_timestamp.is_some() || pod.phase() == Some("Failed") {
                 lost = lost.max(created);
             } else if pod.node_name().is_some() {

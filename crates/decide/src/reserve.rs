@@ -86,7 +86,8 @@ pub(crate) fn reserve_for(
     let alike = open.iter().filter_map(|member| member.demand.as_ref());
     let alike = alike.filter(|other| other.shape == demand.shape).count();
     let needed = needed.saturating_sub(open.len() - alike);
-    if nodes.iter().map(|node| node.pods).fold(0, usize::saturating_add) < needed {
+    let pods = nodes.iter().map(|node| node.pods).fold(0, usize::saturating_add);
+    if nodes.is_empty() || pods < needed {
         let why = "no nodes are kept for it: on those with free cards pods without cards are in its way";
         return Some(why.to_owned());
     }

@@ -74,7 +74,7 @@ pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed
         shapes.entry(demand.shape).or_insert((demand, 0)).1 += 1;
     }
     let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in gang.members.iter().filter_map(Member::node) {
+    for node in gang.members.iter().filter_map(Member::node_with_devices) {
         *seats.entry(node).or_default() += 1;
     }
     let mut fit = 0;

@@ -129,6 +129,10 @@ fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
     if lost < needed && gang.members.len() + gang.done < gang.min {
         (open, needed) = (newest(open, lost), lost);
     }
+    if open.is_empty() && lost > 0 {
+        let why = WaitReason::Passing("waits until devices on another node are taken back".to_owned());
+        return tell::gang_waits(state, now, &gang.id, &why);
+    }
     if open.is_empty() {
         return commit::lift(state, now, gang);
     }

@@ -29,6 +29,8 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     let before = state.world.cluster.objects().pods.get(key).map(AsRef::as_ref);
     state.workload_pods.replace(key, before, Some(pod));
     let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
+    // Every replica observes the start of a gang, not only the one that decided on it.
+    let has_started = same_uid && before.is_some_and(PodExt::is_gated) && !pod.is_gated() && gang::formed(pod) > 0;
     // A resized pod takes a different amount of its node.
     let takes_the_same = |before: &Pod| {
         let stays = before.node_name() == pod.node_name() && before.phase() == pod.phase();
@@ -56,6 +58,9 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     }
     state.guesses.adopted.remove(key);
     let gang = gang::of_pod(state.world.cluster.objects(), pod).ok().flatten();
+    if let Some(member) = gang.as_ref().filter(|_| has_started) {
+        state.gangs.set_started(&member.gang);
+    }
     state.gangs.set(key, gang);
     learn::add_arrival(&mut state.world, &mut state.learned, key, pod);
     unplaced::track_unplaced(&mut state.unplaced, key, pod);

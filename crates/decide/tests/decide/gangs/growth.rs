@@ -155,3 +155,32 @@ fn a_gated_pod_tells_nothing_of_a_start() {
     fed.apply_pod(pod);
     assert_eq!(steps(&fed.decide()), (vec![], vec![]));
 }
+
+/// The added pods waited for ten minutes. Their gang is whole until they had time to be bound.
+#[test]
+fn a_gang_that_has_grown_is_not_partial_while_its_added_pods_are_on_their_way() {
+    let mut fed = grown(4, &[("a", 1), ("b", 1)]);
+    fed.decide();
+    fed.now = Time::from_secs(1_600);
+    fed.apply(node("c"));
+    slices("c", 2, managed()).into_iter().for_each(|slice| fed.apply(slice));
+    fed.now = Time::from_secs(1_700);
+    fed.decide();
+    fed.listed();
+    let intents = fed.decide();
+    assert_eq!(steps(&intents).0, ["train-2", "train-3"]);
+    fed.written(&intents);
+    let lifts = fed.decide();
+    assert_eq!(steps(&lifts).1, ["train-2", "train-3"]);
+    fed.written(&lifts);
+    for number in 2..4 {
+        let mut pod = running(number, 4, 4, "c");
+        pod["spec"]["nodeName"] = json!(null);
+        fed.apply_pod(pod);
+    }
+    for second in [1_700, 1_760] {
+        fed.now = Time::from_secs(second);
+        let intents = fed.decide();
+        assert!(intents.iter().all(|intent| matches!(intent, Intent::Tell { .. })), "{intents:?}");
+    }
+}
