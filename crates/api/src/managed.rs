@@ -30,6 +30,8 @@ pub struct Nomination {
     pub node: String,
     /// Names of the driver's devices there.
     pub devices: Vec<String>,
+    /// The pods to evict there, as namespace/name/uid: some hold none of the devices, but the processors or memory that the pod needs.
+    pub victims: Vec<String>,
     /// What is not free by then is planned anew.
     pub until: Timestamp,
 }
@@ -39,10 +41,13 @@ impl Nomination {
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_str(text).ok()?;
-        let devices = value["devices"].as_array()?.iter().map(|name| name.as_str().map(str::to_owned));
+        let texts = |list: &serde_json::Value| {
+            list.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        };
         Some(Nomination {
             node: value["node"].as_str()?.to_owned(),
-            devices: devices.collect::<Option<_>>()?,
+            devices: texts(&value["devices"])?,
+            victims: texts(&value["victims"]).unwrap_or_default(),
             until: value["until"].as_str()?.parse().ok()?,
         })
     }
@@ -50,7 +55,8 @@ impl Nomination {
     /// The annotation's value.
     #[must_use]
     pub fn encode(&self) -> String {
-        serde_json::json!({ "node": self.node, "devices": self.devices, "until": self.until.to_string() })
+        let Nomination { node, devices, victims, until } = self;
+        serde_json::json!({ "node": node, "devices": devices, "victims": victims, "until": until.to_string() })
             .to_string()
     }
 }
@@ -146,7 +152,8 @@ mod tests {
     #[test]
     fn a_nomination_is_read_as_it_was_written() {
         let devices = vec!["gpu-3b-00".to_owned()];
-        let nomination = Nomination { node: "a".to_owned(), devices, until: at(5) };
+        let victims = vec!["team/low/uid".to_owned()];
+        let nomination = Nomination { node: "a".to_owned(), devices, victims, until: at(5) };
         assert_eq!(Nomination::decode(&nomination.encode()), Some(nomination));
         for text in ["", "{}", r#"{"node": "a", "devices": [1], "until": "2027-01-15T08:00:05Z"}"#] {
             assert_eq!(Nomination::decode(text), None, "{text}");

@@ -156,7 +156,10 @@ fn nominate(
         let results = fit.allocations.iter().flat_map(AllocationExt::results);
         let own = results.filter(|result| result.driver == state.world.driver);
         let devices = own.map(|result| result.device.clone()).collect();
-        let nomination = Nomination { node: node.clone(), devices, until };
+        let on_node = victims.iter().filter_map(|key| state.world.cluster.objects().pods.get(key));
+        let on_node = on_node.filter(|pod| pod.node_name() == Some(node)).map(|pod| reference(pod));
+        let on_node = on_node.map(|pod| format!("{}/{}", pod.key, pod.uid)).collect();
+        let nomination = Nomination { node: node.clone(), devices, victims: on_node, until };
         let pod = reference(pod);
         let planned = Planned { pod: pod.clone(), nomination: nomination.clone(), until: now + PLAN_AGAIN };
         state.preempting.planned.insert(placed.key.clone(), planned);
@@ -191,7 +194,17 @@ fn find_victims_once(
     found
 }
 
-/// Evicts the holders of nominated devices.
+/// A pod of the plan that still runs on the nominated node.
+fn planned_victim(world: &World, nomination: &Nomination, text: &str) -> Option<Key> {
+    let (key, uid) = text.rsplit_once('/')?;
+    let (namespace, name) = key.split_once('/')?;
+    let key = Key::new(namespace, name);
+    let pod = world.cluster.objects().pods.get(&key)?;
+    let is_it = pod.metadata.uid.as_deref() == Some(uid) && pod.node_name() == Some(&nomination.node);
+    (is_it && !pod.is_finished()).then_some(key)
+}
+
+/// Evicts the holders of nominated devices, and the pods of the plan that hold other room.
 fn evict_for(
     world: &mut World,
     ledger: &mut Ledger,
@@ -215,6 +228,9 @@ fn evict_for(
             }
             victims.extend(users.into_iter().flat_map(|user| order::with_its_gang(world, gangs, &user)));
         }
+        let planned = nomination.victims.iter().filter_map(|text| planned_victim(world, nomination, text));
+        let planned = planned.filter(|pod| !own.contains(pod));
+        victims.extend(planned.flat_map(|pod| order::with_its_gang(world, gangs, &pod)));
     }
     let pods: Vec<Pod> = victims
         .iter()

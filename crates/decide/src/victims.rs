@@ -141,11 +141,14 @@ pub(crate) fn take_units(state: &mut State, now: Time) -> Units {
 
 /// By unit: whether it is of lower priority than the gang, and none of its own.
 fn evictable(gang: &Gang, units: &Units) -> Vec<bool> {
-    let mut may: Vec<bool> = units.all().iter().map(|unit| unit.priority < gang.priority()).collect();
-    for unit in gang.members.iter().filter_map(|member| units.of_pod(&member.key)) {
-        may[unit] = false;
-    }
-    may
+    let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
+    let may = |(place, unit): (usize, &Unit)| {
+        // Budgets count pods that are ending already.
+        unit.priority < gang.priority()
+            && !units.is_leaving(place)
+            && !unit.pods.iter().any(|pod| own.contains(pod))
+    };
+    units.all().iter().enumerate().map(may).collect()
 }
 
 /// By unit: whether it is among these, and PodDisruptionBudgets allow its eviction beside those before.

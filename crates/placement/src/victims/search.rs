@@ -73,7 +73,13 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
             let is_free = |index: &NodeIndex| filter.is_free(place, fleet.node(*index));
             let best = ranking.best().map(|(_, index)| (index, None));
             let could = ranking.could_later().map(|(index, reason)| (index, Some(reason.clone())));
-            let nodes = best.chain(could).filter(|(index, _)| is_free(index)).collect();
+            // Volumes, for example: no eviction helps there.
+            let cluster = statement.cluster();
+            let could_run = |index: &NodeIndex| {
+                let node = cluster.objects().node(&fleet.node(*index).name);
+                node.is_some_and(|node| cluster.times_when_empty(seat.pod, node) > 0)
+            };
+            let nodes = best.chain(could).filter(|(index, _)| is_free(index) && could_run(index)).collect();
             let shape = Shape {
                 demand: seat.demand,
                 requested: Requested::of(seat.pod),

@@ -34,7 +34,6 @@ pub struct Units {
     by_node: BTreeMap<NodeIndex, Vec<Part>>,
     nodes: Vec<BTreeSet<NodeIndex>>,
     claims: BTreeSet<Key>,
-    of_pods: BTreeMap<Key, usize>,
     /// Lower bounds of what claims take, by shape of the claims and node.
     pub(super) bounds: HashMap<(ShapeId, NodeIndex), [u64; 2]>,
     pub(super) choices: Choices,
@@ -115,7 +114,6 @@ impl Units {
             let mut parts: BTreeMap<NodeIndex, Part> = BTreeMap::new();
             let part = || Part { unit, devices: Vec::new(), pods: Vec::new() };
             for key in &found.pods {
-                self.of_pods.insert(key.clone(), unit);
                 let node = cluster.objects().pods.get(key).and_then(|pod| fleet.find(pod.node_name()?));
                 if let Some(node) = node {
                     parts.entry(node).or_insert_with(part).pods.push(key.clone());
@@ -139,17 +137,12 @@ impl Units {
         &self.all
     }
 
-    /// Index of the pod's unit, if it is in any.
-    pub fn of_pod(&self, pod: &Key) -> Option<usize> {
-        self.of_pods.get(pod).copied()
-    }
-
     /// Work done so far.
     pub fn effort(&self) -> Effort {
         self.effort
     }
 
-    pub(super) fn is_leaving(&self, unit: usize) -> bool {
+    pub fn is_leaving(&self, unit: usize) -> bool {
         self.leaving[unit]
     }
 

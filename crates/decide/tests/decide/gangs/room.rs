@@ -70,3 +70,23 @@ fn who_holds_no_devices_is_no_victim() {
     let text = told(&intents);
     assert!(text.contains("team/web") && !text.contains("team/low"), "{text}");
 }
+
+fn with_processors(cpu: &str) -> impl Fn(&mut serde_json::Value) {
+    move |pod| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu)
+}
+
+/// The free card is enough, and the processors of the pod on the other card are missing: it goes all the same.
+#[test]
+fn who_holds_room_beside_free_cards_goes() {
+    let mut fed = leader(&[("a", 2)]);
+    running(&mut fed, "low", 1, with_processors("7"));
+    fed.versioned("urgent", "gpu", 1, 5);
+    let mut pod = pod("urgent");
+    pod["spec"]["priority"] = json!(10);
+    with_processors("4")(&mut pod);
+    fed.apply_pod(pod);
+    assert_eq!(victims(&mut fed), ["low"]);
+    fed.delete(Kind::Pod, "low");
+    fed.delete(Kind::ResourceClaim, "low-gpus");
+    assert_eq!(fed.allocates().len(), 1);
+}
