@@ -142,6 +142,7 @@ impl Units {
         self.effort
     }
 
+    /// Whether all pods of the unit are already ending.
     pub fn is_leaving(&self, unit: usize) -> bool {
         self.leaving[unit]
     }
