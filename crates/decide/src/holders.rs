@@ -87,7 +87,7 @@ pub(crate) fn holders_of(world: &mut World, nomination: &Nomination) -> BTreeSet
 }
 
 /// The pods the claim is reserved for. Before the first reservation, the pod the claim was created for.
-fn pods_holding(key: &Key, claim: &ResourceClaim) -> Vec<Key> {
+pub(crate) fn pods_holding(key: &Key, claim: &ResourceClaim) -> Vec<Key> {
     let reserved = claim.users().iter().map(|user| key.with_name(&user.name));
     let owner = claim.owning_pod().filter(|_| !claim.is_reserved()).map(|pod| key.with_name(pod));
     reserved.chain(owner).collect()

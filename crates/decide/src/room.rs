@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::{DeviceName, DeviceType};
-use tessera_cluster::{ClaimExt, Holder, Key, PodExt};
+use tessera_cluster::{Holder, Key};
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::{ShapeId, Time};
@@ -12,7 +12,7 @@ use tessera_placement::{ShapeId, Time};
 use crate::group::{Gang, Member};
 use crate::state::State;
 use crate::world::World;
-use crate::{nodes, refusals};
+use crate::{holders, nodes, refusals};
 
 /// Number of nodes refusing an owner's pods after which the next one probably will, too.
 const MANY: usize = 4;
@@ -20,18 +20,6 @@ const MANY: usize = 4;
 /// The demand for the most devices.
 pub(crate) fn largest<'m>(open: &[&'m Member]) -> Option<&'m Demand> {
     open.iter().filter_map(|member| member.demand.as_ref()).max_by_key(|demand| demand.devices())
-}
-
-/// The pods using a claim.
-pub(crate) fn claims_pods<'d>(
-    world: &'d World,
-    key: &Key,
-    claim: Option<&'d k8s_openapi::api::resource::v1::ResourceClaim>,
-) -> Vec<&'d k8s_openapi::api::core::v1::Pod> {
-    let users = claim.into_iter().flat_map(ClaimExt::users);
-    let pods = users
-        .filter_map(|user| world.cluster.objects().pods.get(&key.with_name(&user.name)).map(AsRef::as_ref));
-    pods.collect()
 }
 
 /// Whether all nodes with room now, or all with room if less were held, or many, recently refused a pod of the same owner.
@@ -156,11 +144,13 @@ pub(crate) fn free_at(state: &State, node: &str, own: &BTreeSet<Key>) -> ((bool,
     let mut holders = 0;
     for key in claims {
         let claim = state.world.cluster.objects().claims.get(key);
-        let pods: Vec<_> = claims_pods(&state.world, key, claim.map(AsRef::as_ref));
-        if !pods.is_empty() && pods.iter().all(|pod| own.contains(&pod.key())) {
+        let pods = claim.map(|claim| holders::pods_holding(key, claim)).unwrap_or_default();
+        if !pods.is_empty() && pods.iter().all(|pod| own.contains(pod)) {
             continue;
         }
         holders += 1;
+        last.0 |= pods.is_empty();
+        let pods = pods.iter().filter_map(|pod| state.world.cluster.objects().pods.get(pod));
         for pod in pods {
             let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
             let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());

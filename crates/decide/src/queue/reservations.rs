@@ -10,9 +10,9 @@ use tessera_placement::Time;
 use super::{Asks, Who};
 use crate::backoff::Backoff;
 
-/// Longest reservation of nodes without a known time to become free, from the last time a holder of their devices ended: a large
-/// gang needs many to end, and half of the wait is lost if others take the freed devices meanwhile.
-const STALLED: Time = Time::from_secs(4 * 3_600);
+/// Longest reservation of nodes without a known time to become free, from the last time a holder of their devices ended: a gang of
+/// whole nodes waits for jobs of hours, and would wait again for those that took the freed devices meanwhile.
+const STALLED: Time = Time::from_secs(24 * 3_600);
 
 /// Time beyond the known one for nodes to become free.
 const LATE: Time = Time::from_secs(30 * 60);
@@ -239,7 +239,7 @@ mod tests {
         let mut queue = Reservations::default();
         assert_eq!(turn(&mut queue, kept(None, true), 0), Judged::Reserved(at(60)));
         // Taken again by a pod of higher priority.
-        assert_eq!(turn(&mut queue, kept(None, false), 50), Judged::Reserved(at(14_400)));
+        assert_eq!(turn(&mut queue, kept(None, false), 50), Judged::Reserved(at(86_400)));
         assert_eq!(turn(&mut queue, kept(Some(0), true), 70), Judged::Reserved(at(130)));
         assert_eq!(turn(&mut queue, kept(Some(0), true), 130), Judged::NoUse(at(730)));
         assert!(queue.is_empty() && queue.is_passed(&who, at(729)) && queue.paused(&who, at(730)).is_none());
@@ -253,22 +253,22 @@ mod tests {
         let mut queue = Reservations::default();
         assert_eq!(turn(&mut queue, kept(Some(5_000), false), 0), Judged::Reserved(at(6_800)));
         assert_eq!(turn(&mut queue, kept(Some(900_000), false), 100), Judged::Reserved(at(86_400 + 1_800)));
-        assert_eq!(turn(&mut queue, kept(None, false), 14_399), Judged::Reserved(at(14_400)));
-        assert_eq!(turn(&mut queue, kept(None, false), 14_400), Judged::TooLong(at(16_200)));
+        assert_eq!(turn(&mut queue, kept(None, false), 86_399), Judged::Reserved(at(86_400)));
+        assert_eq!(turn(&mut queue, kept(None, false), 86_400), Judged::TooLong(at(88_200)));
         let who = asks(1, 10, None).who;
-        assert!(queue.is_empty() && !queue.is_passed(&who, at(14_401)));
-        assert_eq!(queue.paused(&who, at(16_199)), Some(Judged::TooLong(at(16_200))));
+        assert!(queue.is_empty() && !queue.is_passed(&who, at(86_401)));
+        assert_eq!(queue.paused(&who, at(88_199)), Some(Judged::TooLong(at(88_200))));
     }
 
     #[test]
     fn a_reservation_goes_on_while_holders_end() {
         let mut queue = Reservations::default();
         let with = |holders: usize| Kept { holders, ..kept(None, false) };
-        assert_eq!(turn(&mut queue, with(3), 0), Judged::Reserved(at(14_400)));
-        assert_eq!(turn(&mut queue, with(2), 14_000), Judged::Reserved(at(28_400)));
+        assert_eq!(turn(&mut queue, with(3), 0), Judged::Reserved(at(86_400)));
+        assert_eq!(turn(&mut queue, with(2), 14_000), Judged::Reserved(at(100_400)));
         // Taken by a pod of higher priority, and given back: nothing more than before.
-        assert_eq!(turn(&mut queue, with(3), 15_000), Judged::Reserved(at(28_400)));
-        assert_eq!(turn(&mut queue, with(2), 16_000), Judged::Reserved(at(28_400)));
-        assert_eq!(turn(&mut queue, with(2), 28_400), Judged::TooLong(at(30_200)));
+        assert_eq!(turn(&mut queue, with(3), 15_000), Judged::Reserved(at(100_400)));
+        assert_eq!(turn(&mut queue, with(2), 16_000), Judged::Reserved(at(100_400)));
+        assert_eq!(turn(&mut queue, with(2), 100_400), Judged::TooLong(at(102_200)));
     }
 }

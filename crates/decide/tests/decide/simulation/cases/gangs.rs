@@ -194,13 +194,13 @@ pub fn in_vain() -> Vec<(f32, Act)> {
         (130.0, Act::Make(scene::gang("g", 3, "two"))),
         (200.0, Act::Create(gated("small", "one"))),
         (
-            14_400.0,
+            86_400.0,
             Act::Do(|around, server| {
                 if server.pod(&objects::key("small")).and_then(node_name).is_some() {
                     around.violated(|| "small has what was kept for a gang".to_owned());
                 }
             }),
         ),
-        (14_700.0, Act::Do(|around, server| must_be_bound(around, server, "small"))),
+        (86_700.0, Act::Do(|around, server| must_be_bound(around, server, "small"))),
     ]
 }
