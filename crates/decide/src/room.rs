@@ -11,7 +11,6 @@ use tessera_placement::{ShapeId, Time};
 
 use crate::group::{Gang, Member};
 use crate::state::State;
-use crate::world::World;
 use crate::{holders, nodes, refusals};
 
 /// Number of nodes refusing an owner's pods after which the next one probably will, too.

@@ -17,8 +17,8 @@ const STALLED: Time = Time::from_secs(24 * 3_600);
 /// Time beyond the known one for nodes to become free.
 const LATE: Time = Time::from_secs(30 * 60);
 
-/// First pause after a reservation of nodes that did not become free.
-const TOO_LONG: Time = Time::from_secs(30 * 60);
+/// First and longest pause after a reservation of nodes that did not become free: others get time to use them.
+const TOO_LONG: [Time; 2] = [Time::from_secs(4 * 3_600), Time::from_secs(48 * 3_600)];
 
 /// Latest known time, from the begin of a reservation, for its nodes to become free.
 const LATEST: Time = Time::from_secs(24 * 3_600);
@@ -26,11 +26,8 @@ const LATEST: Time = Time::from_secs(24 * 3_600);
 /// Time for a gang to fit once all of its reserved nodes are free: pods may still be ending there.
 const SETTLE: Time = Time::from_secs(60);
 
-/// First pause after a reservation of free nodes too small for its gang.
-const NO_USE: Time = Time::from_secs(10 * 60);
-
-/// Longest pause between two reservations of a gang.
-const LONGEST_PAUSE: Time = Time::from_secs(4 * 3_600);
+/// First and longest pause after a reservation of free nodes too small for its gang.
+const NO_USE: [Time; 2] = [Time::from_secs(10 * 60), Time::from_secs(4 * 3_600)];
 
 /// Backfill on nodes reserved without a known time: pods ending within this time may run there.
 const BACKFILL: Time = Time::from_secs(10 * 60);
@@ -95,8 +92,8 @@ impl Default for Reservations {
             nodes: BTreeMap::new(),
             first: BTreeMap::new(),
             progress: BTreeMap::new(),
-            no_use: Backoff::new(NO_USE, LONGEST_PAUSE),
-            too_long: Backoff::new(TOO_LONG, LONGEST_PAUSE),
+            no_use: Backoff::new(NO_USE[0], NO_USE[1]),
+            too_long: Backoff::new(TOO_LONG[0], TOO_LONG[1]),
         }
     }
 }
@@ -254,10 +251,10 @@ mod tests {
         assert_eq!(turn(&mut queue, kept(Some(5_000), false), 0), Judged::Reserved(at(6_800)));
         assert_eq!(turn(&mut queue, kept(Some(900_000), false), 100), Judged::Reserved(at(86_400 + 1_800)));
         assert_eq!(turn(&mut queue, kept(None, false), 86_399), Judged::Reserved(at(86_400)));
-        assert_eq!(turn(&mut queue, kept(None, false), 86_400), Judged::TooLong(at(88_200)));
+        assert_eq!(turn(&mut queue, kept(None, false), 86_400), Judged::TooLong(at(86_400 + 14_400)));
         let who = asks(1, 10, None).who;
         assert!(queue.is_empty() && !queue.is_passed(&who, at(86_401)));
-        assert_eq!(queue.paused(&who, at(88_199)), Some(Judged::TooLong(at(88_200))));
+        assert_eq!(queue.paused(&who, at(86_400 + 14_399)), Some(Judged::TooLong(at(86_400 + 14_400))));
     }
 
     #[test]
@@ -269,6 +266,6 @@ mod tests {
         // Taken by a pod of higher priority, and given back: nothing more than before.
         assert_eq!(turn(&mut queue, with(3), 15_000), Judged::Reserved(at(100_400)));
         assert_eq!(turn(&mut queue, with(2), 16_000), Judged::Reserved(at(100_400)));
-        assert_eq!(turn(&mut queue, with(2), 100_400), Judged::TooLong(at(102_200)));
+        assert_eq!(turn(&mut queue, with(2), 100_400), Judged::TooLong(at(100_400 + 14_400)));
     }
 }
