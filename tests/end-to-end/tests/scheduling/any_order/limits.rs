@@ -253,7 +253,8 @@ fn has_room(sums: &Sums<'_>, number: usize, node: &Published, device: &Device, a
         let asked = ask.capacity.iter().find(|(of, _)| of == name).map(|(_, amount)| asked(amount));
         let value = nanos(&capacity.value.0);
         if !is_shared {
-            return asked.is_none_or(|asked| asked <= value);
+            // Since 1.37 a negative amount is an error of the pod.
+            return asked.is_none_or(|asked| (0..=value).contains(&asked));
         }
         let policy = capacity.request_policy.as_ref().unwrap();
         let range = policy.valid_range.as_ref().unwrap();
