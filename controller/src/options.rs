@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use tessera_api::gang::MAX_PARTIAL_TIMEOUT;
 use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_api::gang::MAX_PARTIAL_TIMEOUT;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 

@@ -188,7 +188,12 @@ mod tests {
             observe::apply(&mut state, Time::ZERO, object).unwrap();
         }
         let until = Timestamp::from_second(60).unwrap();
-        let nomination = Nomination { node: "a".to_owned(), devices: vec!["gpu-01-00".to_owned()], victims: Vec::new(), until };
+        let nomination = Nomination {
+            node: "a".to_owned(),
+            devices: vec!["gpu-01-00".to_owned()],
+            victims: Vec::new(),
+            until,
+        };
         let pod: Pod =
             serde_json::from_value(json!({ "metadata": { "name": "p", "namespace": "n", "uid": "u",
             "annotations": { NOMINATION_ANNOTATION: nomination.encode() } },

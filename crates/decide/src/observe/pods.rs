@@ -30,7 +30,8 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     state.workload_pods.replace(key, before, Some(pod));
     let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
     // Every replica observes the start of a gang, not only the one that decided on it.
-    let has_started = same_uid && before.is_some_and(PodExt::is_gated) && !pod.is_gated() && gang::formed(pod) > 0;
+    let has_started =
+        same_uid && before.is_some_and(PodExt::is_gated) && !pod.is_gated() && gang::formed(pod) > 0;
     // A resized pod takes a different amount of its node.
     let takes_the_same = |before: &Pod| {
         let stays = before.node_name() == pod.node_name() && before.phase() == pod.phase();

@@ -40,7 +40,11 @@ fn nodes_are_kept_for_a_day_where_no_holder_ends() {
     wake(&mut fed);
     assert_eq!(fed.now, Time::from_secs(88_001));
     assert_eq!(who(&mut fed), ["late"]);
-    assert!(why(&fed, "train-0").contains("no nodes are kept for it for 240 min"), "{}", why(&fed, "train-0"));
+    assert!(
+        why(&fed, "train-0").contains("no nodes are kept for it for 240 min"),
+        "{}",
+        why(&fed, "train-0")
+    );
     // Kept again four hours later, and then not for eight.
     fed.now = Time::from_secs(102_401);
     fed.decide();
