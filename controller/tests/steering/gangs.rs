@@ -11,6 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::{Value, json};
+use tessera_api::gang::FORMED_ANNOTATION;
+use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_fakes::poll;
 use tessera_harness::Cluster;
 
@@ -71,6 +73,13 @@ async fn a_gang_waits_whole_and_runs_whole() {
     assert!(why.contains("gang train: 3 of 4 pods that it needs fit now"), "{why}");
     // What it does not use is not held.
     assert_eq!(allocated(&cluster, "train").await, 0);
+    // Events get lost, so the reason comes to stand on each of its pods.
+    poll::until_async("the reason stands on its pods", async || {
+        let pods = pods::of_app(&cluster, "train").await;
+        let noted = pods.iter().filter_map(|pod| Waiting::decode(pod.annotations().get(WAITING_ANNOTATION)?));
+        noted.filter(|noted| noted.kind == "NoNode" && noted.message.contains("3 of 4 pods")).count() == 4
+    })
+    .await;
     assert!(pods::of_app(&cluster, "train").await.iter().all(is_gated));
     assert_ne!(pods::run(&cluster, "small", 8).await, taken);
     cluster.delete_pod("default", "small").await.unwrap();
@@ -83,6 +92,7 @@ async fn a_gang_waits_whole_and_runs_whole() {
     // Neighbours in rank are neighbours by name.
     for pod in pods::of_app(&cluster, "train").await {
         let rank = pod.labels()["batch.kubernetes.io/job-completion-index"].clone();
+        assert_eq!(pod.annotations()[FORMED_ANNOTATION], "4", "the number of pods that started together");
         assert_eq!(pod.spec.unwrap().node_name.unwrap(), format!("n0{rank}"));
     }
     cluster.kubectl(&["delete", "job", "train"]).await.unwrap();
