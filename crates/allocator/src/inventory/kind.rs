@@ -6,7 +6,7 @@ use super::{DeviceRef, Inventory, Slice};
 use crate::mix::mix;
 
 /// The kind of a slice. Slices of one kind have equal devices in the same order: names, attributes, capacities, consumed counters and
-/// taints are the same, except for an attribute that [identifies](is_identity) a card.
+/// taints are the same, except for the attribute that identifies a card: `uuid`, or `parentUUID`.
 ///
 /// A hash of 128 bits with a seed of the inventory: two kinds are confused with a probability of 2^-128. A kind never stands for
 /// other devices later, whatever the inventory is changed to.
