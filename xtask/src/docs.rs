@@ -20,7 +20,7 @@ const TOOL: CargoTool = CargoTool {
     version: "0.5.4",
     // Fast to build; its own speed does not matter.
     arguments: &["--debug", "--no-default-features"],
-    expected: Duration::from_secs(240),
+    expected: Duration::from_secs(40),
 };
 
 /// Arguments of `cargo xtask docs`.
