@@ -207,7 +207,7 @@ impl Watches {
                 Some(Ok(Event::InitApply(name, object) | Event::Apply(name, object))) => {
                     vec![known.see(name, object)]
                 }
-                Some(Ok(Event::Delete(name))) => vec![known.see_gone(&key_of(&name))],
+                Some(Ok(Event::Delete(name))) => vec![known.mark_gone(&key_of(&name))],
                 Some(Ok(Event::InitDone)) => known.complete(asked_at),
             };
             told = false;
@@ -255,7 +255,7 @@ impl Known {
         })
     }
 
-    fn see_gone(&mut self, key: &Key) -> Seen {
+    fn mark_gone(&mut self, key: &Key) -> Seen {
         self.objects.remove(key);
         self.unreadable.remove(key);
         Seen::Change(Observation::Deleted(self.kind, key.clone()))
@@ -265,7 +265,7 @@ impl Known {
     fn complete(&mut self, asked_at: Duration) -> Vec<Seen> {
         let gone = self.objects.iter().filter(|(_, list)| **list != self.list);
         let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
-        let mut seen: Vec<Seen> = gone.iter().map(|key| self.see_gone(key)).collect();
+        let mut seen: Vec<Seen> = gone.iter().map(|key| self.mark_gone(key)).collect();
         seen.push(Seen::Complete(self.kind));
         if self.kind == Kind::ResourceClaim {
             seen.push(Seen::Change(Observation::ClaimsListed { asked_at }));

@@ -18,12 +18,11 @@ use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::Takes;
 
-use crate::group::{Gang, Member, SeatState};
+use crate::group::{Gang, Member, Placement, SeatState};
 use crate::holders::{self, reference_of};
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::ledger::ManagedProposal;
 use crate::on_the_way::{self, UNTIL_BOUND};
-use crate::place::Placement;
 use crate::pod::reference;
 use crate::state::State;
 use crate::wait_reason::WaitReason;

@@ -58,13 +58,13 @@ pub(crate) fn prepare_term(state: &mut State, now: Time) -> Vec<Intent> {
     }
     if state.leadership.lists.are_as_of(since) {
         intents.extend(fence(state, now));
-        intents.extend(settle(&mut state.world, &mut state.ledger, &mut state.leadership, now));
+        intents.extend(settle(&state.world, &mut state.ledger, &mut state.leadership, now));
     }
     intents
 }
 
 /// Fences writes with an unknown outcome, so they cannot arrive later.
-fn settle(world: &mut World, ledger: &mut Ledger, leadership: &mut Leadership, now: Time) -> Vec<Intent> {
+fn settle(world: &World, ledger: &mut Ledger, leadership: &mut Leadership, now: Time) -> Vec<Intent> {
     let Some(term) = leadership.term.as_mut().filter(|_| leadership.lists.not_before <= now) else {
         return Vec::new();
     };
@@ -118,7 +118,7 @@ fn fence(state: &mut State, now: Time) -> Vec<Intent> {
 }
 
 /// Ends a fence when the claim shows the epoch, possibly before the write's answer: nothing more is awaited then.
-pub(crate) fn end_fence_seen(world: &mut World, ledger: &mut Ledger, leadership: &mut Leadership, key: &Key) {
+pub(crate) fn end_fence_seen(world: &World, ledger: &mut Ledger, leadership: &Leadership, key: &Key) {
     let claim = world.cluster.objects().claims.get(key);
     let annotations = claim.and_then(|claim| claim.metadata.annotations.as_ref());
     let epoch = annotations.and_then(|all| all.get(EPOCH_ANNOTATION));

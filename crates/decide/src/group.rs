@@ -20,6 +20,7 @@ use tessera_cluster::gang::{GangId, Rank, WhenPartial};
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
+use tessera_placement::fit::Takes;
 
 /// Progress of a pod of a gang.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,15 @@ impl Member {
         let claims = self.pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
         matches!(self.state, SeatState::Lifted | SeatState::Bound) && claims.into_iter().next().is_some()
     }
+}
+
+/// Node and devices planned for one pod.
+pub(crate) struct Placement {
+    pub key: Key,
+    pub pod: Arc<Pod>,
+    pub demand: Demand,
+    pub node: String,
+    pub fit: Takes,
 }
 
 /// A gang whose pods agree on its parameters.

@@ -67,15 +67,15 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
                 state.marks.unclaimed.insert(key.clone());
             }
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, &key);
-            fencing::end_fence_seen(&mut state.world, &mut state.ledger, &mut state.leadership, &key);
-            unready::track_failure(&mut state.world, &mut state.healing, now, &key);
+            fencing::end_fence_seen(&state.world, &mut state.ledger, &state.leadership, &key);
+            unready::track_failure(&state.world, &mut state.healing, now, &key);
             claims::advance_users(state, now, &key);
-            unplaced::mark_claim_of_unplaced(&mut state.world, &mut state.unplaced, &key);
+            unplaced::mark_claim_of_unplaced(&state.world, &mut state.unplaced, &key);
         }
         Kind::ResourceSlice => {
             nodes::mark_slice(&mut state.world, &key.name);
             if !had_managed && state.world.fleet.has_managed() {
-                pods::add_open_pods(&mut state.world, &mut state.ledger, &mut state.waits);
+                pods::add_open_pods(&state.world, &state.ledger, &mut state.waits);
             }
         }
         Kind::Node => state.world.fleet.mark(&key.name),
@@ -145,10 +145,10 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             claims::mark_claim(&mut state.world, &mut state.marks, &mut state.guesses, key);
             claims::count_departures(&mut state.world, key);
             state.ledger.claims.end_clear(key);
-            unplaced::mark_claim_of_unplaced(&mut state.world, &mut state.unplaced, key);
+            unplaced::mark_claim_of_unplaced(&state.world, &mut state.unplaced, key);
             state.world.cluster.delete(kind, key);
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, key);
-            unready::track_failure(&mut state.world, &mut state.healing, now, key);
+            unready::track_failure(&state.world, &mut state.healing, now, key);
             let on_their_way: Vec<Key> = state.ledger.pods.proposed_in(&key.namespace).cloned().collect();
             on_their_way.iter().for_each(|pod| claims::advance_user(state, now, pod));
             return;
@@ -158,16 +158,16 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
                 state.world.fleet.mark(&node);
             }
             learn::add_departure(&mut state.world, &mut state.learned, key);
-            nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
+            nominations::forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key);
             on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
-            pods::forget_waiting(&mut state.ledger, &mut state.waits, &mut state.standing, key);
+            pods::forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
             state.guesses.adopted.remove(key);
             state.gangs.set(key, None);
             unplaced::forget_unplaced(&mut state.unplaced, key);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {
                 state.refusals.forget(&reference(&pod));
                 state.workload_pods.replace(key, Some(&pod), None);
-                unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, &pod);
+                unclaimed::mark_claims_of_ended(&state.leadership, &mut state.marks, &pod);
             }
         }
         Kind::Node => state.world.fleet.mark(&key.name),

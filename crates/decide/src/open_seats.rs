@@ -8,9 +8,8 @@ use tessera_placement::seats::{Filter, Placed, Seat};
 use tessera_placement::{ShapeId, Time};
 
 use crate::gangs::Gangs;
-use crate::group::Member;
+use crate::group::{Member, Placement};
 use crate::order;
-use crate::place::Placement;
 use crate::queue::{Asks, Queue};
 use crate::refusals::{self, Refusals};
 use crate::world::World;

@@ -19,7 +19,7 @@ const UNJUDGED: Time = Time::from_secs(300);
 
 /// The API server refused to change the pod.
 pub(crate) fn pod_refused(
-    world: &mut World,
+    world: &World,
     waits: &mut Waits,
     refusals: &mut Refusals,
     now: Time,

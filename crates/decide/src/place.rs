@@ -1,27 +1,12 @@
 //! Placement of a gang's pods: all are planned before any write.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::Key;
 use tessera_placement::Time;
-use tessera_placement::demand::Demand;
-use tessera_placement::fit::Takes;
 use tessera_placement::seats::{self, NoSeats, Places};
 use tessera_placement::statement::Statement;
 
-use crate::group::{Gang, Member};
+use crate::group::{Gang, Member, Placement};
 use crate::open_seats::{self, FreeNodes};
 use crate::state::State;
-
-/// Node and devices planned for one pod.
-pub(crate) struct Placement {
-    pub key: Key,
-    pub pod: Arc<Pod>,
-    pub demand: Demand,
-    pub node: String,
-    pub fit: Takes,
-}
 
 /// Places all open pods or, if not all of them fit, as many as do, but at least `needed`.
 ///

@@ -48,7 +48,7 @@ pub(crate) fn pools(state: &mut State) -> BTreeMap<String, PoolSummary> {
 
 /// Unmet demand by short description, with the number of pods and an example pod; most pods first.
 fn unmet(state: &mut State) -> Vec<(String, u32, Key)> {
-    unplaced::look_at_unplaced(&mut state.world, &mut state.unplaced);
+    unplaced::look_at_unplaced(&state.world, &mut state.unplaced);
     let mut shapes: BTreeMap<&str, (u32, &Key)> = BTreeMap::new();
     let ours = state.waits.pods().filter_map(|key| Some((key, state.waits.shape_text(key)?)));
     let ours = ours.filter(|(key, _)| state.ledger.pods.proposal(key).is_none());

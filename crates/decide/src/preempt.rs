@@ -16,12 +16,11 @@ use tessera_cluster::{AllocationExt, Key, Kind, PodExt};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member};
+use crate::group::{Gang, Member, Placement};
 use crate::intent::Intent;
 use crate::ledger::Ledger;
 use crate::nominations::KEPT;
 use crate::nominations::{self, LONGEST_GRACE, at, is_in_force, nomination};
-use crate::place::Placement;
 use crate::pod::{ends_soon, reference};
 use crate::preempting::Planned;
 use crate::round::{Alike, NoVictims};

@@ -14,9 +14,6 @@ use crate::world::World;
 /// Cost per round for the claims of one shape.
 const OF_KIND: u64 = 1_500_000;
 
-/// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
-pub(crate) const OF_ROUND: u64 = 6_000_000;
-
 /// Delay before evaluation continues.
 pub(crate) const PAUSE: Time = Time::from_millis(100);
 

@@ -65,7 +65,7 @@ pub(crate) fn turns(state: &mut State, now: Time) -> Vec<Turn> {
 
 /// Whether nothing can have changed for a pod without a suitable card at the last look: someone ahead waits for cards in every pool.
 /// In a long strict queue, nearly all pods are in this state.
-fn is_behind(world: &mut World, waits: &mut Waits, standing: &mut Queue, turn: &Turn) -> bool {
+fn is_behind(world: &mut World, waits: &Waits, standing: &Queue, turn: &Turn) -> bool {
     let Who::Pod(key) = &turn.who else { return false };
     let is_stuck = waits.is_stuck(key);
     let strict = world.fleet.strict(&world.cluster, &world.driver);
@@ -98,7 +98,7 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
     let mut intents = Vec::new();
     let mut has_freed = false;
     for turn in turns {
-        if is_behind(&mut state.world, &mut state.waits, &mut state.standing, &turn) {
+        if is_behind(&mut state.world, &state.waits, &state.standing, &turn) {
             intents.extend(tell::stays_behind(state, now, &turn.who));
             continue;
         }

@@ -97,7 +97,7 @@ pub(crate) fn forget_unplaced(unplaced: &mut Unplaced, key: &Key) {
 }
 
 /// A claim was created or changed, or is about to be deleted.
-pub(crate) fn mark_claim_of_unplaced(world: &mut World, unplaced: &mut Unplaced, claim: &Key) {
+pub(crate) fn mark_claim_of_unplaced(world: &World, unplaced: &mut Unplaced, claim: &Key) {
     match world.cluster.objects().claims.get(claim).and_then(|claim| claim.owning_pod()) {
         // With thousands of pods and a claim each, only the owner is examined.
         Some(pod) => {
@@ -121,7 +121,7 @@ pub(crate) fn mark_class_of_unplaced(unplaced: &mut Unplaced) {
 }
 
 /// Re-examines changed pods.
-pub(crate) fn look_at_unplaced(world: &mut World, unplaced: &mut Unplaced) {
+pub(crate) fn look_at_unplaced(world: &World, unplaced: &mut Unplaced) {
     let Unplaced { pods, changed, changed_namespaces, changed_all, .. } = unplaced;
     let (all, namespaces) = (std::mem::take(changed_all), std::mem::take(changed_namespaces));
     let too = pods.keys().filter(|pod| all || namespaces.contains(&pod.namespace));

@@ -12,10 +12,9 @@ use tessera_placement::statement::Statement;
 use tessera_placement::victims::{self, Unit, Units};
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member};
+use crate::group::{Gang, Member, Placement};
 use crate::ledger::Ledger;
 use crate::open_seats::{self, FreeNodes};
-use crate::place::Placement;
 use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;

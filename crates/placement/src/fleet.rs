@@ -179,7 +179,7 @@ impl Fleet {
             return Ok(());
         }
         let Some(node) = slice.spec.node_name.as_deref() else { return Ok(()) };
-        self.see_taints(now, slice, node);
+        self.apply_taints(now, slice, node);
         let annotations = slice.metadata.annotations.as_ref();
         let Some(text) = annotations.and_then(|all| all.get(node_report::ANNOTATION)) else {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
@@ -200,7 +200,7 @@ impl Fleet {
     }
 
     /// Records the times when cards were tainted as managed.
-    fn see_taints(&mut self, now: Time, slice: &ResourceSlice, node: &str) {
+    fn apply_taints(&mut self, now: Time, slice: &ResourceSlice, node: &str) {
         let name = slice.metadata.name.clone().unwrap_or_default();
         let known = self.by_name.get(node).and_then(|index| self.nodes[*index as usize].tainted.get(&name));
         let mut cards: BTreeMap<PciBusId, Tainted> = BTreeMap::new();

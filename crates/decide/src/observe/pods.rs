@@ -17,7 +17,7 @@ use crate::world::World;
 use crate::{learn, nominations, refusals, unplaced};
 
 /// With the first managed cards, pods without gates become this controller's business too.
-pub(crate) fn add_open_pods(world: &mut World, ledger: &mut Ledger, waits: &mut Waits) {
+pub(crate) fn add_open_pods(world: &World, ledger: &Ledger, waits: &mut Waits) {
     for (key, pod) in &world.cluster.objects().pods {
         if is_open(pod) && ledger.pods.proposal(key).is_none() {
             waits.add(key);
@@ -51,11 +51,11 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
         // The earlier pod of this name is gone.
         if let Some(before) = before.cloned() {
             state.refusals.forget(&reference(&before));
-            unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, &before);
+            unclaimed::mark_claims_of_ended(&state.leadership, &mut state.marks, &before);
         }
-        nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
+        nominations::forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key);
         on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
-        forget_waiting(&mut state.ledger, &mut state.waits, &mut state.standing, key);
+        forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
     }
     state.guesses.adopted.remove(key);
     let gang = gang::of_pod(state.world.cluster.objects(), pod).ok().flatten();
@@ -71,7 +71,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     if pod.node_name().is_some() {
         state.refusals.forget(&reference(pod));
     }
-    unready::mark_evictions(&mut state.leadership, &mut state.marks, &mut state.healing, key, pod);
+    unready::mark_evictions(&state.leadership, &mut state.marks, &state.healing, key, pod);
     if pod.is_gated() && pod.metadata.deletion_timestamp.is_none() {
         state.waits.add(key);
         return;
@@ -80,11 +80,11 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
         state.waits.add(key);
         state.ledger.pods.end_release(key);
     } else {
-        forget_waiting(&mut state.ledger, &mut state.waits, &mut state.standing, key);
-        nominations::forget_nominated(&mut state.world, &mut state.ledger, &mut state.preempting, key);
+        forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
+        nominations::forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key);
     }
     if pod.has_ended() {
-        unclaimed::mark_claims_of_ended(&mut state.leadership, &mut state.marks, pod);
+        unclaimed::mark_claims_of_ended(&state.leadership, &mut state.marks, pod);
     }
     let Some(proposal) = state.ledger.pods.proposal(key) else {
         if !pod.has_ended()
@@ -118,7 +118,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
 }
 
 /// The pod no longer waits for this controller.
-pub(crate) fn forget_waiting(ledger: &mut Ledger, waits: &mut Waits, standing: &mut Queue, key: &Key) {
+pub(crate) fn forget_waiting(ledger: &mut Ledger, waits: &mut Waits, standing: &Queue, key: &Key) {
     ledger.pods.end_release(key);
     if waits.remove(key) {
         free_its_place(waits, standing);
@@ -126,7 +126,7 @@ pub(crate) fn forget_waiting(ledger: &mut Ledger, waits: &mut Waits, standing: &
 }
 
 /// A pod no longer waits: anything kept for it is available to others.
-pub(crate) fn free_its_place(waits: &mut Waits, standing: &mut Queue) {
+pub(crate) fn free_its_place(waits: &mut Waits, standing: &Queue) {
     if !standing.is_empty() {
         waits.begin_anew();
     }

@@ -37,7 +37,7 @@ pub(crate) fn clear_unclaimed(state: &mut State) -> Vec<Intent> {
 }
 
 /// Handles a deleted or finished pod: its claims may have no pod left.
-pub(crate) fn mark_claims_of_ended(leadership: &mut Leadership, marks: &mut Marks, pod: &Pod) {
+pub(crate) fn mark_claims_of_ended(leadership: &Leadership, marks: &mut Marks, pod: &Pod) {
     if leadership.term.is_none() {
         return;
     }

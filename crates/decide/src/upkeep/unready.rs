@@ -30,7 +30,7 @@ pub(crate) fn has_controller(pod: &Pod) -> bool {
 }
 
 /// Handles a changed or deleted claim: its devices may have failed.
-pub(crate) fn track_failure(world: &mut World, healing: &mut Healing, now: Time, key: &Key) {
+pub(crate) fn track_failure(world: &World, healing: &mut Healing, now: Time, key: &Key) {
     let claim = world.cluster.objects().claims.get(key);
     let ours = claim.filter(|claim| holders::is_allocated_by_us(world, claim));
     match ours.and_then(|claim| healing::unready(claim, &world.driver)) {
@@ -104,9 +104,9 @@ pub(crate) fn evictions_of(healing: &Healing, pod: &Pod) -> u32 {
 
 /// Schedules a note of the owner's evictions on the pod if its annotation shows fewer.
 pub(crate) fn mark_evictions(
-    leadership: &mut Leadership,
+    leadership: &Leadership,
     marks: &mut Marks,
-    healing: &mut Healing,
+    healing: &Healing,
     key: &Key,
     pod: &Pod,
 ) {
