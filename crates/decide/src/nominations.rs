@@ -49,8 +49,7 @@ pub(crate) fn with_nominated(
 ) -> Vec<Intent> {
     let is_held = |state: &State, key: &Key| state.preempting.held_for.contains_key(key);
     let held: Vec<&Key> = pods.iter().map(|(key, _)| *key).filter(|key| is_held(state, key)).collect();
-    held.iter()
-        .for_each(|key| forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key));
+    held.iter().for_each(|key| forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key));
     let intents = look(state);
     pods.iter().for_each(|(key, pod)| hold_nominated(state, now, key, pod));
     state.preempting.has_freed |= held.iter().any(|key| !is_held(state, key));
@@ -102,12 +101,7 @@ fn hold_nominated(state: &mut State, now: Time, key: &Key, pod: &Pod) {
 }
 
 /// Lifts the pod's nomination, so the pod itself can use the devices.
-pub(crate) fn forget_nominated(
-    world: &mut World,
-    ledger: &Ledger,
-    preempting: &mut Preempting,
-    key: &Key,
-) {
+pub(crate) fn forget_nominated(world: &mut World, ledger: &Ledger, preempting: &mut Preempting, key: &Key) {
     if let Some(node) = preempting.held_for.remove(key) {
         if ledger.pods.proposal(key).is_none() {
             world.cluster.forget(key);

@@ -166,7 +166,7 @@ pub(crate) fn free_at(state: &State, node: &str, own: &BTreeSet<Key>) -> ((bool,
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{Node, Pod};
-    use k8s_openapi::api::resource::v1::ResourceSlice;
+    use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
     use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
     use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
@@ -203,5 +203,12 @@ mod tests {
         let device = state.world.cluster.inventory().devices_of_node("a").next().unwrap();
         assert!(state.world.cluster.held().holds_whole(device));
         assert_eq!(free_at(&state, "a", &BTreeSet::new()).1, 0);
+        // A claim without a known pod holds a device for an unknown time.
+        let claim = json!({ "metadata": { "name": "c", "namespace": "n", "uid": "c" },
+            "spec": { "devices": { "requests": [] } }, "status": { "allocation": { "devices": { "results": [
+                { "request": "r", "driver": "gpu.tessera.dev", "pool": "a", "device": "gpu-01-00" }] } } } });
+        let claim: ResourceClaim = serde_json::from_value(claim).unwrap();
+        observe::apply(&mut state, Time::ZERO, Object::from(claim)).unwrap();
+        assert_eq!(free_at(&state, "a", &BTreeSet::new()), ((true, Time::ZERO), 1));
     }
 }

@@ -1,10 +1,14 @@
 //! Gangs that grow while they run.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_cluster::Kind;
 use tessera_decide::{Intent, Observation, PodReference, Time};
 
+use crate::gangs::preemption::evicted;
+use crate::gangs::queue::{allocated_to, ask_at, at, strict, with_placement};
 use crate::gangs::{member, steps};
 use crate::leader::leader;
 use crate::objects::*;
@@ -183,4 +187,110 @@ fn a_gang_that_has_grown_is_not_partial_while_its_added_pods_are_on_their_way() 
         let intents = fed.decide();
         assert!(intents.iter().all(|intent| matches!(intent, Intent::Tell { .. })), "{intents:?}");
     }
+}
+
+fn cleared(intents: &[Intent]) -> Vec<String> {
+    let claims = intents.iter().flat_map(|intent| match intent {
+        Intent::Clear { claims, .. } => claims.clone(),
+        _ => Vec::new(),
+    });
+    claims.map(|claim| claim.key.name).collect()
+}
+
+/// One of the added pods is gone before they start. The other does not hold devices that it cannot use.
+#[test]
+fn an_added_pod_gives_its_devices_back_when_its_companion_is_gone() {
+    let mut fed = grown(4, &[("a", 1), ("b", 1), ("c", 2)]);
+    let intents = fed.decide();
+    fed.written(&intents);
+    fed.delete(Kind::Pod, "train-3");
+    fed.delete(Kind::ResourceClaim, "train-3-gpus");
+    assert_eq!(cleared(&fed.decide()), ["train-2-gpus"]);
+}
+
+/// A node is gone, and the API server refuses to take the devices there back: the gang has not started, and does not start in part.
+#[test]
+fn no_gate_is_lifted_while_devices_on_a_lost_node_stay() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    fed.gang("train", 2, 1);
+    let intents = fed.decide();
+    fed.written(&intents);
+    fed.delete(Kind::Node, "b");
+    let intents = fed.decide();
+    let Some(Intent::Clear { claims, .. }) = intents.first() else { panic!("{intents:?}") };
+    let refused =
+        Observation::ClaimRefused { claim: claims[0].clone(), pod: None, why: "a policy".to_owned() };
+    fed.decider.observe(fed.now, refused).unwrap();
+    let intents = fed.decide();
+    assert!(intents.iter().all(|intent| matches!(intent, Intent::Tell { .. })), "{intents:?}");
+}
+
+/// A pod that came before the added ones goes first, although the gang is older.
+#[test]
+fn added_pods_have_a_place_of_their_own_in_a_strict_queue() {
+    let mut fed = with_placement(&[("a", 1), ("b", 1), ("c", 1), ("d", 1)], strict());
+    for (name, node) in [("train-0", "a"), ("train-1", "b"), ("holder", "d")] {
+        fed.apply_claim(allocated(claim(name, "gpu", 1), node, &[card(0)]));
+        let mut pod =
+            if name == "holder" { pod(name) } else { running(usize::from(name == "train-1"), 4, 2, node) };
+        pod["metadata"]["creationTimestamp"] = at(900);
+        pod["spec"]["schedulingGates"] = json!([]);
+        pod["spec"]["nodeName"] = json!(node);
+        fed.apply_pod(pod);
+    }
+    for number in 2..4 {
+        fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+        let mut pod = member("train", number, 4);
+        pod["metadata"]["creationTimestamp"] = at(960);
+        fed.apply_pod(pod);
+    }
+    fed.decide();
+    ask_at(&mut fed, "other", 1, 930, |_| {});
+    assert_eq!(allocated_to(&fed.decide()), ["other"]);
+}
+
+/// The replica that did not decide on the growth leads when the first pods are lost.
+#[test]
+fn a_standby_knows_that_the_gang_has_grown() {
+    let mut fed = grown(2, &[("a", 1), ("b", 1)]);
+    fed.decider.follow();
+    for (number, node) in ["a", "b"].into_iter().enumerate() {
+        fed.apply_pod(running(number, 4, 2, node));
+    }
+    for (number, node) in [(2, "c"), (3, "d")] {
+        fed.apply_pod(member("train", number, 4));
+        fed.apply_pod(running(number, 4, 4, node));
+    }
+    for (number, node) in ["a", "b"].into_iter().enumerate() {
+        fed.delete(Kind::Node, node);
+        lose(&mut fed, &format!("train-{number}"), number, 4);
+    }
+    fed.decider.lead(fed.now, "two");
+    let mut gone = BTreeSet::new();
+    for second in [1_001, 1_002, 1_130, 1_300, 1_400] {
+        fed.now = Time::from_secs(second);
+        let intents = fed.decide();
+        gone.extend(evicted(&intents));
+        fed.listed();
+    }
+    assert_eq!(gone.into_iter().collect::<Vec<_>>(), ["train-2", "train-3"]);
+}
+
+/// A launcher has no cards. The node that it runs on has room for the worker when the other pod has ended.
+#[test]
+fn a_pod_without_cards_takes_no_seat_of_the_pool() {
+    let mut fed = leader(&[("a", 1)]);
+    fed.apply_claim(allocated(claim("other", "gpu", 1), "a", &[card(0)]));
+    let mut other = pod("other");
+    other["spec"]["schedulingGates"] = json!([]);
+    other["spec"]["nodeName"] = json!("a");
+    fed.apply_pod(other);
+    let mut launcher = running(0, 2, 2, "a");
+    launcher["spec"].as_object_mut().unwrap().remove("resourceClaims");
+    fed.apply_pod(launcher);
+    fed.versioned("train-1", "gpu", 1, 5);
+    fed.apply_pod(member("train", 1, 2));
+    fed.decide();
+    let why = fed.decider.reason_of(&key("train-1")).map(ToString::to_string).unwrap_or_default();
+    assert!(why.contains("1 pods that it needs") && !why.contains("too large"), "{why}");
 }

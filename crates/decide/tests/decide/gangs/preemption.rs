@@ -458,3 +458,29 @@ fn what_is_nominated_outlives_the_grace_of_its_victims() {
     let pods: Vec<String> = fed.allocates().into_iter().map(|(pod, ..)| pod).collect();
     assert_eq!(pods, ["train-0", "train-1"]);
 }
+
+/// The budget counts the pod that is ending already, so that one more may go.
+#[test]
+fn a_budget_is_not_used_up_by_a_pod_that_is_ending() {
+    let kept = |priority| {
+        move |pod: &mut Value| {
+            pod["spec"]["priority"] = json!(priority);
+            pod["metadata"]["labels"] = json!({ "app": "kept" });
+        }
+    };
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    let node = running(&mut fed, "ends", 1, kept(0));
+    let other = running(&mut fed, "stays", 1, kept(1));
+    let found = fed.decider.cluster().objects().pods[&key("ends")].clone();
+    let mut ending = serde_json::to_value(found.as_ref()).unwrap();
+    ending["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:17:00Z");
+    fed.apply_pod(ending);
+    fed.apply(budget(1));
+    fed.versioned("urgent", "gpu", 1, 5);
+    let mut urgent = pod("urgent");
+    urgent["spec"]["priority"] = json!(10);
+    urgent["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": other });
+    fed.apply_pod(urgent);
+    assert_ne!(node, other);
+    assert_eq!(victims(&mut fed), ["stays"]);
+}

@@ -79,7 +79,10 @@ fn with_processors(cpu: &str) -> impl Fn(&mut serde_json::Value) {
 #[test]
 fn who_holds_room_beside_free_cards_goes() {
     let mut fed = leader(&[("a", 2)]);
-    running(&mut fed, "low", 1, with_processors("7"));
+    running(&mut fed, "first", 1, with_priority(0));
+    running(&mut fed, "low", 1, with_processors("6"));
+    fed.delete(Kind::Pod, "first");
+    fed.delete(Kind::ResourceClaim, "first-gpus");
     fed.versioned("urgent", "gpu", 1, 5);
     let mut pod = pod("urgent");
     pod["spec"]["priority"] = json!(10);
