@@ -1,4 +1,4 @@
-//! From what claims used, the smallest device that would have held each: pure.
+//! Advises the smallest device sufficient for each claim's recorded usage: pure.
 
 mod decide;
 mod manifest;
@@ -24,10 +24,10 @@ use offers::{kind_of, offers};
 /// Hours of a month.
 const MONTH: f64 = 730.0;
 
-/// Name of a request that nobody knows.
+/// Request name used when the claim's own is unknown.
 const REQUEST: &str = "gpu";
 
-/// What a claim has of a card, used, and could do with.
+/// A claim's share of a card, its usage and the advised device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -35,9 +35,9 @@ pub struct Row {
     pub namespace: String,
     /// Its name.
     pub claim: String,
-    /// The pods that have reserved it.
+    /// Pods for which the claim is reserved.
     pub pods: Vec<String>,
-    /// The request in it.
+    /// The request in the claim.
     pub request: String,
     /// The node.
     pub node: String,
@@ -45,40 +45,40 @@ pub struct Row {
     pub device: String,
     /// The card's product.
     pub product: String,
-    /// What it has; absent for a device of which nothing is known.
+    /// Kind of the allocated device; absent for a device without known details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub has: Option<Kind>,
-    /// What that is of a card.
+    /// Worth of the allocated device, in cards.
     pub worth: f64,
-    /// Memory that it may use, in MiB.
+    /// Memory available to the device, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// The most that it used, in MiB.
+    /// Peak memory use, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_peak_mib: Option<u64>,
-    /// The mean share of the card's multiprocessors that it kept busy, 0 to 1.
+    /// Mean share of the card's multiprocessors kept busy, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_mean: Option<f64>,
     /// The highest share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_peak: Option<f64>,
-    /// For how long it was watched.
+    /// Length of the observation.
     pub observed_seconds: u64,
     /// Whether its peak is much above its mean.
     pub is_bursty: bool,
-    /// What to do.
+    /// The advice.
     #[serde(flatten)]
     pub advice: Advice,
-    /// For bursts where no share is offered: what one would be of a card.
+    /// For bursty use where no share is offered: worth of a suitable share, in cards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_worth: Option<f64>,
-    /// What the change saves of a card.
+    /// Saving of the change, in cards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saves: Option<f64>,
     /// The same as money, where the card has a price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_per_hour: Option<f64>,
-    /// The manifest for it, by kind and name; absent where no DeviceClass selects what is advised.
+    /// Manifest of the change, by kind and name; absent where no DeviceClass selects the advised device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
 }
@@ -90,9 +90,9 @@ pub struct Report {
     /// The currency of amounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// The claims' devices, those that save most first.
+    /// The claims' devices, largest saving first.
     pub claims: Vec<Row>,
-    /// Cards' worth that all changes save.
+    /// Saving of all changes, in cards.
     pub saves: f64,
     /// The same as money, of cards with a price.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,11 +100,11 @@ pub struct Report {
     /// The same, of 730 hours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_per_month: Option<f64>,
-    /// What to apply.
+    /// Manifests to apply.
     pub manifests: Vec<Manifest>,
 }
 
-/// What is asked.
+/// Inputs of the report.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// Only claims of this namespace.
@@ -113,7 +113,7 @@ pub struct Asked<'a> {
     pub driver: &'a str,
     /// For how long a claim must have been watched, in seconds.
     pub min_seconds: u64,
-    /// The release of Kubernetes that reads the classes' selectors.
+    /// Kubernetes release whose CEL environment compiles the classes' selectors.
     pub kubernetes: KubernetesVersion,
 }
 
@@ -152,7 +152,7 @@ impl Held<'_> {
     }
 }
 
-/// What to advise.
+/// Builds the report.
 pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
     let templates = templates(objects);
     let held: Vec<Held<'_>> = view
@@ -232,7 +232,7 @@ pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
     }
 }
 
-/// The templates that claims are made from.
+/// Source template of each claim.
 fn templates(objects: &Objects) -> HashMap<Key, &str> {
     let mut templates = HashMap::new();
     for (key, pod) in &objects.pods {
@@ -248,7 +248,7 @@ fn templates(objects: &Objects) -> HashMap<Key, &str> {
     templates
 }
 
-/// `None` for access as an administrator, which takes nothing.
+/// `None` for admin access, where nothing is taken.
 fn held<'v>(
     objects: &'v Objects,
     templates: &HashMap<Key, &str>,
@@ -284,7 +284,7 @@ fn result_of<'c>(
     claim.results().iter().find(|result| result.driver == driver && result.device == device)
 }
 
-/// What held devices are, as they are published, by node and name.
+/// Kinds of held devices as published, by node and name.
 fn kinds(objects: &Objects, driver: &str, held: &[Held<'_>]) -> HashMap<(String, String), Kind> {
     let name = |node: &str, device: &str| (node.to_owned(), device.to_owned());
     let wanted: HashSet<_> = held.iter().map(|one| name(one.node, &one.holder.device)).collect();
@@ -296,7 +296,7 @@ fn kinds(objects: &Objects, driver: &str, held: &[Held<'_>]) -> HashMap<(String,
     published.collect()
 }
 
-/// What a device is that is published no more.
+/// Kind of a device no longer published, from its name.
 fn by_name(device: &str) -> Option<Kind> {
     match device.parse::<DeviceName>().ok()? {
         DeviceName::Card(_) => Some(Kind::Card),
@@ -307,8 +307,8 @@ fn by_name(device: &str) -> Option<Kind> {
     }
 }
 
-/// One for each template or claim of its own; two where claims of a template are on different models. Of a group the claim that
-/// saves most, which comes first, decides.
+/// One manifest for each template or stand-alone claim; two where claims of a template are on different models. In a group, the
+/// claim with the largest saving comes first and decides.
 fn manifests(rows: &mut [(Row, &Held<'_>)], driver: &str) -> Vec<Manifest> {
     struct Draft<'h> {
         group: &'h Group,

@@ -41,12 +41,12 @@ pub enum ClusterError {
     /// The API server refused or failed.
     #[error("{what}: {source}")]
     Request {
-        /// What was requested.
+        /// The requested operation.
         what: &'static str,
         /// The error.
         source: ServerError,
     },
-    /// A right without which nothing can be answered is missing.
+    /// Without this right no answer is possible.
     #[error(
         "you may not list {resource} of the whole cluster, without which nothing can be answered; the chart's ClusterRoles …-user and …-viewer have the rights for kubectl gpu (docs/kubectl-gpu.md; the API server: {message})"
     )]
@@ -68,12 +68,12 @@ fn of_kubeconfig(error: &kube::config::KubeconfigError) -> String {
     }
 }
 
-/// What a command needs.
+/// Objects needed by a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// The devices alone.
     Devices,
-    /// The devices, and the claims that hold some.
+    /// The devices, and the claims with devices.
     Holders {
         /// Of this node alone.
         node: Option<String>,
@@ -83,23 +83,23 @@ pub enum Wanted {
         /// Also the devices.
         devices: bool,
     },
-    /// What tells of how Tessera is installed: its pods, all nodes, classes, claims and GpuPools. ResourceSlices are not among it:
-    /// see [`fold_slices`].
+    /// Objects of Tessera's installation: its pods, all nodes, classes, claims and GpuPools. ResourceSlices are excluded: see
+    /// [`fold_slices`].
     Installation,
-    /// Everything that decides what a pod gets.
+    /// All objects relevant to a pod's allocation.
     All {
         /// Volumes even if no waiting pod of the cluster has any.
         volumes: bool,
         /// GpuPools, too.
         pools: bool,
     },
-    /// What a migration from another driver is made of.
+    /// Objects needed for a migration from another driver.
     Migration,
-    /// Everything that decides what pods get, besides volumes.
+    /// All objects relevant to allocation, besides volumes.
     Simulation,
 }
 
-/// What was read from the cluster.
+/// Objects read from the cluster.
 #[derive(Debug)]
 pub struct Loaded {
     /// The objects.
@@ -110,9 +110,9 @@ pub struct Loaded {
     pub foreign: Foreign,
     /// The default namespace.
     pub namespace: String,
-    /// What the user may not read, and how that affects the answer.
+    /// Missing read permissions and their effect on the answer.
     pub warnings: Vec<String>,
-    /// The release of the API server; `None` where it does not tell.
+    /// Release of the API server; `None` if unknown.
     pub kubernetes: Option<KubernetesVersion>,
 }
 
@@ -142,10 +142,10 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
     })
 }
 
-/// Runs what talks to the API server.
+/// Runs a future of API server requests.
 ///
 /// # Errors
-/// Its own, or no runtime can be made.
+/// The future's own, or no runtime can be created.
 pub fn block_on<T, E: From<ClusterError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(ClusterError::from)?.block_on(work)
@@ -181,7 +181,7 @@ async fn config(arguments: &ConnectionArguments) -> Result<Config, ClusterError>
     Ok(config)
 }
 
-/// Whether the pod has no node yet, and volumes that may have one.
+/// Whether the pod has no node yet and may have volumes bound to one.
 pub fn waits_with_volumes(pod: &Pod) -> bool {
     let Some(spec) = pod.spec.as_ref().filter(|spec| spec.node_name.is_none()) else { return false };
     let mut volumes = spec.volumes.iter().flatten();

@@ -1,4 +1,4 @@
-//! Defaults that the API server fills into claims: objects from files lack them.
+//! The API server's defaults for claims: objects from files lack them.
 
 use k8s_openapi::api::resource::v1::{DeviceToleration, ResourceClaimSpec};
 

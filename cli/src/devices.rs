@@ -1,4 +1,4 @@
-//! The devices of slices, in the form that CEL evaluates.
+//! The devices of slices, in the form for CEL evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct DeviceId {
 }
 
 impl DeviceId {
-    /// Whether it is the device of this allocation.
+    /// Whether the allocation names this device.
     pub fn is_of(&self, allocated: &DeviceRequestAllocationResult) -> bool {
         self.driver == allocated.driver && self.pool == allocated.pool && self.device == allocated.device
     }
@@ -52,7 +52,7 @@ impl fmt::Display for DeviceId {
 pub struct Place<'s> {
     /// Its name.
     pub id: DeviceId,
-    /// The slice that lists it.
+    /// The slice listing the device.
     pub slice: &'s ResourceSlice,
     /// The device as published.
     pub device: &'s Device,
@@ -67,13 +67,13 @@ impl Place<'_> {
     }
 }
 
-/// What is wrong with a device, by its taints: `xid-79`, `mig-layout-pending`.
+/// Fault of a device, from its taints: `xid-79`, `mig-layout-pending`.
 pub fn fault(device: &Device, driver: &str) -> Option<String> {
     let mut taints = device.taints.iter().flatten();
     taints.find_map(|taint| taint::fault_name(driver, &taint.key, taint.value.as_deref()))
 }
 
-/// What a fault means for a card, in words.
+/// Meaning of a card's fault, in words.
 pub fn of_fault(fault: &str) -> String {
     match fault {
         taint::MIG_LAYOUT_PENDING => "waits for its MIG layout, and takes no new claims".to_owned(),
@@ -116,7 +116,7 @@ pub fn devices<'s>(slices: impl Iterator<Item = &'s ResourceSlice> + Clone) -> V
 /// A device for evaluation.
 ///
 /// # Errors
-/// A capacity is not a quantity, which an API server would not accept.
+/// A capacity is not a quantity; an API server would not accept the slice.
 pub fn for_evaluation(
     driver: &str,
     attributes: Option<&BTreeMap<String, DeviceAttribute>>,
@@ -134,7 +134,7 @@ pub fn for_evaluation(
         .with_capacity(&capacity)
 }
 
-/// A device as it is published, for evaluation.
+/// A published device, for evaluation.
 ///
 /// # Errors
 /// As [`for_evaluation`].
@@ -153,7 +153,7 @@ pub fn matches(selectors: &[Selector], place: &Place<'_>) -> bool {
     of_published(&place.id.driver, place.device).is_ok_and(|device| all_match(selectors, &device))
 }
 
-/// Attributes by which devices of one kind differ.
+/// Attributes with different values among devices of one kind.
 const OWN: [&str; 11] = [
     attribute::UUID,
     attribute::PARENT_UUID,
@@ -168,14 +168,14 @@ const OWN: [&str; 11] = [
     attribute::ALIGN_GROUP_4,
 ];
 
-/// Whether a selector asks what devices of one kind differ in.
+/// Whether a selector reads attributes with different values among devices of one kind.
 pub fn asks_for_own(expression: &str) -> bool {
     // `resource.kubernetes.io/pcieRoot` is written `["resource.kubernetes.io"].pcieRoot`.
     OWN.iter().any(|name| expression.contains(name.rsplit('/').next().unwrap_or(name)))
 }
 
-/// What the device's kind is told by: for a selector that does not ask what devices of one kind differ in, one stands for all.
-/// A thousand nodes with 200,000 devices have some dozens.
+/// Hash of the device's kind: for a selector without per-device attributes, one device stands for all of its kind. A thousand
+/// nodes with 200,000 devices have a few dozen kinds.
 pub fn kind(driver: &str, device: &Device) -> u64 {
     let mut hasher = DefaultHasher::new();
     (driver, device.allow_multiple_allocations).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! What is wrong with Tessera in a cluster, and what to do about it.
+//! Problems of Tessera in a cluster, and their remedies.
 
 mod asked;
 mod claims;
@@ -34,25 +34,25 @@ use published::Published;
 pub enum Severity {
     /// Pods wait, or will, or cards are out of use.
     Error,
-    /// Something does not work as somebody may expect.
+    /// A function does not work as may be expected.
     Warning,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// What it is about: `node node-a`, `DeviceClass gpu`.
+    /// The affected object: `node node-a`, `DeviceClass gpu`.
     pub about: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub todo: String,
 }
 
-/// What only a running cluster tells. What may not be read is absent.
+/// Facts from a running cluster only. Unreadable facts are absent.
 #[derive(Debug, Default)]
 pub struct Live {
     /// The API server's version: `v1.36.3`.
@@ -63,29 +63,29 @@ pub struct Live {
     pub gates: Option<BTreeMap<String, bool>>,
     /// Whether a controller leads.
     pub controller: Option<Controller>,
-    /// Names of ValidatingAdmissionPolicies that have a binding.
+    /// Names of ValidatingAdmissionPolicies with a binding.
     pub policies: Option<Vec<String>>,
     /// Number of plugins' pods; `None` where pods of the whole cluster may not be listed.
     pub plugins: Option<usize>,
-    /// What kube-scheduler says of pods that it finds no node for, by namespace and name.
+    /// kube-scheduler's messages about unschedulable pods, by namespace and name.
     pub unschedulable: BTreeMap<Key, String>,
-    /// What `/readyz` of plugins says that are not ready, by pod.
+    /// `/readyz` answers of unready plugins, by pod.
     pub readyz: BTreeMap<String, String>,
-    /// Pods that see cards and have asked nobody; `None` where pods of the whole cluster may not be listed.
+    /// Pods with visible cards but no request; `None` if pods of the whole cluster may not be listed.
     pub unasked: Option<Vec<Unasked>>,
     /// The API server's clock less this machine's, in seconds.
     pub clock: Option<i64>,
 }
 
-/// What is looked at.
+/// Inputs of the checks.
 pub struct Facts<'f> {
     /// The objects, but for ResourceSlices.
     pub objects: &'f Objects,
-    /// What was taken of ResourceSlices.
+    /// Extract of the ResourceSlices.
     pub published: &'f Published,
     /// GpuPools; `None` where there is no such kind.
     pub pools: Option<&'f BTreeMap<Key, GpuPool>>,
-    /// What only a running cluster tells; `None` for objects of files.
+    /// Facts from a running cluster; `None` for objects of files.
     pub live: Option<&'f Live>,
     /// The driver.
     pub driver: &'f str,
@@ -101,7 +101,7 @@ impl Facts<'_> {
         self.node.is_none_or(|asked| asked == node)
     }
 
-    /// The nodes on which a kubelet plugin has a pod; `None` where that is not known.
+    /// Nodes with a kubelet plugin's pod; `None` if unknown.
     fn plugin_nodes(&self) -> Option<BTreeSet<&str>> {
         let are_known = self.pods_of("kubelet-plugin").next().is_some()
             || self.live.is_some_and(|live| live.plugins.is_some());
@@ -122,7 +122,7 @@ impl Facts<'_> {
     }
 }
 
-/// Everything that is wrong, the worst first.
+/// All problems, the worst first.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.node.is_none() {

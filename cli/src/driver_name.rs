@@ -6,23 +6,23 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::{DEFAULT_DRIVER_NAME, node_report};
 
-/// Where the chart tells it to the plugin.
+/// The plugin's argument, set by the chart.
 const ARGUMENT: &str = "--driver-name=";
 
-/// The name that the slice is published under, where it is a slice of Tessera's: it has a report of its node.
+/// Driver name of the slice, if published by Tessera: such slices have a node report.
 pub fn of_slice(slice: &ResourceSlice) -> Option<&str> {
     let annotations = slice.metadata.annotations.as_ref()?;
     annotations.contains_key(node_report::ANNOTATION).then_some(slice.spec.driver.as_str())
 }
 
-/// The name that the pod of a plugin is started with.
+/// Driver name in the arguments of a plugin's pod.
 pub fn of_plugin(pod: &Pod) -> Option<&str> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
     arguments.find_map(|argument| argument.strip_prefix(ARGUMENT))
 }
 
-/// The one to ask about: the usual one where it is among the found, or where none is, else the first.
+/// The driver to use: the usual name if found, or if none was found; else the first.
 pub fn chosen<'n>(found: impl Iterator<Item = &'n str>) -> String {
     let found: BTreeSet<&str> = found.collect();
     let usual = found.is_empty() || found.contains(DEFAULT_DRIVER_NAME);

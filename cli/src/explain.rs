@@ -1,5 +1,5 @@
-//! Why devices are or were not allocated: the obstacle of each device for every node and request, and what would help.
-//! Whether something fits is always the allocator's own answer.
+//! Why devices are or were not allocated: the obstacle of each device for every node and request, and helpful changes. The answer
+//! whether something fits is always the allocator's own.
 
 mod alternatives;
 mod conjuncts;
@@ -40,32 +40,32 @@ pub use unmade::{ExceededQuota, ExceededResource, Unmade, lacks_claim};
 pub struct Explanation {
     /// `pod/NAME` or `claim/NAME`.
     pub subject: String,
-    /// Whether it has its devices, or fits on some node.
+    /// Whether the subject is allocated, or fits on some node.
     pub fits: bool,
-    /// What keeps it waiting: of the pod itself, and devices that it has but that cannot be prepared.
+    /// Reasons for waiting: of the pod itself, and allocated devices whose preparation fails.
     pub obstacles: Vec<String>,
-    /// A claim that could not be made for it. The rest of the answer is then what it would get if there were one.
+    /// A claim whose creation failed. The rest of the answer then assumes an existing claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmade: Option<Unmade>,
-    /// What to write in another way: names that no device has, with suggestions, and requests for more than is needed.
+    /// Hints for the manifest: unknown names, with suggestions, and requests for more than needed.
     pub hints: Vec<String>,
     /// Allocated claims, with the reasons for their devices.
     pub given: Vec<Given>,
     /// All nodes, if a claim waits.
     pub nodes: Vec<NodeDiagnosis>,
-    /// Changes after which it would fit.
+    /// Changes sufficient for the subject to fit.
     pub nearest: Vec<Nearest>,
-    /// Pods of lower priority in its way that nobody evicts.
+    /// Pods of lower priority in the way; nobody evicts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower: Option<LowerPriority>,
-    /// The controller's part: its gate, the node that it proposed.
+    /// The controller's part: its gate, and the node proposed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steering: Option<Steering>,
-    /// Where kube-scheduler can give it nothing and the controller may: what the cluster says of the controller. The rest of the
-    /// answer is then how things are to the controller, to which managed cards are free.
+    /// News about the controller, where kube-scheduler cannot allocate and the controller may. The rest of the answer is then
+    /// from the controller's point of view, with managed cards free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<Managed>,
-    /// Nodes for which not all changes were tried, because of the time that would take.
+    /// Nodes where not all changes were tried, for lack of time.
     pub untried: Vec<String>,
 }
 
@@ -73,22 +73,22 @@ pub struct Explanation {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Managed {
-    /// Whether a controller runs, where that can be read.
+    /// Whether a controller runs, if readable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
-    /// What it said last.
+    /// The controller's last Event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<ControllerEvent>,
 }
 
-/// A change after which it would fit, and where.
+/// A sufficient change, and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Nearest {
     /// For example `claim default/a (pod p) ends`; of many claims the first are named.
     pub change: String,
-    /// All claims that would have to end.
+    /// All claims to end.
     pub claims: Vec<String>,
-    /// The nodes on which the change is enough.
+    /// Nodes where the change is sufficient.
     pub nodes: Vec<String>,
 }
 
@@ -99,11 +99,11 @@ pub struct NodeDiagnosis {
     /// The allocator's answer.
     #[serde(flatten)]
     pub outcome: NodeOutcome,
-    /// The obstacles by request; empty where it fits or the node does not take the pod.
+    /// Obstacles by request; empty if all fit or the node does not take the pod.
     pub requests: Vec<RequestDiagnosis>,
     /// Obstacles of several requests together.
     pub together: Vec<String>,
-    /// Where it fits, the alternatives that come before those that it would get there.
+    /// If the subject fits, the alternatives skipped on this node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passed_alternatives: Vec<RequestDiagnosis>,
 }
@@ -118,10 +118,10 @@ impl NodeDiagnosis {
     }
 }
 
-/// Explains. `news` is what the cluster says of the controller.
+/// Explains. `news` is the controller's state in the cluster.
 ///
 /// # Errors
-/// An object contains something that the API server would not accept.
+/// An object is one an API server would not accept.
 pub fn explain(
     cluster: &Cluster,
     subject: &Subject,
@@ -159,7 +159,7 @@ pub fn explain(
     for (node, outcome) in nodes.iter().zip(outcomes) {
         explanation.nodes.push(of_node(cluster, &mut fleet, subject, node, outcome, asker)?);
     }
-    // Who asks by the name of an extended resource cannot ask for alternatives.
+    // Pods using the name of an extended resource cannot ask for alternatives.
     if waiting.iter().all(|wanted| wanted.extended_resources.is_empty()) {
         let hint = whole_card_first(cluster, &mut fleet, subject, &explanation.nodes, asker)?;
         explanation.hints.extend(hint);
@@ -175,7 +175,7 @@ pub fn explain(
 }
 
 impl Explanation {
-    /// Whether a device that it has got has a fault.
+    /// Whether an allocated device has a fault.
     pub fn has_fault(&self) -> bool {
         let devices = self.given.iter().flat_map(|given| &given.devices);
         devices.filter_map(|device| device.fault.as_deref()).any(|fault| fault != taint::MIG_LAYOUT_PENDING)
@@ -189,7 +189,7 @@ impl Explanation {
     }
 }
 
-/// Where extended resources are asked for that managed devices have: nobody allocates those.
+/// Reason for waiting if extended resources are requested of managed devices: nobody allocates them.
 fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> {
     let resources: Vec<&str> =
         waiting.iter().flat_map(|wanted| &wanted.extended_resources).map(String::as_str).collect();
@@ -204,7 +204,7 @@ fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> 
     })
 }
 
-/// What keeps the claims from `node`, or the alternatives that they would not get there.
+/// Obstacles of the claims on `node`, or the alternatives skipped there.
 fn of_node(
     cluster: &Cluster,
     fleet: &mut Fleet<'_>,
@@ -224,7 +224,7 @@ fn of_node(
     Ok(diagnosis)
 }
 
-/// The hint that whole cards come first, by the first node where a claim would get one.
+/// The hint about whole cards coming first, for the first node where a claim would get one.
 fn whole_card_first(
     cluster: &Cluster,
     fleet: &mut Fleet<'_>,

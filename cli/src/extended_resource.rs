@@ -1,10 +1,10 @@
-//! Names of extended resources that kube-scheduler forgets: when any DeviceClass that had a name goes or loses it, the name goes from
-//! kube-scheduler's cache, though another class has it (`removeResourceName2class` of k8s.io/dynamic-resource-allocation, 1.36 and 1.37).
+//! Names of extended resources lost by kube-scheduler: if any DeviceClass is deleted or loses its name, the cache drops the
+//! name, even for another class with it (`removeResourceName2class` of k8s.io/dynamic-resource-allocation, 1.36 and 1.37).
 
 use tessera_cluster::{Key, Objects};
 
-/// The resources of which kube-scheduler says that nodes have too little, as it does of a device plugin's alone, though a class
-/// stands for them and no node has any; each with its class.
+/// Resources reported by kube-scheduler as insufficient, as for a device plugin's alone, though a class stands for them and no
+/// node has any; each with its class.
 pub fn forgotten<'o>(objects: &'o Objects, said: &str) -> Vec<(String, &'o str)> {
     let classes = objects.classes.iter().filter_map(|(Key { name, .. }, class)| {
         let resource = class.spec.as_ref()?.extended_resource_name.as_deref()?;
@@ -32,7 +32,7 @@ fn is_served(objects: &Objects, resource: &str) -> bool {
     amounts.any(|amount| amount.0 != "0")
 }
 
-/// What to do.
+/// The remedy.
 pub fn remedy(class: &str) -> String {
     format!(
         "any change of the class makes kube-scheduler learn the name again: kubectl annotate deviceclass {class} gpu.tessera.dev/touched=\"$(date)\" --overwrite; pods that wait are looked at again within five minutes"

@@ -16,7 +16,7 @@ use tessera_cluster::{Key, Objects};
 use crate::foreign::Foreign;
 pub use manifests::Manifests;
 
-/// Largest file that is read, in bytes: a wrong or hostile path then ends in an error instead of using up the memory.
+/// Limit of a file's size in bytes: a wrong or hostile path ends in an error instead of exhausting memory.
 const FILE_LIMIT: u64 = 1 << 30;
 
 /// Why files could not be used.
@@ -59,7 +59,7 @@ pub enum FileError {
         document: usize,
         /// Line in the file, from 1.
         line: usize,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         reason: String,
     },
 }
@@ -71,28 +71,28 @@ pub struct Loaded {
     pub objects: Objects,
     /// GpuPools.
     pub pools: BTreeMap<Key, GpuPool>,
-    /// What was said of objects.
+    /// Events about objects.
     pub events: BTreeMap<Key, Event>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Option<Foreign>,
-    /// What makes pods, if it is wanted; pods on no node are then here alone.
+    /// Objects creating pods, if wanted; pods on no node are then here alone.
     pub manifests: Option<Manifests>,
-    /// For standard error: fields that Kubernetes does not know, documents that are not used.
+    /// For standard error: fields unknown to Kubernetes, unused documents.
     pub warnings: Vec<String>,
 }
 
-/// What is wanted of files besides the objects that decide what a pod gets.
+/// Objects wanted from files besides the ones relevant to a pod's allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Besides {
     /// Nothing.
     Nothing,
     /// Objects of other drivers.
     Foreign,
-    /// What makes pods.
+    /// Objects creating pods.
     Manifests,
 }
 
-/// The text of a file, and where it comes from.
+/// The text of a file, and its source.
 #[derive(Debug)]
 pub struct Text {
     file: String,

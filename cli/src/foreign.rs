@@ -1,11 +1,11 @@
-//! Objects of other drivers, as they are: of kinds that are theirs, or read in a form that is.
+//! Objects of other drivers, unmodified: of their own kinds, or of kinds read in raw form.
 
 use serde_json::Value;
 
-/// What other drivers leave in a cluster.
+/// Objects of other drivers in a cluster.
 #[derive(Debug, Default)]
 pub struct Foreign {
-    /// Secrets; those of helm are its releases.
+    /// Secrets, including helm's releases.
     pub secrets: Vec<Value>,
     /// ConfigMaps.
     pub config_maps: Vec<Value>,
@@ -24,7 +24,7 @@ impl Foreign {
         )
     }
 
-    /// Adds an object of such a kind; without a namespace it gets `namespace`.
+    /// Adds an object of such a kind; `namespace` is the default.
     pub fn add(&mut self, kind: &str, namespace: &str, mut object: Value) {
         let list = match kind {
             "Secret" => &mut self.secrets,

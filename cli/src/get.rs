@@ -1,4 +1,4 @@
-//! Rows of `kubectl gpu get`: devices with who holds them, and claims with what they hold.
+//! Rows of `kubectl gpu get`: devices with their holders, and claims with their devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,16 +30,16 @@ pub struct DeviceRow {
     /// Its memory, as published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// The GpuPool that decides on it.
+    /// The deciding GpuPool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Its UUID, of cards and of partitions that are there.
+    /// UUID of a card or an existing partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     /// Keys and values of its taints.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// Who holds it.
+    /// Holders of the device.
     pub held: Vec<Held>,
 }
 
@@ -51,20 +51,20 @@ pub struct ClaimRow {
     pub namespace: String,
     /// Its name.
     pub claim: String,
-    /// `waits`, `allocated` (nobody uses it yet), `in use`.
+    /// `waits`, `allocated` (not used yet), `in use`.
     pub state: &'static str,
-    /// The devices that it has.
+    /// The claim's devices.
     pub devices: Vec<String>,
     /// Their nodes.
     pub nodes: Vec<String>,
     /// Its users: usually pods of its namespace.
     pub by: Vec<String>,
-    /// Classes that it asks for.
+    /// Classes named by the claim.
     pub classes: Vec<String>,
 }
 
-/// The devices. Unless `all` are wanted, partitions that nobody holds are left out of cards that are offered as something else,
-/// too: a card has dozens of them.
+/// The devices. Unless `all` are wanted, unallocated partitions are left out for cards with other offers too: a card has dozens
+/// of them.
 pub fn devices(objects: &Objects, node: Option<&str>, namespace: Option<&str>, all: bool) -> Vec<DeviceRow> {
     let places = devices::devices(objects.slices.values());
     let mut held: BTreeMap<(&str, &str, &str), Vec<(&ResourceClaim, _)>> = BTreeMap::new();
@@ -76,7 +76,7 @@ pub fn devices(objects: &Objects, node: Option<&str>, namespace: Option<&str>, a
     }
     let named =
         || places.iter().filter_map(|place| Some((place, place.id.device.parse::<DeviceName>().ok()?)));
-    // Cards of which more than partitions is offered.
+    // Cards with offers other than partitions.
     let undivided: BTreeSet<(&str, PciBusId)> = named()
         .filter(|(_, name)| name.partition().is_none())
         .map(|(place, name)| (place.node(), name.card()))
@@ -129,7 +129,7 @@ impl DeviceRow {
     }
 }
 
-/// The claims that hold devices of ours, and those that wait.
+/// Claims with devices of ours, and waiting ones.
 pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) -> Vec<ClaimRow> {
     let places = devices::devices(objects.slices.values());
     let nodes: BTreeMap<(&str, &str, &str), &str> = places

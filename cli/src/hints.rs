@@ -1,4 +1,4 @@
-//! "Did you mean": names that no device has, and the most similar published ones.
+//! "Did you mean": unknown names, and the most similar published ones.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tessera_cel::Selector;
 
 use crate::devices::{Place, published_names};
 
-/// Hints for a selector with names that no device has.
+/// Hints for a selector with unknown names.
 pub fn unknown_names(selector: &Selector, places: &[Place<'_>]) -> Vec<String> {
     let (attributes, capacities) = published_names(places);
     let reads = selector.reads();
@@ -45,8 +45,8 @@ pub fn unknown(kind: &str, wanted: &str, known: &BTreeSet<String>) -> String {
     }
 }
 
-/// The known name with the fewest different letters, if they are few, else one that begins with it; names in the wrong domain
-/// count as similar.
+/// The known name with the fewest different letters, if few, else one with this prefix; names in the wrong domain count as
+/// similar.
 pub fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str> {
     let id = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let same_id = known.iter().find(|name| id(name) == id(wanted));
@@ -63,7 +63,7 @@ pub fn nearest<'k>(wanted: &str, known: &'k BTreeSet<String>) -> Option<&'k str>
         .min()
         .filter(|(distance, _)| *distance <= limit)
         .map(|(_, name)| name);
-    // memory is memoryMiB: what another driver calls by half the name.
+    // memory is memoryMiB: another driver's name may be the first half.
     let longer = known.iter().find(|name| id(wanted).len() >= 3 && id(name).starts_with(&id(wanted)));
     near.or(same_id).or(alike).or(longer).map(String::as_str)
 }

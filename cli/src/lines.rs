@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use serde_json::{Value, json};
 
-/// Longest line that is read, in bytes.
+/// Limit of a line's length, in bytes.
 const LINE_LIMIT: usize = 256 << 20;
 
 /// Answers requests.
@@ -46,7 +46,7 @@ pub fn serve(input: impl Read, output: impl Write, server: &mut dyn Answers) -> 
         };
         serde_json::to_writer(&mut output, &answer)?;
         output.write_all(b"\n")?;
-        // A caller that waits for each answer gets it at once; one that writes ahead gets answers in batches.
+        // An interactive caller gets each answer at once; a pipelining caller gets answers in batches.
         if input.buffer().is_empty() {
             output.flush()?;
         }

@@ -1,7 +1,7 @@
-//! `kubectl gpu`: what kube-scheduler would allocate and why, which devices a CEL selector matches, what GpuPools have,
-//! how cards are connected, what the fleet does, what claims could do with less, and what another driver's settings are here.
+//! `kubectl gpu`: dry runs and explanations of allocations, tests of CEL selectors, the state of GpuPools, the connections of
+//! cards, simulations of a fleet, advice on smaller devices, and migration from other drivers.
 //!
-//! Exit codes: 0 it fits (or matches, or is well), 1 it does not, 2 an error. See `docs/kubectl-gpu.md`.
+//! Exit codes: 0 success (fits, matches, healthy), 1 failure, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
 
 mod advise;

@@ -4,12 +4,12 @@ use tessera_api::managed;
 use tessera_cluster::Objects;
 use tessera_cluster::subject::Subject;
 
-/// Whether the controller may allocate what the pod or claim asks for: kube-scheduler alone makes claims for extended resources.
+/// Whether the controller may allocate for the pod or claim: kube-scheduler alone makes claims for extended resources.
 pub fn may_serve(subject: &Subject) -> bool {
     subject.claims.iter().all(|wanted| wanted.extended_resources.is_empty())
 }
 
-/// The objects without the taint that keeps kube-scheduler from managed cards; `None` where no device has it.
+/// The objects without the taint of managed cards, a barrier for kube-scheduler; `None` if no device has the taint.
 pub fn of_controller(mut objects: Objects) -> Option<Objects> {
     let mut has_managed = false;
     let slices = objects.slices.values_mut();

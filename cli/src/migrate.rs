@@ -24,7 +24,7 @@ use crate::foreign::Foreign;
 pub use steps::{Step, Steps};
 pub use workloads::Workload;
 
-/// Why nothing can be said.
+/// Why a migration cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// Nothing of the driver was found.
@@ -37,7 +37,7 @@ pub enum MigrateError {
         driver: &'static str,
         /// Its charts.
         charts: String,
-        /// What else was looked for.
+        /// Other objects looked for.
         also: &'static str,
     },
     /// Several releases of one driver.
@@ -61,50 +61,50 @@ pub enum MigrateError {
     },
 }
 
-/// What is known of the cluster.
+/// Inputs from the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'k> {
     /// Nodes, pods, claims, classes.
     pub objects: &'k Objects,
-    /// What the other driver left.
+    /// Objects of the other driver.
     pub foreign: &'k Foreign,
-    /// The namespace to look in, where it was named.
+    /// The namespace to look in, if named.
     pub namespace: Option<&'k str>,
 }
 
-/// Something that is not carried over, or is otherwise.
+/// A setting not carried over, or changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Note {
-    /// What it is about: a value, a ConfigMap, a node.
+    /// The affected object: a value, a ConfigMap, a node.
     pub about: String,
-    /// What becomes of it.
+    /// Effect of the migration.
     pub what: String,
 }
 
-/// All that there is to say.
+/// The full report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// Where from, in words.
     pub from: &'static str,
-    /// What was found of it.
+    /// Objects found of the other driver.
     pub found: Vec<String>,
     /// Values of our chart.
     pub values: Value,
     /// GpuPools.
     pub pools: Vec<Value>,
-    /// DeviceClasses that the chart does not make.
+    /// DeviceClasses not created by the chart.
     pub classes: Vec<Value>,
-    /// What is not carried over, or is otherwise.
+    /// Settings not carried over, or changed.
     pub notes: Vec<Note>,
-    /// Who asks for cards, and what becomes of that.
+    /// Workloads requesting cards, and their future requests.
     pub workloads: Vec<Workload>,
-    /// What to do.
+    /// Steps of the migration.
     pub steps: Steps,
 }
 
-/// What is found on the way.
+/// Results collected so far.
 #[derive(Debug, Default)]
 struct Draft {
     found: Vec<String>,

@@ -10,9 +10,9 @@ use crate::arguments::Format;
 /// The answer in the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It fits.
+    /// Success.
     Yes,
-    /// It does not.
+    /// Failure.
     No,
 }
 
@@ -28,7 +28,7 @@ pub enum CommandError {
     /// The fleet could not be asked for.
     #[error(transparent)]
     Forward(#[from] crate::api_server::ForwardError),
-    /// An object is not one that an API server would have.
+    /// An object is not valid for an API server.
     #[error(transparent)]
     Object(#[from] tessera_cluster::ObjectError),
     /// Standard output or input failed.
@@ -37,13 +37,13 @@ pub enum CommandError {
     /// The answer could not be written in the requested format.
     #[error("could not be written: {0}")]
     Write(String),
-    /// The request cannot be answered; the text says why and what to do.
+    /// The request cannot be answered; the text has the reason and the remedy.
     #[error("{0}")]
     Asked(String),
 }
 
 impl CommandError {
-    /// Whether the reader of standard output has gone away, which is not an error.
+    /// Whether the reader of standard output has gone away: not an error.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, CommandError::Stream(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
@@ -81,16 +81,16 @@ pub fn print(text: &str) -> Result<(), CommandError> {
 pub fn warn(warnings: &[String]) {
     let mut out = std::io::stderr().lock();
     for warning in warnings {
-        // If standard error is closed, there is nobody left to warn.
+        // If standard error is closed, there is no reader to warn.
         let _ = writeln!(out, "warning: {}", printable(warning));
     }
 }
 
-/// An error on standard error, which may have several lines.
+/// An error on standard error, possibly of several lines.
 pub fn error(error: &CommandError) {
     let text = error.to_string();
     let lines: Vec<String> = text.lines().map(printable).collect();
-    // If standard error is closed, there is nobody left to tell.
+    // If standard error is closed, there is no reader to warn.
     let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n"));
 }
 
@@ -113,8 +113,8 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     text
 }
 
-/// Whether it changes the order or the width of text without being seen: zero-width characters, marks, overrides and isolates of
-/// direction (Unicode, Bidirectional Algorithm), so that a name could look like another.
+/// Whether the character invisibly changes the order or the width of text: zero-width characters, marks, overrides and isolates
+/// of direction (Unicode, Bidirectional Algorithm). With one, a name could look like another.
 fn is_hidden(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
@@ -124,7 +124,7 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Foreign text without characters that would control the terminal or break the lines of a table.
+/// Foreign text without characters able to control the terminal or break the lines of a table.
 pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|letter| {
@@ -140,7 +140,7 @@ pub fn printable(text: &str) -> String {
 pub struct Paint(bool);
 
 impl Paint {
-    /// For standard output: colours if it is a terminal that has them, unless `NO_COLOR` is set.
+    /// For standard output: colours on a terminal with support, unless `NO_COLOR` is set.
     pub fn standard_output() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -152,12 +152,12 @@ impl Paint {
         self.with("1", text)
     }
 
-    /// Green: it fits.
+    /// Green: success.
     pub fn good(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// Red: it does not, or an error.
+    /// Red: failure, or an error.
     pub fn bad(self, text: &str) -> String {
         self.with("31", text)
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn text_of_others_cannot_steer_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\nä"), "a\\u{1b}[2Jb\\nä");
-        // 8-bit CSI; a name that would be shown backwards; two names that would look alike.
+        // 8-bit CSI; a name displayed backwards; two names looking alike.
         assert_eq!(printable("\u{9b}31m"), "\\u{9b}31m");
         assert_eq!(printable("x\u{202e}dab"), "x\\u{202e}dab");
         assert_eq!(printable("a\u{200b}b"), "a\\u{200b}b");

@@ -1,4 +1,4 @@
-//! GpuPools with what is known of them: their status, and what the plugins report of their nodes.
+//! GpuPools with their status and the plugins' reports of their nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::reports::Report;
 pub struct PoolView {
     /// Its name.
     pub name: String,
-    /// Who allocates its cards.
+    /// Allocator of its cards.
     pub allocation: Allocation,
     /// How nodes are chosen.
     pub placement: Placement,
-    /// Of several pools that select a card, the one with the highest priority decides.
+    /// Of several pools selecting a card, the one with the highest priority decides.
     pub priority: i32,
     /// How current the numbers are.
     pub known: Known,
@@ -30,13 +30,13 @@ pub struct PoolView {
     pub cards: Option<u32>,
     /// Devices published of them.
     pub offered: Option<u32>,
-    /// Cards' worth that claims hold.
+    /// Worth of allocated cards.
     pub allocated: Option<String>,
-    /// Cards' worth that is free and no waiting pod can take.
+    /// Worth of free cards unusable by all waiting pods.
     pub unallocatable: Option<String>,
-    /// Pods that wait, at least: the status names the largest shapes alone.
+    /// Least number of waiting pods: the status has the largest shapes alone.
     pub waiting_pods: Option<u32>,
-    /// What they ask for.
+    /// Requests of the waiting pods.
     pub unmet_demand: Vec<UnmetDemand>,
     /// Its conditions.
     pub conditions: Vec<Condition>,
@@ -46,14 +46,14 @@ pub struct PoolView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "status")]
 pub enum Known {
-    /// It is about the spec as it is.
+    /// The status is about the current spec.
     Current,
-    /// It is about an earlier spec.
+    /// The status is about an earlier spec.
     #[serde(rename_all = "camelCase")]
     Old {
-        /// The generation that it is about.
+        /// The status's generation.
         observed: i64,
-        /// That of the spec.
+        /// The spec's generation.
         generation: i64,
     },
     /// No controller has written one.
@@ -85,12 +85,12 @@ impl PoolView {
         }
     }
 
-    /// The condition that says whether it does what it should.
+    /// The condition for the desired state.
     pub fn ready(&self) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.r#type == condition::READY)
     }
 
-    /// Whether it is known to do what it should.
+    /// Whether the pool is known to be in the desired state.
     pub fn is_ready(&self) -> bool {
         self.known == Known::Current && self.ready().is_some_and(|condition| condition.status == "True")
     }
@@ -114,7 +114,7 @@ impl Known {
             (Some(observed), Some(generation)) if observed < generation => {
                 Known::Old { observed, generation }
             }
-            // The API server's default of a status that was never written has no generation either.
+            // The API server's default for a status never written has no generation either.
             (None, Some(_)) if status.conditions.is_empty() => Known::None,
             _ => Known::Current,
         }
@@ -125,12 +125,12 @@ impl Known {
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOfPool {
-    /// Its cards that belong to the pool.
+    /// Cards of the node in the pool.
     pub cards: BTreeSet<PciBusId>,
-    /// Cards that the pool selects as well, but another one decides on.
+    /// Cards selected by the pool, but decided by another one.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub outranked: BTreeSet<PciBusId>,
-    /// Devices that are no longer offered and end with their claims.
+    /// Devices no longer offered, ending with their claims.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub waits_for: BTreeSet<String>,
     /// Why the node cannot use the pool.

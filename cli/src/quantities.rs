@@ -1,4 +1,4 @@
-//! Quantities that are written as bare numbers.
+//! Quantities written as bare numbers.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ fn walk(value: &mut Value, key: &str, above: &str) {
         || matches!(key, "default" | "min" | "max" | "step")
             && matches!(above, "requestPolicy" | "validRange")
         || above == "validValues";
-    // In attributes and opaque parameters, any name and number is left as it is.
+    // In attributes and opaque parameters, any name and number is left unchanged.
     if matches!(key, "attributes" | "parameters") {
         return;
     }

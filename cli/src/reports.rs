@@ -1,20 +1,20 @@
-//! What the kubelet plugins say of their nodes, in an annotation of slices.
+//! The kubelet plugins' reports of their nodes, in an annotation of slices.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::{NodeReport, node_report};
 
-/// What a plugin says of its node.
+/// A plugin's report of its node.
 #[derive(Debug)]
 pub struct Report {
     /// The name of the DRA driver.
     pub driver: String,
-    /// What it says.
+    /// The report.
     pub report: NodeReport,
 }
 
-/// The reports by node, and the slices whose annotation is none. Of several, that of the newest pool counts.
+/// The reports by node, and the slices with an invalid annotation. Of several, the newest pool's report counts.
 pub fn reports<'s>(
     slices: impl Iterator<Item = &'s ResourceSlice>,
 ) -> (BTreeMap<&'s str, Report>, Vec<String>) {

@@ -20,15 +20,15 @@ pub struct Source {
     pub objects: Objects,
     /// GpuPools, if they are wanted; `None` where the API server has no such kind.
     pub pools: Option<BTreeMap<Key, GpuPool>>,
-    /// What was said of objects, in files.
+    /// Events about objects, in files.
     pub events: Vec<Event>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Foreign,
-    /// What makes pods, if it is wanted: of files alone.
+    /// Objects creating pods, if wanted: of files alone.
     pub manifests: Manifests,
     /// Namespace of names on the command line.
     pub namespace: String,
-    /// The objects of the files alone, if those of the cluster were added.
+    /// The objects of the files alone, if the cluster's were added.
     pub given: Option<Objects>,
     /// Whether anything is from the cluster.
     pub is_live: bool,
@@ -84,7 +84,7 @@ impl Source {
                 events,
             });
         }
-        // Files without nodes and devices refer to those of the cluster.
+        // Files without nodes and devices refer to the cluster's.
         let wanted = match wanted {
             Wanted::All { pools, .. } => Wanted::All {
                 volumes: objects.pods.values().any(|pod| api_server::waits_with_volumes(pod)),
@@ -106,7 +106,7 @@ impl Source {
         Ok(Source { objects, pools, events, foreign, manifests, namespace, given, is_live, kubernetes })
     }
 
-    /// The release to answer as: the asked one, else that of the API server, else the newest known.
+    /// The release to answer as: the requested one, else the API server's, else the newest known.
     pub fn release(&self, arguments: &ReleaseArguments) -> KubernetesVersion {
         arguments.kubernetes.or(self.kubernetes).unwrap_or_default()
     }

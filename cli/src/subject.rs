@@ -1,4 +1,4 @@
-//! Finds the object that the command line names, and names it in the output.
+//! Finds the object named on the command line, and names it in the output.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use tessera_cluster::{Key, Kind, Objects};
 use crate::hints;
 use crate::output::CommandError;
 
-/// The object that `pod/NAME` or `claim/NAME` names.
+/// The object named by `pod/NAME` or `claim/NAME`.
 ///
 /// # Errors
 /// There is no such object.
@@ -79,8 +79,8 @@ fn is_steering(obstacle: &PodObstacle) -> bool {
     matches!(obstacle, PodObstacle::SchedulingGate(gate) if gate == GATE)
 }
 
-/// What keeps it waiting, independent of devices. The controller's gate is none: it goes when there is a place for the
-/// pod.
+/// Reasons for waiting, independent of devices. The controller's gate is none: the controller removes its gate once there is a
+/// place for the pod.
 pub fn obstacles(objects: &Objects, subject: &Subject) -> Vec<String> {
     let said = subject.obstacles.iter().filter(|obstacle| !is_steering(obstacle)).map(|obstacle| {
         let PodObstacle::NoExtendedResource(resource) = obstacle else { return obstacle.to_string() };

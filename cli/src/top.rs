@@ -1,4 +1,4 @@
-//! Rows of `kubectl gpu top`: what nodes, cards, pods and namespaces have of cards, and use.
+//! Rows of `kubectl gpu top`: cards allocated to nodes, cards, pods and namespaces, and their usage.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::arguments::{Rows, SortBy};
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// What it is of: a node, `node address`, `namespace/pod`, a namespace.
+    /// Subject of the row: a node, `node address`, `namespace/pod`, a namespace.
     pub name: String,
     /// Node of a card or pod.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,18 +25,18 @@ pub struct Row {
     /// Cards of a node, or pods of a namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
-    /// Cards' worth that is allocated.
+    /// Worth of allocated cards.
     pub allocated: f64,
-    /// Cards' worth of multiprocessors that were busy; absent where nobody tells.
+    /// Worth of busy multiprocessors, in cards; absent without metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy: Option<f64>,
-    /// Cards' worth that is allocated and not busy, of what somebody tells about.
+    /// Worth of allocated but idle cards, among cards with metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<f64>,
     /// Memory in use, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<u64>,
-    /// Memory of the cards, or that may be used, in MiB.
+    /// Memory of the cards, or memory available to the pods, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
     /// Of a card or a node's cards, in watts.
@@ -45,12 +45,12 @@ pub struct Row {
     /// Of a card, in degrees Celsius.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<f64>,
-    /// Why a card gets no work, or a node tells nothing.
+    /// Why a card gets no work, or a node has no metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// What is allocated and not busy; absent where nobody tells.
+/// Allocated but not busy; absent without metrics.
 fn idle(allocated: u32, busy: Option<f64>) -> Option<f64> {
     busy.map(|busy| (f64::from(allocated) / 1000.0 - busy).max(0.0))
 }
@@ -72,7 +72,7 @@ pub fn rows(
             })
             .collect(),
         Rows::Pods => of_holders(nodes, namespace, |node, holder| {
-            // A claim that no pod has reserved has a row of its own.
+            // A claim not reserved for any pod has a row of its own.
             let name = match holder.pods.as_slice() {
                 [] => format!("{}/(claim {})", holder.namespace, holder.claim),
                 [pod] => format!("{}/{pod}", holder.namespace),

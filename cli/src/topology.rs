@@ -1,4 +1,4 @@
-//! The cards of a node: how they are connected, which groups they form, and who holds what of them.
+//! The cards of a node: their connections, groups and holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,13 +27,13 @@ pub const GROUPS: [&str; 5] = [
 pub struct Topology {
     /// The node.
     pub node: String,
-    /// Whether the plugin says how cards are connected.
+    /// Whether the plugin reports the connections of cards.
     pub reported: bool,
     /// The cards by address.
     pub cards: Vec<Card>,
     /// Every two cards, the lower address first.
     pub links: Vec<Link>,
-    /// What the plugin says is wrong with GpuPools of its cards, by their names.
+    /// Problems of its cards' GpuPools reported by the plugin, by pool name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub troubles: BTreeMap<String, String>,
 }
@@ -50,41 +50,41 @@ pub struct Card {
     pub product_name: Option<String>,
     /// Its NUMA node.
     pub numa_node: Option<i64>,
-    /// The GpuPool that decides on it.
+    /// The deciding GpuPool.
     pub pool: Option<String>,
-    /// Who allocates it, where the plugin says so.
+    /// Allocator of the card, if reported by the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// Pools that select it as well but come after.
+    /// Other pools selecting the card, of lower precedence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outranked: Vec<String>,
-    /// Values of the attributes that make groups.
+    /// Values of the grouping attributes.
     pub groups: BTreeMap<String, String>,
-    /// Why it takes no new claims, where it does not: `xid-79`, `mig-layout-pending`.
+    /// Why the card takes no new claims, if closed to them: `xid-79`, `mig-layout-pending`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
     /// Whether any of its devices is published.
     pub is_published: bool,
-    /// Who has which of its devices.
+    /// Holders of the card's devices.
     pub held: Vec<Held>,
-    /// Devices that are no longer offered and end with their claims.
+    /// Devices no longer offered, ending with their claims.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }
 
-/// A device that a claim holds, or a share of one.
+/// A device of a claim, or a share of one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
     /// The device.
     pub device: String,
-    /// What it is: `whole card`, `partition 1g.10gb at slice 6`.
+    /// Kind of the device: `whole card`, `partition 1g.10gb at slice 6`.
     pub what: String,
     /// `namespace/name` of the claim.
     pub claim: String,
-    /// Its users: usually pods of that namespace.
+    /// Users of the claim: usually pods of the same namespace.
     pub by: Vec<String>,
-    /// Capacity that a share takes.
+    /// Capacity consumed by a share.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub consumes: BTreeMap<String, String>,
 }
@@ -97,12 +97,12 @@ pub struct Link {
     pub cards: (String, String),
     /// Number of NVLinks.
     pub nvlinks: u32,
-    /// How close they are on PCIe; `None` where that is not reported.
+    /// Closeness on PCIe; `None` if not reported.
     pub pcie: Option<String>,
 }
 
 impl Link {
-    /// As `nvidia-smi topo -m` prints it: NVLinks outrank PCIe.
+    /// In the notation of `nvidia-smi topo -m`: NVLinks outrank PCIe.
     pub fn text(&self) -> String {
         match (self.nvlinks, &self.pcie) {
             (0, Some(pcie)) => pcie.clone(),
@@ -120,15 +120,15 @@ pub struct NodeSummary {
     pub node: String,
     /// Number of cards.
     pub cards: usize,
-    /// Cards of which some claim holds something.
+    /// Cards with a device of some claim.
     pub used: usize,
-    /// Cards that take no new claims, or of which nothing is published.
+    /// Cards taking no new claims, or without published devices.
     pub out: usize,
-    /// What they are.
+    /// Products of the cards.
     pub products: BTreeSet<String>,
-    /// The GpuPools that decide on them.
+    /// GpuPools of the cards.
     pub pools: BTreeSet<String>,
-    /// Whether the plugin says how they are connected.
+    /// Whether the plugin reports their connections.
     pub reported: bool,
 }
 
@@ -235,7 +235,7 @@ fn troubles(report: &NodeReport) -> BTreeMap<String, String> {
     report.pools.iter().filter_map(said).collect()
 }
 
-/// Whether the plugin says how cards are connected. With one card there is nothing to say.
+/// Whether the plugin reports the connections of cards. A single card has none.
 fn says_links(report: &NodeReport) -> bool {
     report.other_pairs.is_some()
         || !report.links.is_empty()
@@ -252,8 +252,8 @@ fn pair(one: PciBusId, other: PciBusId) -> (PciBusId, PciBusId) {
 }
 
 impl Card {
-    /// What a device of the card says of it. The device for the whole card, and then partitions and shares, have the
-    /// same attributes; which devices are published depends on the pool.
+    /// Takes the card's properties from one of its devices. The device for the whole card, partitions and shares have the same
+    /// attributes; the published devices depend on the pool.
     fn take_in(&mut self, device: &Device, driver: &str) {
         self.is_published = true;
         self.fault = self.fault.take().or_else(|| devices::fault(device, driver));
@@ -278,7 +278,7 @@ impl Card {
 }
 
 impl Held {
-    /// A device that the claim holds.
+    /// A device of the claim.
     pub fn of(
         claim: &ResourceClaim,
         result: &DeviceRequestAllocationResult,
@@ -287,7 +287,7 @@ impl Held {
     ) -> Self {
         let of_card = match name.partition() {
             Some(partition) => {
-                // As NVIDIA spells it, where it is published.
+                // In NVIDIA's spelling, if published.
                 let profile = text_of(device, attribute::PROFILE);
                 let profile = profile.unwrap_or_else(|| partition.profile.to_string());
                 format!("partition {profile} at slice {}", partition.start)

@@ -1,19 +1,19 @@
-//! Pods that NVIDIA's runtime gives cards to though they have asked nobody for them: no driver knows of these, and claims hold the same cards.
+//! Pods with cards from NVIDIA's runtime but no request for any: no driver knows of these, and claims hold the same cards.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tessera_cluster::{Key, PodExt};
 
-/// Of a container, or in its image: the cards that NVIDIA's runtime gives it.
+/// Variable of a container or its image: the cards to be given by NVIDIA's runtime.
 const VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// How a pod gets to NVIDIA's runtime with nothing asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// A container sets the variable, so that it sees cards where the runtime is that of all pods.
+    /// A container sets the variable, so sees cards if the runtime is the default one.
     Variable,
-    /// It names a RuntimeClass of the runtime, so that it sees cards if a container or, as NVIDIA's do, an image sets the variable.
+    /// The pod names a RuntimeClass of the runtime, so sees cards if a container or, as with NVIDIA's, an image sets the variable.
     RuntimeClass(String),
 }
 
@@ -24,13 +24,13 @@ pub struct Unasked {
     pub node: String,
     /// `team/Deployment web`, `team/Pod web`.
     pub owner: String,
-    /// How it does.
+    /// How the pod gets the cards.
     pub how: How,
 }
 
 impl Unasked {
-    /// Of a pod that is on a node, has not ended, is no DaemonSet's, and asks neither by claims nor by names of NVIDIA's device plugin or of
-    /// DeviceClasses; `None` for others.
+    /// For a pod on a node, not ended, not of a DaemonSet, and without requests by claims or by names of NVIDIA's device plugin
+    /// or of DeviceClasses; `None` for others.
     pub fn of(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let node = spec.node_name.clone()?;
@@ -52,7 +52,7 @@ impl Unasked {
     }
 }
 
-/// What a pod asks of NVIDIA's device plugin.
+/// A pod's requests to NVIDIA's device plugin.
 pub fn resources(pod: &Pod) -> BTreeMap<String, String> {
     let containers = containers(pod);
     let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
@@ -60,12 +60,12 @@ pub fn resources(pod: &Pod) -> BTreeMap<String, String> {
     asked.map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
 }
 
-/// Whether a container says which cards it is to see, and some.
+/// Whether a container names the cards to be visible, and some.
 pub fn sets_variable(pod: &Pod) -> bool {
     values(pod).any(|value| !is_none(value))
 }
 
-/// Whether each container says that it is to see none, whatever its image says.
+/// Whether each container sets the variable to no cards, whatever its image sets.
 fn is_kept_out(pod: &Pod) -> bool {
     let said: Vec<&str> = values(pod).collect();
     said.len() == containers(pod).count() && said.into_iter().all(is_none)
@@ -78,7 +78,7 @@ fn values(pod: &Pod) -> impl Iterator<Item = &str> {
         .map(|variable| variable.value.as_deref().unwrap_or_default())
 }
 
-/// Values with which the runtime gives no cards.
+/// Values for no cards from the runtime.
 fn is_none(value: &str) -> bool {
     matches!(value, "" | "void" | "none")
 }
@@ -92,7 +92,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
 }
 
-/// Who made a pod: `team/ReplicaSet web-5d8`.
+/// Creator of a pod: `team/ReplicaSet web-5d8`.
 pub fn owner(namespace: &str, name: &str, pod: &Pod) -> String {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     match owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first()) {

@@ -1,10 +1,10 @@
-//! Which of the offers would have held what a claim used.
+//! Finds the offers sufficient for a claim's usage.
 
 use serde::Serialize;
 
 use super::offers::{Kind, Offer};
 
-/// What is left free above the peak: a fifth.
+/// Headroom above the peak: a fifth.
 pub const MARGIN: f64 = 1.2;
 
 /// A peak of so many times the mean is a burst.
@@ -13,13 +13,13 @@ const BURST: f64 = 4.0;
 /// Peaks below this share of a card are no bursts: the least partition of most cards has as much.
 const LEAST_BURST: f64 = 0.1;
 
-/// What is more than this part of what a claim has is not worth a change.
+/// A choice above this part of the claim's worth is not worth a change.
 const SMALLER: f64 = 0.9;
 
-/// What a claim used of a device.
+/// A claim's usage of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Use {
-    /// For how long it was watched, in seconds.
+    /// Length of the observation, in seconds.
     pub seconds: u64,
     /// The most memory, in MiB.
     pub memory_peak_mib: Option<u64>,
@@ -29,14 +29,14 @@ pub struct Use {
     pub sm_peak: Option<f64>,
 }
 
-/// A device that would have held it.
+/// A device sufficient for the usage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// What it is.
+    /// Kind of the device.
     #[serde(flatten)]
     pub kind: Kind,
-    /// Memory, in MiB: of a share, what to ask for; of a time-slice, the card's memory divided by its time-slices.
+    /// Memory, in MiB: of a share, the amount to request; of a time-slice, the card's memory divided by its time-slices.
     pub memory_mib: u64,
     /// Of a share by MPS: percent of the multiprocessors to ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,27 +46,27 @@ pub struct Choice {
     /// The DeviceClass to ask for; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// To how much of a card's multiprocessors bursts are held that went above.
+    /// Share of a card's multiprocessors to which higher bursts are limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bursts_held_to: Option<f64>,
 }
 
-/// What to do.
+/// The advice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "verdict")]
 pub enum Advice {
-    /// Something smaller would have held it.
+    /// A smaller device would have sufficed.
     Change {
-        /// What.
+        /// The smaller device.
         to: Choice,
     },
-    /// Nothing smaller that is offered would.
+    /// No smaller device on offer would suffice.
     Fits,
-    /// It was not watched for long enough.
+    /// The observation was too short.
     NotEnoughSeen,
-    /// Nobody tells what it used.
+    /// No usage metrics exist for the claim.
     NotMeasured,
-    /// It is one of several devices of a request, which work together: partitions have no NVLink.
+    /// The device is one of several of a request, working together: partitions have no NVLink.
     Together {
         /// How many.
         devices: usize,
@@ -78,11 +78,11 @@ pub enum Advice {
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// What to do.
+    /// The advice.
     pub advice: Advice,
     /// Whether its peak is much above its mean.
     pub is_bursty: bool,
-    /// What a share or a time-slice would be of a card, at least, where none is offered and it would be less than what is advised.
+    /// Least worth of a share or time-slice, in cards, where none is offered and one would be smaller than the advised device.
     pub share_worth: Option<f64>,
 }
 
@@ -102,7 +102,7 @@ impl Use {
     }
 }
 
-/// What must be held, with the margin.
+/// Requirements including the margin.
 #[derive(Debug, Clone, Copy)]
 struct Need {
     memory_mib: u64,
@@ -111,7 +111,7 @@ struct Need {
     is_bursty: bool,
 }
 
-/// What to do about a claim that has `worth` of a card. `offers` are those of its model.
+/// Advice for a claim with `worth` of a card. `offers` are the offers of its model.
 pub fn decide(used: Use, worth: f64, offers: &[Offer], min_seconds: u64) -> Decision {
     let plain = |advice| Decision { advice, is_bursty: false, share_worth: None };
     if used.seconds < min_seconds {
@@ -147,8 +147,8 @@ fn is_share(offer: &Offer) -> bool {
     matches!(offer.kind, Kind::MpsShare { .. } | Kind::TimeSlice { .. })
 }
 
-/// The smallest. What works steadily gets a partition where one is smaller than what it has, since faults of others do not end
-/// it there; what comes in bursts gets a share where it is no larger.
+/// The smallest choice. Steady use gets a partition if one is smaller than the current device, since faults of other users do not
+/// end work there; bursty use gets a share if no larger than the partition.
 fn best(choices: Vec<Choice>, is_bursty: bool) -> Option<Choice> {
     let rank = |choice: &Choice| match choice.kind {
         Kind::TimeSlice { .. } => 0,
@@ -169,7 +169,7 @@ fn best(choices: Vec<Choice>, is_bursty: bool) -> Option<Choice> {
     smallest(hard).or_else(|| smallest(shared))
 }
 
-/// The offer as a device that holds the need; `None` if it does not.
+/// The offer as a device sufficient for the need; `None` if too small.
 fn holds(offer: &Offer, need: Need) -> Option<Choice> {
     let choice = |memory_mib, compute, worth| Choice {
         kind: offer.kind.clone(),
@@ -189,7 +189,7 @@ fn holds(offer: &Offer, need: Need) -> Option<Choice> {
             let step = offer.least_memory_mib.max(1);
             let memory = need.memory_mib.max(1).checked_next_multiple_of(step)?;
             let of_memory = memory as f64 / offer.memory_mib.max(1) as f64;
-            // A burst may take longer; what it takes of the card beside its memory costs nothing more.
+            // A burst may take longer; multiprocessors beyond the share of memory cost nothing more.
             let wanted = if need.is_bursty { (need.mean / all).max(of_memory) } else { need.peak / all };
             let percent = ((wanted * 100.0).ceil() as u32).max(offer.least_compute);
             if memory > offer.memory_mib || percent > 100 {
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(advised(used(6_000, 0.22, 0.90), 1.0, &sliced), "Fits");
         // As large as a partition for the same: steady.
         assert_eq!(advised(used(6_000, 0.09, 0.10), 1.0, &all), "1g.10gb");
-        // Nothing hard is smaller; a share that is hardly smaller is not worth its neighbours.
+        // No partition is smaller; a hardly smaller share is not worth its neighbours.
         assert_eq!(advised(used(8_000, 0.05, 0.08), 0.125, &all), "Fits");
         assert_eq!(advised(used(2_000, 0.02, 0.03), 0.125, &all), "mps 2432 4");
         let decision = decide(used(6_000, 0.05, 0.40), 1.0, &all, 3600);

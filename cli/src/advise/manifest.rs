@@ -1,4 +1,4 @@
-//! The manifest that asks for what is advised.
+//! The manifest for the advised device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::offers::Kind;
 /// Longest name of an object.
 const LONGEST: usize = 253;
 
-/// What follows the name of the object that the manifest is in place of, whose specification cannot be changed.
+/// Suffix of the replacement's name: the specification of the original object cannot be changed.
 const SUFFIX: &str = "-advised";
 
 /// An object to apply.
@@ -30,14 +30,14 @@ pub enum Manifest {
     Claim(Box<ResourceClaim>),
 }
 
-/// What a manifest is in place of.
+/// The object replaced by a manifest.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'o> {
     /// Namespace of both.
     pub namespace: &'o str,
     /// Name of the template or claim.
     pub name: &'o str,
-    /// Whether it is a template.
+    /// Whether the object is a ResourceClaimTemplate.
     pub is_template: bool,
 }
 
@@ -153,7 +153,7 @@ fn capacities(choice: &Choice) -> Option<CapacityRequirements> {
     Some(CapacityRequirements { requests: Some(requests) })
 }
 
-/// The object, with a name that is not among `taken`, and which is added there.
+/// The object, under a name not in `taken`; the name is added there.
 pub fn object(
     origin: Origin<'_>,
     spec: ResourceClaimSpec,

@@ -1,4 +1,4 @@
-//! What the fleet offers of each model of card, from ResourceSlices: cards, partitions, shares, time-slices.
+//! Offers of the fleet for each card model, from ResourceSlices: cards, partitions, shares, time-slices.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,7 +25,7 @@ pub enum Kind {
     },
     /// A share by MPS.
     MpsShare {
-        /// Profile of the partition that is shared; absent for a share of a card.
+        /// Profile of the shared partition; absent for a share of a card.
         #[serde(skip_serializing_if = "Option::is_none")]
         profile: Option<String>,
     },
@@ -38,18 +38,18 @@ pub enum Kind {
     Card,
 }
 
-/// What is offered.
+/// A device on offer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
-    /// What it is.
+    /// Kind of the device.
     pub kind: Kind,
-    /// Memory of the card or partition, in MiB: of a share, all that can be shared.
+    /// Memory of the card or partition, in MiB: of a share, all shareable memory.
     pub memory_mib: u64,
     /// Its multiprocessors as a share of the card's, 0 to 1; `None` where they are not published.
     pub multiprocessors: Option<f64>,
-    /// What it is of a card, by memory slices, 0 to 1.
+    /// Worth in cards, by memory slices, 0 to 1.
     pub worth: f64,
-    /// Of shares by MPS: the least memory, in MiB, of which others are multiples here.
+    /// Of shares by MPS: the smallest amount of memory, in MiB; others are multiples of this amount.
     pub least_memory_mib: u64,
     /// Of shares by MPS: the least percentage of the multiprocessors.
     pub least_compute: u32,
@@ -62,7 +62,7 @@ pub struct Offer {
 /// By product name.
 pub type Offers = BTreeMap<String, Vec<Offer>>;
 
-/// What is offered without a taint; the taint of managed cards keeps nobody away who asks the controller.
+/// Devices offered without a taint; the taint of managed cards excludes no pod served by the controller.
 pub fn offers(objects: &Objects, driver: &str, kubernetes: KubernetesVersion) -> Offers {
     let slices = objects.slices.values().filter(|slice| slice.spec.driver == driver);
     let mut memory_slices: HashMap<(&str, &str), i128> = HashMap::new();
@@ -96,7 +96,7 @@ pub fn offers(objects: &Objects, driver: &str, kubernetes: KubernetesVersion) ->
         let Some(memory_mib) = memory else { continue };
         let worth = worth(place);
         let multiprocessors = amount(place.device, capacity::MULTIPROCESSORS).map(whole);
-        // A card says the most that one of its partitions can have, which is all of them.
+        // A card publishes the most any of its partitions can have, meaning all of them.
         if worth >= 1.0 {
             let known = most.entry(product).or_default();
             *known = (*known).max(multiprocessors.unwrap_or_default());
@@ -160,7 +160,7 @@ fn is_free_of_taints(device: &Device) -> bool {
     device.taints.iter().flatten().all(|taint| taint.key == managed::TAINT_KEY)
 }
 
-/// What a device is; `None` for one that this version does not know.
+/// Kind of a device; `None` for kinds unknown to this version.
 pub fn kind_of(device: &Device) -> Option<Kind> {
     let profile = text(device, attribute::PROFILE).map(str::to_owned);
     let of_type = text(device, attribute::TYPE)?;
@@ -228,7 +228,7 @@ fn classes<'o>(
     compiled.filter(|(_, selectors): &(_, Vec<Selector>)| is_of_one_type(selectors)).collect()
 }
 
-/// A class that selects the device: the chart's, where it does.
+/// A class selecting the device: the chart's class if it matches.
 fn class_of(classes: &[(&str, Vec<Selector>)], place: &Place<'_>, driver: &str) -> Option<String> {
     let matching = classes.iter().filter(|(_, selectors)| devices::matches(selectors, place));
     let names: Vec<&str> = matching.map(|(name, _)| *name).collect();

@@ -1,4 +1,4 @@
-//! What a running cluster tells besides its objects.
+//! Checks of a running cluster beyond its stored objects.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use super::steering::controller;
 use crate::doctor::Live;
 use crate::unasked::Unasked;
 
-/// Plugins that are asked why they are not ready: of more the first are enough to know.
+/// Limit of unready plugins asked for their reasons.
 const MOST_ASKED: usize = 10;
 
-/// Pods without a node that are looked at, and the pods of a page.
+/// Limit of unscheduled pods examined; also the page size.
 const MOST_PENDING: u32 = 500;
 
-/// Asks. What may not be read, or cannot be, is left out.
+/// Runs the checks. Results are absent where permissions or answers are missing.
 pub async fn live(client: &Client) -> Live {
     let (version, schedulers, gates, controller, policies, (plugins, readyz), unschedulable, unasked, clock) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
@@ -43,7 +43,7 @@ fn get(path: &str) -> Option<hyper::Request<Vec<u8>>> {
     hyper::Request::get(path).body(Vec::new()).ok()
 }
 
-/// Versions of kube-schedulers by pod: the tags of their images, where they are static pods as those of kubeadm.
+/// Versions of kube-schedulers by pod, from image tags; only for static pods as in kubeadm clusters.
 async fn schedulers(client: &Client) -> BTreeMap<String, String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
     let Ok(pods) = pods.list(&ListParams::default().labels("component=kube-scheduler")).await else {
@@ -74,7 +74,7 @@ async fn policies(client: &Client) -> Option<Vec<String>> {
     Some(bindings.items.into_iter().map(|binding| binding.spec.policy_name).collect())
 }
 
-/// What kube-scheduler says of pods that it finds no node for.
+/// kube-scheduler's messages about unschedulable pods.
 async fn unschedulable(client: &Client) -> BTreeMap<Key, String> {
     let pods: Api<Pod> = Api::all(client.clone());
     let pending = ListParams::default().fields("status.phase=Pending,spec.nodeName=").limit(MOST_PENDING);
@@ -83,7 +83,7 @@ async fn unschedulable(client: &Client) -> BTreeMap<Key, String> {
     pods.items.iter().filter_map(said).collect()
 }
 
-/// Running pods that see cards and have asked nobody; page by page, because those of a large cluster are hundreds of megabytes.
+/// Running pods with visible cards but no request for any; page by page, because the pods of a large cluster are hundreds of megabytes.
 async fn unasked(client: &Client) -> Option<Vec<Unasked>> {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut found = Vec::new();
@@ -98,7 +98,7 @@ async fn unasked(client: &Client) -> Option<Vec<Unasked>> {
     }
 }
 
-/// The number of plugins' pods, where that is known, and what those say that are not ready.
+/// Number of plugin pods, if known, and the `/readyz` answers of unready ones.
 async fn plugins(client: &Client) -> (Option<usize>, BTreeMap<String, String>) {
     let labels = "app.kubernetes.io/name=tessera,app.kubernetes.io/component=kubelet-plugin";
     let pods: Api<Pod> = Api::all(client.clone());
@@ -116,7 +116,7 @@ async fn plugins(client: &Client) -> (Option<usize>, BTreeMap<String, String>) {
             pod.namespace().unwrap_or_default(),
             pod.name_any()
         );
-        // What is not ready answers 503, with the reasons.
+        // An unready plugin answers 503, with the reasons.
         let text = match get(&path) {
             None => continue,
             Some(request) => match client.request_text(request).await {

@@ -1,9 +1,9 @@
-//! What the API server answers in place of what was asked for, in words.
+//! Error answers of the API server, in words.
 
 use std::error::Error;
 use std::fmt;
 
-/// A request that failed. Its text is the API server's own message, or why there is no answer.
+/// A failed request. Its text is the API server's own message, or the reason for a missing answer.
 #[derive(Debug, thiserror::Error)]
 pub struct ServerError(Box<kube::Error>);
 
@@ -39,7 +39,7 @@ impl fmt::Display for ServerError {
                 };
                 match status.code {
                     401 => write!(formatter, "you are not logged in, or no longer: {message}"),
-                    // Their messages say it all.
+                    // Their messages are complete.
                     403 | 404 | 409 | 422 => formatter.write_str(message),
                     code => write!(formatter, "the API server answers {code}: {message}"),
                 }
@@ -57,7 +57,7 @@ impl fmt::Display for ServerError {
     }
 }
 
-/// An error with its causes, but for those that it names itself.
+/// An error with its causes, except causes already in its text.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! What other drivers leave in a cluster, as far as the user may read it.
+//! Objects of other drivers in a cluster, as far as the user may read them.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::foreign::{self, Foreign};
 /// Number of objects per answer: a helm release has up to 1 MiB.
 const PAGE: u32 = 50;
 
-/// Reads them. What may not be read is left out, with a warning that says what follows.
+/// Reads the objects. Unreadable kinds are left out, with a warning about the consequence.
 pub async fn read(client: &Client, warnings: &mut Vec<String>) -> Result<Foreign, ClusterError> {
     let mut found = Foreign::default();
-    // What helm keeps of a release; of its history the last.
+    // helm's Secret for a release; of its history the last.
     let releases =
         ListParams::default().labels("owner=helm,status=deployed").fields("type=helm.sh/release.v1");
     let all = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
@@ -65,7 +65,7 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
     }
 }
 
-/// The objects; `None` where the user may not read them. A kind that is not there has none.
+/// The objects; `None` if the user may not read them. An unknown kind has none.
 async fn list(
     api: Api<DynamicObject>,
     which: ListParams,

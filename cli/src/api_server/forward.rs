@@ -23,7 +23,7 @@ const LONGEST: usize = 256 << 20;
 /// Where the leading controller serves the fleet.
 pub struct FleetPort {
     pods: Api<Pod>,
-    /// The pod that leads.
+    /// The leader's pod.
     pub pod: String,
     port: u16,
 }
@@ -31,7 +31,7 @@ pub struct FleetPort {
 /// Why the fleet cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// Nobody leads.
+    /// There is no leader.
     #[error(
         "no controller leads (nobody holds a Lease {LEASE}, and no pod of a controller holds another): is the chart installed with controller.enabled?"
     )]
@@ -59,16 +59,16 @@ pub enum ForwardError {
         /// Why.
         source: ServerError,
     },
-    /// The controller does not answer as it should.
+    /// The controller's answer broke off.
     #[error("the controller's answer about the fleet broke off: {0}")]
     Http(#[from] hyper::Error),
     /// The answer is too long, or broke off.
     #[error("the controller's answer about the fleet cannot be read: {0}")]
     Read(Box<dyn std::error::Error + Send + Sync>),
-    /// It refuses.
+    /// The controller refused.
     #[error("the controller answers {0} about the fleet: {1}")]
     Refused(StatusCode, String),
-    /// It says something else.
+    /// The controller's answer is not a fleet view.
     #[error("the controller's answer about the fleet is none: {0}")]
     Form(#[from] serde_json::Error),
 }
@@ -77,7 +77,7 @@ impl FleetPort {
     /// Looks for the leader.
     ///
     /// # Errors
-    /// It may not be looked for, or there is none.
+    /// No permission to look, or there is no leader.
     pub async fn find(client: Client) -> Result<Result<Self, ForwardError>, ClusterError> {
         let held = match leader(&client).await {
             Ok(Some(held)) => held,
@@ -115,7 +115,7 @@ impl FleetPort {
         forwarder.take_stream(self.port).ok_or_else(|| ForwardError::NoPort(self.pod.clone()))
     }
 
-    /// The fleet as it is now.
+    /// The current fleet.
     ///
     /// # Errors
     /// See [`ForwardError`].

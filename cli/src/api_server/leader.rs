@@ -1,4 +1,4 @@
-//! The Leases by which replicas of the controller agree on who leads.
+//! The Leases for the controller's leader election.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,16 +17,16 @@ const PODS: &str = "app.kubernetes.io/name=tessera,app.kubernetes.io/component=c
 /// How much the clocks of this machine and of the cluster may differ, in seconds, before a Lease is called old.
 const CLOCKS: i64 = 60;
 
-/// A Lease that somebody holds.
+/// A Lease with a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Its namespace, which is that of the pods.
+    /// Namespace of the Lease and of the pods.
     pub namespace: String,
-    /// Who holds it: a pod.
+    /// The holder: a pod.
     pub holder: String,
-    /// When it was renewed.
+    /// Last renewal.
     pub renewed: Timestamp,
-    /// For how many seconds it lasts.
+    /// Lease duration in seconds.
     pub lasts: i64,
 }
 
@@ -41,15 +41,15 @@ impl Held {
         })
     }
 
-    /// For how many seconds it was not renewed, where that is much longer than it lasts.
+    /// Seconds since the last renewal, if much longer than the Lease's duration.
     pub fn silent(&self, now: Timestamp) -> Option<i64> {
         let seconds = now.as_second() - self.renewed.as_second();
         (seconds > self.lasts + CLOCKS).then_some(seconds)
     }
 }
 
-/// The Lease that was renewed last: that with the chart's usual name, else one that a pod of the controller holds, since
-/// installations have other names. `None` where nobody holds any.
+/// The most recently renewed Lease: the one with the chart's usual name, else one held by a pod of the controller, since
+/// installations may have other names. `None` if no Lease is held.
 ///
 /// # Errors
 /// Leases may not be listed, or the API server fails.
@@ -57,12 +57,12 @@ pub(super) async fn leader(client: &Client) -> Result<Option<Held>, kube::Error>
     let leases: Api<Lease> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     let usual = newest(leases.list(&named).await?.items.iter().filter_map(Held::of));
-    // One that an earlier installation left stays for ever.
+    // The Lease of an earlier installation stays for ever.
     if usual.as_ref().is_some_and(|held| held.silent(Timestamp::now()).is_none()) {
         return Ok(usual);
     }
     let pods: Api<Pod> = Api::all(client.clone());
-    // Who may not list pods knows the usual one only.
+    // Without permission to list pods, only the usual Lease is found.
     let Ok(pods) = pods.list(&ListParams::default().labels(PODS)).await else { return Ok(usual) };
     let mut held: Vec<Held> = usual.into_iter().collect();
     for (namespace, pods) in by_namespace(&pods.items) {

@@ -9,7 +9,7 @@ use tessera_cluster::Key;
 
 use super::{ClusterError, failed};
 
-/// All pools; `None` where the API server has no such kind. Pools that this version does not understand get a warning.
+/// All pools; `None` if the API server has no such kind. Pools unknown to this version cause a warning.
 pub async fn list(
     client: &Client,
     warnings: &mut Vec<String>,

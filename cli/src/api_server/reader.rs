@@ -23,13 +23,13 @@ const PAGE: u32 = 500;
 /// Number of ResourceSlices per answer: each may have 128 devices, some 10 KiB apiece when read.
 const PAGE_OF_SLICES: u32 = 100;
 
-/// Reads, and remembers what the user may not read.
+/// Reads objects and records missing permissions.
 pub struct Reader {
     /// The cluster.
     pub client: Client,
     /// The namespace to read where the user may not read all.
     pub namespace: String,
-    /// What the user may not read, and how that affects the answer.
+    /// Missing read permissions and their effect on the answer.
     pub warnings: Vec<String>,
     /// See [`Objects::unreadable`].
     unreadable: BTreeMap<(Kind, Key), String>,
@@ -41,7 +41,7 @@ impl Reader {
         Reader { client, namespace, warnings: Vec::new(), unreadable: BTreeMap::new() }
     }
 
-    /// The objects that a command needs.
+    /// Objects needed by a command.
     pub async fn read(&mut self, wanted: Wanted) -> Result<Objects, ClusterError> {
         let mut objects = self.read_wanted(wanted).await?;
         objects.unreadable = std::mem::take(&mut self.unreadable);
@@ -128,7 +128,7 @@ impl Reader {
         self.needed("deviceclasses.resource.k8s.io", "list of DeviceClasses", ListParams::default()).await
     }
 
-    /// Templates; `so` is what follows where none may be read.
+    /// Templates; `so` is the consequence if none may be read.
     async fn templates(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaimTemplate>, ClusterError> {
         self.of_namespaces(
             "resourceclaimtemplates.resource.k8s.io",
@@ -140,7 +140,7 @@ impl Reader {
         .await
     }
 
-    /// Nodes; `so` is what follows where they may not be read.
+    /// Nodes; `so` is the consequence if they may not be read.
     async fn nodes(&mut self, so: &str) -> Result<BTreeMap<Key, Node>, ClusterError> {
         match self.list(Api::all(self.client.clone())).await {
             Err(error) if is_forbidden(&error) => {
@@ -151,7 +151,7 @@ impl Reader {
         }
     }
 
-    /// Claims; `so` is what follows for devices of claims that are not known.
+    /// Claims; `so` is the consequence for devices of unknown claims.
     async fn claims(&mut self, so: &str) -> Result<BTreeMap<Key, ResourceClaim>, ClusterError> {
         let namespace = self.namespace.clone();
         self.of_namespaces(
@@ -188,7 +188,7 @@ impl Reader {
         self.warnings.push(format!("you may not list {resource} of the whole cluster: {so}"));
     }
 
-    /// A list without which there is no answer.
+    /// A list needed for any answer.
     async fn needed<T>(
         &mut self,
         resource: &'static str,
@@ -201,7 +201,7 @@ impl Reader {
         self.list_some(Api::all(self.client.clone()), which).await.map_err(without(resource, what))
     }
 
-    /// A list of all namespaces of what `which` selects; of one, if the user may read no more; or nothing. An empty `so` gives no warning.
+    /// Objects selected by `which` in all namespaces, else in the one the user may read, else none. No warning if `so` is empty.
     async fn of_namespaces<T>(
         &mut self,
         resource: &str,
@@ -241,7 +241,7 @@ impl Reader {
         self.list_some(api, ListParams::default()).await
     }
 
-    /// A list of what `which` selects.
+    /// Objects selected by `which`.
     async fn list_some<T>(&mut self, api: Api<T>, which: ListParams) -> Result<BTreeMap<Key, T>, kube::Error>
     where
         T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -249,7 +249,7 @@ impl Reader {
         let which = which.limit(PAGE);
         let fold = self.fold(api, which, BTreeMap::new, |found, mut object: T| {
             let metadata = object.meta_mut();
-            // Half of many an object, and nothing is asked of it.
+            // Half the size of many objects, and never used.
             metadata.managed_fields = None;
             found.insert(Key::from(&*metadata), object);
         });
@@ -272,7 +272,7 @@ impl Reader {
         loop {
             let mut page = match Page::get(&self.client, api.resource_url(), &parameters).await {
                 Ok(page) => page,
-                // The continue token has expired because the list changed: read it once more, in one piece.
+                // The continue token expired because the list changed: read again, in one piece.
                 Err(kube::Error::Api(status)) if status.code == 410 && parameters.limit.is_some() => {
                     found = new();
                     parameters = ListParams { limit: None, ..which.clone() };
@@ -291,7 +291,7 @@ impl Reader {
         }
     }
 
-    /// What counts of an object that cannot be read: the devices that a claim holds.
+    /// Relevant remainder of an unreadable object: the devices of a claim.
     fn left_of<T>(&mut self, name: Name, unreadable: &Unreadable) -> Option<T>
     where
         T: Resource<DynamicType = ()> + DeserializeOwned,
@@ -311,11 +311,11 @@ impl Reader {
     }
 }
 
-/// Takes in all ResourceSlices, one after the other, by name; those of a large cluster would be gigabytes. `new` is called again where
-/// the list begins anew. With what is said of objects that could not be read in full.
+/// Visits all ResourceSlices one by one, by name; the slices of a large cluster would be gigabytes. `new` is called again if the
+/// list restarts. Returns also the warnings about objects not read in full.
 ///
 /// # Errors
-/// They could not be read.
+/// The slices could not be read.
 pub async fn fold_slices<A>(
     client: &Client,
     new: impl Fn() -> A,

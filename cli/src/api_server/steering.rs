@@ -1,4 +1,4 @@
-//! What a cluster says of the controller: who leads, and what it last said of a pod.
+//! The controller's state in a cluster: its leader, and its last Event about a pod.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -14,22 +14,22 @@ use crate::arguments::SourceArguments;
 /// The `action` of the controller's Events about pods.
 const ACTION: &str = "Steering";
 
-/// The `reason` of kube-controller-manager's Events about pods for which it cannot make a claim.
+/// The `reason` of kube-controller-manager's Events about pods whose claim creation failed.
 const CLAIM_REFUSED: &str = "FailedResourceClaimCreation";
 
-/// What the cluster says.
+/// News about the controller and a pod's claims.
 #[derive(Debug, Default, Clone)]
 pub struct News {
-    /// Whether a controller runs; `None` where that cannot be read.
+    /// Whether a controller runs; `None` if unreadable.
     pub controller: Option<Controller>,
     /// The controller's last Event about the pod.
     pub event: Option<ControllerEvent>,
-    /// What kube-controller-manager said last when it could not make a claim of the pod.
+    /// kube-controller-manager's last message about a failed claim creation for the pod.
     pub claim_refused: Option<String>,
 }
 
 impl News {
-    /// What Events say of the pod.
+    /// News from Events about the pod.
     pub fn of_events(pod: &Pod, events: &[Event]) -> Self {
         let about = events.iter().filter(|event| is_about(event, pod));
         let refused = |event: &&Event| event.reason.as_deref() == Some(CLAIM_REFUSED);
@@ -45,7 +45,7 @@ impl News {
     }
 }
 
-/// What the controller wrote on a pod that waits: Events are gone after an hour.
+/// The controller's annotation on a waiting pod: Events are gone after an hour.
 fn noted(pod: &Pod) -> Option<ControllerEvent> {
     let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
     let text = pod.metadata.annotations.as_ref()?.get(WAITING_ANNOTATION).filter(|_| waits)?;
@@ -57,22 +57,22 @@ fn in_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Who leads.
+/// Leadership of the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
 pub enum Controller {
-    /// There is no Lease, or nobody holds it.
+    /// There is no Lease, or the Lease has no holder.
     Absent,
-    /// The holder has not renewed it for much longer than it lasts.
+    /// The Lease was not renewed for much longer than its duration.
     Silent {
-        /// Who held it.
+        /// The last holder.
         holder: String,
         /// Since when, in seconds.
         seconds: i64,
     },
-    /// Somebody leads.
+    /// A replica leads.
     Leading {
-        /// Who.
+        /// The leader.
         holder: String,
     },
 }
@@ -85,12 +85,12 @@ pub struct ControllerEvent {
     pub reason: String,
     /// In words.
     pub message: String,
-    /// When it was said last, RFC 3339.
+    /// Time of the last occurrence, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
 }
 
-/// Asks the cluster. What may not be read, or cannot for another reason, is left out: the answer does not depend on it.
+/// Reads the news from the cluster. Unreadable parts are left out: the answer does not depend on them.
 pub fn news(arguments: &SourceArguments, pod: &Pod) -> News {
     let read = block_on(async {
         let (client, _) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
@@ -101,7 +101,7 @@ pub fn news(arguments: &SourceArguments, pod: &Pod) -> News {
     read.unwrap_or_default()
 }
 
-/// Whether a controller leads; `None` where that cannot be read.
+/// Whether a controller leads; `None` if unreadable.
 pub(super) async fn controller(client: &Client) -> Option<Controller> {
     let Some(held) = leader(client).await.ok()? else { return Some(Controller::Absent) };
     let silent = held.silent(Timestamp::now());
@@ -119,7 +119,7 @@ async fn events(client: &Client, pod: &Pod) -> Option<Vec<Event>> {
     Some(events.list(&parameters).await.ok()?.items)
 }
 
-/// Whether it is about this pod, not an earlier one of its name.
+/// Whether the Event is about this pod, not an earlier one of its name.
 fn is_about(event: &Event, pod: &Pod) -> bool {
     let (object, metadata) = (&event.involved_object, &pod.metadata);
     let is_earlier = matches!((&object.uid, &metadata.uid), (Some(of), Some(uid)) if of != uid);
@@ -129,7 +129,7 @@ fn is_about(event: &Event, pod: &Pod) -> bool {
         && !is_earlier
 }
 
-/// When it was said last.
+/// Time of the last occurrence.
 fn said_at(event: &&Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let micro = series.or(event.event_time.as_ref()).map(|time| time.0);

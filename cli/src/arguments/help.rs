@@ -1,4 +1,4 @@
-//! What `--help` prints below the arguments: examples, and what the answers mean.
+//! Text below the arguments in `--help`: examples, and the meaning of answers.
 
 /// Of the program.
 pub const AFTER_HELP: &str = "\

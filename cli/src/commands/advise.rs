@@ -1,4 +1,4 @@
-//! `kubectl gpu advise`: what claims could do with less, and what that saves.
+//! `kubectl gpu advise`: smaller devices sufficient for claims, and the savings.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,7 +50,7 @@ fn fleet(arguments: &AdviseArguments) -> Result<FleetView, CommandError> {
     })
 }
 
-/// A document for each manifest, with the claims that it is about.
+/// A document for each manifest, with its claims.
 fn yaml(report: &Report) -> Result<String, CommandError> {
     if report.manifests.is_empty() {
         return Ok("# no claim could do with less\n".to_owned());
@@ -130,7 +130,7 @@ fn text(report: &Report) -> String {
     text
 }
 
-/// By product: how many claims would be held by shares that nobody offers, and what those would be of cards.
+/// By product: number of claims for which a share would suffice though none is offered, and the shares' worth in cards.
 fn without_shares(report: &Report) -> BTreeMap<&str, (usize, f64)> {
     let mut found: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for row in &report.claims {

@@ -1,4 +1,4 @@
-//! `kubectl gpu allocate`: what kube-scheduler would allocate on each node, as a dry run.
+//! `kubectl gpu allocate`: kube-scheduler's allocation on each node, as a dry run.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::share_ids::asker;
 use crate::source::Source;
 use crate::subject::{self, title};
 
-/// Nodes that are shown without `-v`.
+/// Limit of nodes shown without `-v`.
 const NODES_SHOWN: usize = 20;
 
 #[derive(Debug, Serialize)]
@@ -30,7 +30,7 @@ struct Report {
     /// Whether the controller's gate holds the pod back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     gated: bool,
-    /// Whether it fits for the controller alone, to which managed cards are free.
+    /// Whether the pod or claim fits only through the controller, for whom managed cards are free.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     managed: bool,
     nodes: Vec<NodeOutcome>,
@@ -201,7 +201,7 @@ pub fn some_of(names: &[&str], shown: usize) -> String {
     text
 }
 
-/// What a share takes of its device.
+/// Capacity consumed by a share of its device.
 pub fn consumes(result: &DeviceRequestAllocationResult) -> String {
     let consumed = result.consumed_capacity.iter().flatten();
     let mut parts: Vec<String> = consumed.map(|(name, quantity)| format!("{name}={}", quantity.0)).collect();

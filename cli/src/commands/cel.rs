@@ -1,4 +1,4 @@
-//! `kubectl gpu cel`: which devices match a selector, and why.
+//! `kubectl gpu cel`: matches of a selector, and why.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::lines;
 use crate::output::{self, CommandError, Paint, Verdict, counted, printable};
 use crate::source::Source;
 
-/// Devices that are shown without `-v`.
+/// Limit of devices shown without `-v`.
 const SHOWN: usize = 20;
 
 /// The answer for one device.
@@ -37,7 +37,7 @@ struct Report {
     expression: String,
     /// Upper bound of its cost, by the API server's estimate.
     max_cost: u64,
-    /// The API server's error on writing an object with this expression, if it would refuse that.
+    /// The API server's error on writing an object with this expression, if refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     devices: Vec<Answer>,
@@ -80,7 +80,7 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
     let expression = arguments.expression.as_deref().unwrap_or_default();
     let source = Source::load(&arguments.source, Wanted::Devices)?;
     let environment = Environment::from(source.release(&arguments.release));
-    // As kube-scheduler would, of an object that is stored.
+    // As kube-scheduler compiles a stored expression.
     let selector = Selector::compile_with(expression, environment)
         .map_err(|error| CommandError::Asked(format!("the expression is no selector: {error}")))?;
     let slices: Vec<ResourceSlice> = source.objects.slices.into_values().collect();
@@ -100,8 +100,7 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
     }
 }
 
-/// The API server's error on writing an object with the expression, if it would refuse one that kube-scheduler would
-/// evaluate.
+/// The API server's error on writing an object with the expression, if refused though kube-scheduler would evaluate a stored one.
 fn refused(expression: &str, environment: Environment) -> Option<String> {
     let error = Selector::compile_new(expression, environment).err()?;
     let why = match error {

@@ -1,4 +1,4 @@
-//! `kubectl gpu doctor`: what is wrong with Tessera in a cluster, and what to do.
+//! `kubectl gpu doctor`: problems of Tessera in a cluster, and remedies.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ fn driver_of_plugins(objects: &Objects) -> Option<String> {
     Some(driver_name::chosen(names))
 }
 
-/// The driver's name, where no plugin runs: that of the devices which earlier ones left.
+/// The driver's name if no plugin runs: taken from the devices of earlier plugins.
 async fn driver_of_slices(client: &Client) -> Result<String, CommandError> {
     let add = |names: &mut BTreeSet<String>, slice: ResourceSlice| {
         names.extend(driver_name::of_slice(&slice).map(str::to_owned));

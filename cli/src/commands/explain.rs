@@ -1,4 +1,4 @@
-//! `kubectl gpu explain`: why a pod or claim waits, or why it got its devices.
+//! `kubectl gpu explain`: why a pod or claim waits, or why its devices were chosen.
 
 mod alternatives;
 mod given;
@@ -151,7 +151,7 @@ impl Screen {
         text
     }
 
-    /// What refused a claim.
+    /// The reason for the refusal of a claim.
     fn unmade(&self, text: &mut String, unmade: &Unmade) {
         let Some(ExceededQuota { name, resources }) = &unmade.quota else {
             let said = format!("Kubernetes said: {}", unmade.message);
@@ -170,7 +170,7 @@ impl Screen {
         let _ = writeln!(text, "  {}", self.paint.hint(help));
     }
 
-    /// Who stays in its way whatever their priority.
+    /// Pods of lower priority in the way: kube-scheduler does not evict them.
     fn lower(&self, text: &mut String, lower: &LowerPriority) {
         let claims: Vec<&str> = lower.claims.iter().map(String::as_str).collect();
         let said = format!(
@@ -185,7 +185,7 @@ impl Screen {
         let _ = writeln!(text, "  {}", self.paint.hint(help));
     }
 
-    /// Whose decision it is, and what was said of it.
+    /// The controller's responsibility and its last messages.
     fn managed(&self, text: &mut String, managed: &Managed) {
         let whose = "the controller allocates managed cards: it goes by its queue, where the first comes first by priority (docs/managed.md)";
         let _ = writeln!(text, "  {whose}");
@@ -204,7 +204,7 @@ impl Screen {
         }
     }
 
-    /// Nodes with the same answer are shown together, those with the fewest missing devices first.
+    /// Nodes with the same answer are shown together, fewest missing devices first.
     fn nodes(&self, text: &mut String, explanation: &Explanation) {
         let fitting: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
@@ -228,7 +228,7 @@ impl Screen {
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
         let mut lacking: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| !node.outcome.fits).collect();
-        // A node that does not take the pod at all has no missing devices, but is of no use either.
+        // A node rejecting the pod has no missing devices, but is of no use either.
         lacking.sort_by_key(|node| (node.requests.is_empty(), node.missing()));
         for node in lacking {
             let body = self.node(node);

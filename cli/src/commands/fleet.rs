@@ -14,13 +14,13 @@ use crate::api_server::{FleetPort, ForwardError, block_on, connect};
 use crate::arguments::FleetArguments;
 use crate::output::{self, CommandError, Verdict, printable};
 
-/// How often it is asked who leads; at once where the page cannot be reached.
+/// Interval between looks for the leader; immediate if the page is unreachable.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Pause between two tries to reach the page.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a browser waits for a page that cannot be reached: a replica that is gone is followed by another within 15 s.
+/// Timeout for a browser while the page is unreachable: a failed replica is replaced within 15 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A controller with a fleet page.
@@ -47,22 +47,22 @@ impl Page for FleetPort {
     }
 }
 
-/// The page of the controller that leads, whoever that is.
+/// The page of the current leader.
 struct Followed<P> {
     leader: watch::Sender<Arc<P>>,
-    /// It is to be asked now who leads.
+    /// Requests an immediate look for the leader.
     ask: Notify,
 }
 
-/// Runs the command until it is ended.
+/// Runs the command until interrupted.
 ///
 /// # Errors
-/// The cluster cannot be reached, nobody leads, or the port is taken.
+/// The cluster is unreachable, there is no leader, or the port is taken.
 pub fn run(arguments: &FleetArguments) -> Result<Verdict, CommandError> {
     block_on(async {
         let (client, _) = connect(&arguments.connection, None).await?;
         let first = find(client.clone()).await?;
-        // Told at once if it cannot be forwarded, and not at the browser's first request.
+        // Forwarding problems are reported at the start, not at the browser's first request.
         drop(first.connect().await?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.port)).await.map_err(|error| {
             CommandError::Asked(format!("port {}: {error}; choose another with --port", arguments.port))
@@ -85,7 +85,7 @@ async fn find(client: Client) -> Result<FleetPort, CommandError> {
 }
 
 impl<P: Page> Followed<P> {
-    /// Asks again and again who leads.
+    /// Looks for the leader periodically.
     async fn follow<F: Future<Output = Result<P, CommandError>>>(&self, find: impl Fn() -> F) {
         let mut told = String::new();
         loop {
@@ -105,13 +105,13 @@ impl<P: Page> Followed<P> {
                     }
                 }
             }
-            // Not more often than that, however many connections ask.
+            // Limits the rate, however many connections ask.
             tokio::time::sleep(TRY_EVERY).await;
             let _ = tokio::time::timeout(LOOK_EVERY, self.ask.notified()).await;
         }
     }
 
-    /// Serves a connection: until either side ends it, or another replica leads.
+    /// Serves a connection until either side closes or another replica leads.
     async fn serve(&self, mut socket: TcpStream) {
         let mut leader = self.leader.subscribe();
         let begun = Instant::now();
@@ -120,7 +120,7 @@ impl<P: Page> Followed<P> {
             match page.connect().await {
                 Ok(mut page) => {
                     tokio::select! {
-                        // Either side may end it whenever it likes.
+                        // Either side may close at any time.
                         _ = tokio::io::copy_bidirectional(&mut socket, &mut page) => {}
                         _ = leader.changed() => {}
                     }
@@ -140,7 +140,7 @@ impl<P: Page> Followed<P> {
     }
 }
 
-/// Tells a browser why there is no page.
+/// Answers a browser with the reason for a missing page.
 async fn refuse(mut socket: TcpStream, error: &ForwardError) {
     let text = format!("{error}\n");
     let answer = format!(
@@ -148,14 +148,14 @@ async fn refuse(mut socket: TcpStream, error: &ForwardError) {
          connection: close\r\n\r\n{text}",
         text.len()
     );
-    // It may have gone.
+    // The browser may have disconnected.
     let _ = socket.write_all(answer.as_bytes()).await;
     let _ = socket.shutdown().await;
 }
 
 fn tell(text: &str) {
     let lines: Vec<String> = text.lines().map(printable).collect();
-    // If standard error is closed, there is nobody left to tell.
+    // If standard error is closed, there is no reader to warn.
     let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// A replica that answers each request with its name, or is gone.
+    /// A replica answering each request with its name, or gone.
     #[derive(Clone, Copy)]
     struct Replica {
         name: &'static str,
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(ask(&mut kept).await, "one");
         let second = replica("two").await;
         *leads.lock().unwrap() = second;
-        // What was open to the other is closed, so that the browser asks again.
+        // Connections to the old leader are closed, so the browser reconnects.
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(Duration::from_secs(20), kept.read_to_end(&mut rest)).await;
         assert!(closed.is_ok() && rest.is_empty(), "{rest:?}");

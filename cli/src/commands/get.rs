@@ -1,4 +1,4 @@
-//! `kubectl gpu get`: devices and claims, and who holds what.
+//! `kubectl gpu get`: devices, claims and their holders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,14 +37,14 @@ trait Row: Serialize + PartialEq + Clone {
     const WIDE: &'static [&'static str];
     const NOTHING: &'static str;
 
-    /// What it is of, among all rows.
+    /// The row's identity among all rows.
     fn key(&self) -> (String, String);
 
     fn cells(&self, is_wide: bool) -> Vec<String>;
 }
 
 fn list<R: Row>(arguments: &GetArguments, rows: impl Fn(&Source) -> Vec<R>) -> Result<Verdict, CommandError> {
-    // A node's claims are found by its slices, which the API server can select.
+    // A node's claims are found by its slices, for which the API server has a field selector.
     let read = || {
         let wanted = Wanted::Holders { node: arguments.node.clone() };
         Source::load(&arguments.source, wanted).map(|source| rows(&source))
@@ -79,7 +79,7 @@ fn list<R: Row>(arguments: &GetArguments, rows: impl Fn(&Source) -> Vec<R>) -> R
         std::thread::sleep(EVERY);
         let now: BTreeMap<(String, String), R> = match read() {
             Ok(rows) => rows.into_iter().map(|row| (row.key(), row)).collect(),
-            // What is known stays; the next look may succeed.
+            // The last rows stay; the next read may succeed.
             Err(error) => {
                 output::warn(&[error.to_string()]);
                 continue;

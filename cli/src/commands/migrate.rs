@@ -11,7 +11,7 @@ use crate::source::Source;
 /// Runs the command.
 ///
 /// # Errors
-/// The objects could not be read, or there is nothing of that driver.
+/// The objects could not be read, or none belong to the other driver.
 pub fn run(arguments: &MigrateArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, Wanted::Migration)?;
     let known = Known {

@@ -13,13 +13,13 @@ use crate::pools::{Known, NodeOfPool, PoolView, nodes_of_pool};
 use crate::reports;
 use crate::source::Source;
 
-/// What to do about a status that no controller writes.
+/// Remedy for a status not written by any controller.
 const NO_CONTROLLER: &str = "is the controller running?";
 
 /// Runs the command.
 ///
 /// # Errors
-/// The pools could not be read, there is no such kind, or no pool of that name.
+/// The pools could not be read, or the kind or the named pool does not exist.
 pub fn run(arguments: &PoolsArguments) -> Result<Verdict, CommandError> {
     let wanted = Wanted::Pools { devices: arguments.name.is_some() };
     let source = Source::load(&arguments.source, wanted)?;
@@ -111,7 +111,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
-/// Below the table: which statuses cannot be relied on.
+/// Below the table: unreliable statuses.
 fn notes(views: &[PoolView]) -> String {
     let mut text = String::new();
     let without: Vec<&str> =

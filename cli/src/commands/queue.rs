@@ -1,4 +1,4 @@
-//! `kubectl gpu queue`: who waits for cards, in which order, and for what.
+//! `kubectl gpu queue`: pods waiting for cards, in order, with reasons.
 
 use serde::Serialize;
 use tessera_api::fleet_view::FleetView;
@@ -12,7 +12,7 @@ use crate::output::{self, CommandError, Verdict};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Its place among all that wait, from 1; 0 where it is unknown, and for pods whose devices kube-scheduler allocates.
+    /// Position in the queue, from 1; 0 if unknown, and for pods whose devices kube-scheduler allocates.
     pub place: u32,
     /// `namespace/name` of the pod or the gang.
     pub name: String,
@@ -22,9 +22,9 @@ pub struct Row {
     pub priority: i32,
     /// For how many seconds the first of its pods has existed.
     pub waits_seconds: u64,
-    /// The GpuPools on whose nodes there is what it asks for, free or not.
+    /// GpuPools whose nodes have matching devices, free or not.
     pub pools: Vec<String>,
-    /// What it waits for.
+    /// The reason for waiting.
     pub why: String,
 }
 
@@ -49,7 +49,7 @@ pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
     Ok(Verdict::Yes)
 }
 
-/// Pods and gangs, the first in the queue first, and then those that are in no queue of ours. A gang has the reason of the first of its pods that has one.
+/// Pods and gangs in queue order, followed by pods outside our queues. A gang has the first reason found among its pods.
 fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
     let mut waiting: Vec<_> = view
         .waiting
@@ -104,7 +104,7 @@ fn table(rows: &[Row]) -> String {
     output::table(&header, cells)
 }
 
-/// `45s`, `12m`, `3h`, `2d`, as kubectl says it.
+/// `45s`, `12m`, `3h`, `2d`, in kubectl's notation.
 fn time(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),

@@ -17,7 +17,7 @@ use tessera_simulate::{Arrivals, Filling, LOADS, PolicyName, Report, TooManyArri
 use crate::arguments::SimulateArguments;
 use crate::output::{self, CommandError, Verdict};
 
-/// Percent of the cards that the pods of a run ask for in the end.
+/// Final load of a run: cards requested by its pods, in percent.
 const LAST_LOAD: u64 = LOADS[LOADS.len() - 1];
 
 /// Where the policies are compared with each other, of [`LOADS`].
@@ -41,7 +41,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     Ok(Verdict::Yes)
 }
 
-/// Those of these names, in their order and each once; the usual ones where there are no names.
+/// Policies of these names, in their order and without duplicates; the usual policies if there are no names.
 fn policies(
     names: &[String],
     usual: &[PolicyName],
@@ -70,7 +70,7 @@ fn wrong(file: &Path, error: &dyn Display) -> CommandError {
     CommandError::Asked(format!("{}: {error}", file.display()))
 }
 
-/// Reads a file line by line; of a line that is too long only the beginning, which is refused as such.
+/// Reads a file line by line; an overlong line is truncated and refused as such.
 fn lines<E: Display>(file: &Path, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), CommandError> {
     let mut reader = BufReader::new(File::open(file).map_err(|error| wrong(file, &error))?);
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! `kubectl gpu top`: what is allocated beside what is used.
+//! `kubectl gpu top`: allocation beside usage.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::arguments::{Rows, TopArguments};
 use crate::output::{self, CommandError, Verdict, warn};
 use crate::top::{Row, rows};
 
-/// How often it is renewed at a terminal; the controller's own answer is as old.
+/// Refresh interval at a terminal; the controller's own answer is as old.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Clears the terminal and goes to its first line (ECMA-48: CUP, ED).
@@ -51,10 +51,10 @@ pub fn run(arguments: &TopArguments) -> Result<Verdict, CommandError> {
     })
 }
 
-/// The fleet as a file has it.
+/// The fleet from a file.
 ///
 /// # Errors
-/// The file cannot be read, or is none of the fleet page.
+/// The file is unreadable, or not an answer of the fleet page.
 pub fn read(file: &Path) -> Result<FleetView, CommandError> {
     let asked = |error: String| CommandError::Asked(format!("{}: {error}", file.display()));
     let text = std::fs::read(file).map_err(|error| asked(error.to_string()))?;

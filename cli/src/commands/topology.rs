@@ -1,4 +1,4 @@
-//! `kubectl gpu topology`: how the cards of a node are connected, and who holds what of them.
+//! `kubectl gpu topology`: connections of a node's cards, and their holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +103,7 @@ fn text(topology: &Topology, paint: Paint) -> String {
     text
 }
 
-/// Rows and columns of all cards, with what `nvidia-smi topo -m` says behind them.
+/// Rows and columns of all cards, followed by the columns of `nvidia-smi topo -m`.
 fn matrix(topology: &Topology) -> String {
     let mut links: BTreeMap<(&str, &str), String> = BTreeMap::new();
     for link in &topology.links {

@@ -1,4 +1,4 @@
-//! `kubectl gpu ungate`: removes the gate that holds pods back for the controller.
+//! `kubectl gpu ungate`: removes the controller's scheduling gate.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -14,10 +14,10 @@ use crate::output::{self, CommandError, Verdict};
 /// Number of pods per answer of the API server.
 const PAGE: u32 = 500;
 
-/// Runs the command. What was lifted before an error stays so.
+/// Runs the command. Gates removed before an error stay removed.
 ///
 /// # Errors
-/// The cluster cannot be reached, or some pods could not be changed.
+/// The cluster is unreachable, or some pods could not be changed.
 pub fn run(arguments: &UngateArguments) -> Result<Verdict, CommandError> {
     block_on(async {
         let (client, namespace) = connect(&arguments.connection, arguments.namespace.as_deref()).await?;
@@ -31,13 +31,13 @@ pub fn run(arguments: &UngateArguments) -> Result<Verdict, CommandError> {
     })
 }
 
-/// What became of one pod.
+/// Result for one pod.
 enum Lifted {
-    /// The gate is off; gates of others that are left.
+    /// The gate was removed; gates of other controllers are left.
     Done(Vec<String>),
-    /// It had none.
+    /// The pod had no such gate.
     HadNone,
-    /// It is gone, or another pod has its name by now.
+    /// The pod is gone, or another pod has its name by now.
     Gone,
 }
 
@@ -116,8 +116,7 @@ impl Gates {
             return Ok(Lifted::HadNone);
         }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        // Of the list of gates, this one alone: others may be removed meanwhile. The uid keeps a new pod of the same
-        // name as it is.
+        // Removes this gate alone: others may be removed meanwhile. The uid protects a new pod of the same name.
         let patch = json!({
             "metadata": { "uid": pod.metadata.uid },
             "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] },
@@ -143,7 +142,7 @@ impl Gates {
     }
 }
 
-/// One error for all pods that still have the gate.
+/// One error for all pods whose gate remains.
 fn end(failures: &[(Key, ServerError)]) -> Result<(), CommandError> {
     if failures.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Selectors of DeviceClasses, and of claims that are to get devices, tried on one published device after the other.
+//! Selectors of DeviceClasses and unallocated claims, evaluated on one published device after another.
 
 use std::collections::BTreeSet;
 
@@ -10,25 +10,25 @@ use tessera_cluster::{ClaimExt, Key, Objects};
 
 use crate::devices;
 
-/// On claims that are made from a template, which is looked at itself.
+/// Annotation on claims made from a template; the template itself is checked instead.
 const OF_TEMPLATE: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// Who asks for devices by selectors, and what came of it.
+/// A selector's owner and the results of its evaluation.
 #[derive(Debug)]
 pub struct Asked {
     /// `DeviceClass gpu`, `ResourceClaimTemplate team/gpu`, `claim team/gpu`.
     pub about: String,
-    /// Whether it is a DeviceClass.
+    /// Whether the owner is a DeviceClass.
     pub is_class: bool,
-    /// Whether nobody need have it: a class that comes with every installation, and that no claim or template names.
+    /// Whether missing matches are fine: a class of every installation, not named by any claim or template.
     pub may_match_nothing: bool,
-    /// Its selectors; a claim's come after those of its class.
+    /// The selectors; a claim's follow its class's.
     pub expressions: Vec<String>,
     /// Them compiled, or the first line of why they cannot be.
     selectors: Result<Vec<Selector>, String>,
-    /// How many of them are those of its class, of which the class itself is told.
+    /// Number of selectors from the class; their problems are reported for the class itself.
     of_class: usize,
-    /// Whether they ask what devices of one kind differ in.
+    /// Whether any selector reads attributes with different values among devices of one kind.
     asks_for_own: bool,
     is_matched: bool,
     failure: Option<Failure>,
@@ -36,20 +36,20 @@ pub struct Asked {
     other: Option<String>,
 }
 
-/// A device on which selectors have no answer.
+/// A device for which a selector's evaluation fails.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Its name.
     pub device: String,
     /// Its node.
     pub node: Option<String>,
-    /// Whether it is a partition, or a share of one.
+    /// Whether the device is a partition, or a share of one.
     pub is_partition: bool,
     /// Why.
     pub error: EvaluationError,
 }
 
-/// What is to be said.
+/// The result to report.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// Nothing.
@@ -60,14 +60,14 @@ pub enum Verdict<'a> {
     Fails(&'a Failure),
     /// No device matches.
     Nothing,
-    /// They match cards and, without asking what a device is, others: a device of another type is named.
+    /// They match cards and, without selecting a type, other devices: one of another type is named.
     ByAccident(&'a BTreeSet<String>, &'a str),
 }
 
-/// All that ask for devices of the driver, with selectors as kube-scheduler of this release reads them.
+/// All owners of selectors for devices of the driver, compiled as by kube-scheduler of this release.
 pub fn of_objects(objects: &Objects, driver: &str, kubernetes: KubernetesVersion) -> Vec<Asked> {
     let named = named_classes(objects);
-    // Only classes that are about this driver: others' devices may come later.
+    // Only classes naming this driver: devices of other drivers may come later.
     let classes = objects.classes.iter().filter_map(|(Key { name, .. }, class)| {
         let expressions = of_class(class);
         let is_about = expressions.iter().any(|expression| expression.contains(driver));
@@ -93,7 +93,7 @@ pub fn of_objects(objects: &Objects, driver: &str, kubernetes: KubernetesVersion
     classes.chain(templates).chain(claims).collect()
 }
 
-/// Classes that templates and claims without devices name.
+/// Classes named by templates and unallocated claims.
 fn named_classes(objects: &Objects) -> BTreeSet<&str> {
     let of_templates =
         objects.templates.values().filter_map(|template| template.spec.as_ref()?.spec.as_ref());
@@ -109,7 +109,7 @@ fn named_classes(objects: &Objects) -> BTreeSet<&str> {
     names.collect()
 }
 
-/// Whether the class is one that every installation has, by the chart's label, or by its name where it was applied by hand.
+/// Whether the class belongs to every installation, by the chart's label, or by its name if applied by hand.
 fn comes_with_chart(name: &str, class: &DeviceClass, driver: &str) -> bool {
     let labels = class.metadata.labels.as_ref();
     let is_of_chart = labels.is_some_and(|all| {
@@ -128,7 +128,7 @@ fn expressions(selectors: &[DeviceSelector]) -> Vec<String> {
     selectors.iter().filter_map(|selector| Some(selector.cel.as_ref()?.expression.clone())).collect()
 }
 
-/// A claim's own selectors are asked only of devices that its class matches.
+/// A claim's own selectors are evaluated only on devices matched by its class.
 fn of_claim(
     objects: &Objects,
     about: String,
@@ -178,12 +178,12 @@ impl Asked {
         }
     }
 
-    /// Whether a device may tell something new.
+    /// Whether evaluating a device may change the result.
     pub fn is_open(&self, is_new_kind: bool) -> bool {
         self.selectors.is_ok() && (is_new_kind || (self.asks_for_own && !self.is_matched))
     }
 
-    /// Tries a device; `is_ours` where it is one of the driver.
+    /// Evaluates the selectors on a device; `is_ours` marks a device of the driver.
     pub fn try_on(
         &mut self,
         device: &Device,
@@ -222,7 +222,7 @@ impl Asked {
         }
     }
 
-    /// What is to be said of it, for devices of this driver.
+    /// The verdict for devices of this driver.
     pub fn verdict(&self, driver: &str) -> Verdict<'_> {
         let selectors = match &self.selectors {
             Err(wrong) => return Verdict::Wrong(wrong),
@@ -242,7 +242,7 @@ impl Asked {
     }
 }
 
-/// Whether the selector reads anything that tells cards from partitions and shares.
+/// Whether the selector reads any property distinguishing cards from partitions and shares.
 fn asks_what_it_is(selector: &Selector, driver: &str) -> bool {
     let reads = selector.reads();
     let names = |name: &str| reads.attributes.contains(&(driver.to_owned(), name.to_owned()));

@@ -1,4 +1,4 @@
-//! Claims with devices that are gone, cannot be prepared, or that nobody uses.
+//! Claims with missing, unpreparable or unused devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use tessera_cluster::ClaimExt;
 
 use super::{Facts, Finding, error, warning};
 
-/// After so long a claim with devices and without pods is told, in seconds.
+/// Age after which a claim with devices but without pods is reported, in seconds.
 const UNUSED: i64 = 3600;
 
-/// What is wrong with claims that hold devices of the driver.
+/// Problems of claims with devices of the driver.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let served = facts.plugin_nodes();
@@ -26,7 +26,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             continue;
         }
         let about = format!("claim {key}");
-        // Of a node without a plugin that is said once, with all of its claims.
+        // For a node without a plugin, one finding names all of its claims.
         let is_served = |pool: &str| {
             let served = served.as_ref().zip(node_of(facts, pool));
             served.is_none_or(|(served, node)| served.contains(node))
@@ -65,7 +65,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// The claims that hold devices of each node.
+/// The claims with devices, by node.
 pub fn holding<'f>(facts: &Facts<'f>) -> BTreeMap<&'f str, Vec<String>> {
     let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (key, claim) in &facts.objects.claims {
@@ -78,7 +78,7 @@ pub fn holding<'f>(facts: &Facts<'f>) -> BTreeMap<&'f str, Vec<String>> {
     nodes
 }
 
-/// The node of a pool: the one that publishes it, or that its name has (`gpu.tessera.dev/node-a`).
+/// The node of a pool: its publisher, or the node in its name (`gpu.tessera.dev/node-a`).
 fn node_of<'f>(facts: &Facts<'f>, pool: &'f str) -> Option<&'f str> {
     let published = facts.published.pool(pool).and_then(|pool| pool.node.as_deref());
     published.or_else(|| pool.strip_prefix(facts.driver)?.strip_prefix('/'))
@@ -94,7 +94,7 @@ fn unready<'c>(claim: &'c ResourceClaim, driver: &str) -> Vec<(&'c str, &'c str)
     failed.map(|(device, condition)| (device, condition.message.as_str())).collect()
 }
 
-/// For how many hours nobody has used it, if that is long.
+/// Hours without a user, if many.
 fn unused(claim: &ResourceClaim, now: i64) -> Option<i64> {
     let since = claim.allocated_at()?.as_second();
     (!claim.is_reserved() && now - since > UNUSED).then(|| (now - since) / 3600)

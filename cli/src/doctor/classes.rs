@@ -1,9 +1,9 @@
-//! Selectors that match nothing, match partitions too, or fail on a device.
+//! Selectors without matches, matching partitions too, or failing on a device.
 
 use super::asked::{Asked, Failure, Verdict};
 use super::{Facts, Finding, error, warning};
 
-/// What is wrong with selectors, on the devices that are published.
+/// Problems of selectors, on the published devices.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     facts.published.asked().filter_map(|asked| finding(asked, facts.driver)).collect()
 }
@@ -12,7 +12,7 @@ fn finding(asked: &Asked, driver: &str) -> Option<Finding> {
     let about = &asked.about;
     match asked.verdict(driver) {
         Verdict::Fails(failure) => Some(fails(asked, failure, driver)),
-        // Of claims `kubectl gpu explain` says it.
+        // For claims, `kubectl gpu explain` reports this.
         _ if !asked.is_class => None,
         Verdict::Well => None,
         Verdict::Wrong(wrong) => Some(error(

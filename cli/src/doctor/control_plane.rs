@@ -5,10 +5,10 @@ use tessera_api::gpu_pool::Allocation;
 use super::{Facts, Finding, error, warning};
 use crate::api_server::Controller;
 
-/// A feature gate of kube-apiserver that the driver uses. Docs: docs/installing.md.
+/// A feature gate of kube-apiserver needed by the driver. Docs: docs/installing.md.
 struct Gate {
     name: &'static str,
-    /// What is missing without it.
+    /// The missing function without the gate.
     without: &'static str,
 }
 
@@ -25,10 +25,10 @@ const fn gate(name: &'static str, without: &'static str) -> Gate {
     Gate { name, without }
 }
 
-/// Seconds by which clocks may differ.
+/// Allowed difference of clocks, in seconds.
 const CLOCKS: i64 = 30;
 
-/// What is wrong with the control plane.
+/// Problems of the control plane.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(live) = facts.live else { return Vec::new() };
     let mut found = Vec::new();
@@ -61,7 +61,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// A controller that does not lead, where it has something to do.
+/// A controller without leadership, if there is work for one.
 fn controller(facts: &Facts<'_>, controller: Option<&Controller>) -> Option<Finding> {
     let has_pods = facts.pods_of("controller").next().is_some();
     let mut pools = facts.pools.into_iter().flatten();

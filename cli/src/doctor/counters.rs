@@ -1,13 +1,13 @@
-//! Counters on so many nodes that kube-scheduler becomes slow.
+//! Counters on so many nodes as to slow kube-scheduler down.
 
 use tessera_api::kubernetes::{KubernetesVersion, SLOW_FROM_NODES};
 
 use super::{Facts, Finding, warning};
 
-/// What is to be said of counters.
+/// Findings about counters.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(live) = facts.live else { return Vec::new() };
-    // Where it runs as something else than a pod it is taken to be of the API server's version.
+    // A kube-scheduler outside pods is assumed to have the API server's version.
     let api_server = live.version.as_deref().filter(|_| live.schedulers.is_empty());
     let versions = live.schedulers.values().map(String::as_str).chain(api_server);
     let nodes = facts.published.pools().filter(|(_, pool)| pool.has_counters).count();

@@ -9,7 +9,7 @@ use tessera_cluster::ClaimExt;
 use super::{Facts, Finding, error, warning};
 use crate::pools::PoolView;
 
-/// What is wrong with what nodes publish.
+/// Problems of published devices.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, pool) in facts.published.pools() {
@@ -57,7 +57,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// What helps a card that gets no work, by the name of its fault.
+/// Remedy for a faulty card, by the name of its fault.
 fn advice(fault: &str) -> &'static str {
     match fault {
         taint::MIG_LAYOUT_PENDING => {
@@ -67,7 +67,7 @@ fn advice(fault: &str) -> &'static str {
     }
 }
 
-/// Who uses devices of a card: pods, or claims that no pod has reserved.
+/// Users of a card's devices: pods, or claims not reserved for any pod.
 fn users_of(facts: &Facts<'_>, pool: &str, card: &PciBusId) -> Vec<String> {
     let mut users = BTreeSet::new();
     for (key, claim) in &facts.objects.claims {
@@ -93,7 +93,7 @@ fn users_of(facts: &Facts<'_>, pool: &str, card: &PciBusId) -> Vec<String> {
     users.into_iter().collect()
 }
 
-/// GpuPools that do not do what they should.
+/// GpuPools not in the desired state.
 pub fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(pools) = facts.pools else {
         return vec![warning(

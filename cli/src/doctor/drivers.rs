@@ -7,10 +7,10 @@ use tessera_api::version::MINIMUM_DRIVER;
 use super::versions::parsed;
 use super::{Facts, Finding, error, warning};
 
-/// Nodes that are named of a version; of more, how many there are.
+/// Limit of nodes named for a version; beyond the limit only their number is shown.
 const NAMED: usize = 3;
 
-/// Nodes whose driver is too old, or other than that of most.
+/// Nodes whose driver is too old, or differs from the majority's.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (_, pool) in facts.published.pools() {

@@ -1,4 +1,4 @@
-//! Extended resources that kube-scheduler takes for such of a device plugin, though a DeviceClass has the name.
+//! Extended resources taken by kube-scheduler for a device plugin's, though a DeviceClass has the name.
 
 use std::collections::BTreeMap;
 use tessera_cluster::PodExt;
@@ -6,7 +6,7 @@ use tessera_cluster::PodExt;
 use super::{Facts, Finding, error};
 use crate::extended_resource;
 
-/// What is wrong with what kube-scheduler knows of names.
+/// Problems of kube-scheduler's cache of resource names.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let live = facts.live.into_iter().flat_map(|live| &live.unschedulable);
     let live = live.map(|(key, said)| (key, said.as_str()));

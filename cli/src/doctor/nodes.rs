@@ -1,11 +1,11 @@
-//! Nodes: versions of their kubelets and container runtimes, and who else owns their cards.
+//! Nodes: versions of their kubelets and container runtimes, and other owners of their cards.
 
 use tessera_cluster::Key;
 
 use super::versions::parsed;
 use super::{Facts, Finding, error, owners, runtime, warning};
 
-/// What is wrong with nodes that have cards.
+/// Problems of nodes with cards.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (Key { name, .. }, node) in facts.objects.nodes.iter().filter(|(key, _)| facts.is_asked(&key.name)) {

@@ -1,4 +1,4 @@
-//! Who else owns the cards of a node: a device plugin, NVIDIA's DRA driver, the GPU Operator's MIG manager.
+//! Other owners of a node's cards: a device plugin, NVIDIA's DRA driver, the GPU Operator's MIG manager.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use super::{Finding, error};
 /// NVIDIA's own DRA driver.
 const NVIDIA: &str = "gpu.nvidia.com";
 
-// Labels of the GPU Operator: the layout that its MIG manager is to make, how far it is, and whether it runs there at all.
+// Labels of the GPU Operator: the desired layout for its MIG manager, its progress, and whether the manager runs on the node.
 // https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html
 const MIG_CONFIG: &str = "nvidia.com/mig.config";
 const MIG_STATE: &str = "nvidia.com/mig.config.state";
 const MIG_MANAGER: &str = "nvidia.com/gpu.deploy.mig-manager";
 
-/// Others on a node on which `drivers` publish devices.
+/// Other owners of cards on a node whose devices `drivers` publish.
 pub fn findings(name: &str, node: &Node, drivers: &BTreeSet<&str>, driver: &str) -> Vec<Finding> {
     let about = format!("node {name}");
     let mut found = Vec::new();
@@ -42,7 +42,7 @@ pub fn findings(name: &str, node: &Node, drivers: &BTreeSet<&str>, driver: &str)
     }
     let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
     let (wanted, state) = (label(MIG_CONFIG), label(MIG_STATE));
-    // A layout's label alone is also how GpuPools are told which layout a node gets (docs/mig-layouts.md).
+    // A layout's label alone is also the GpuPools' way of choosing a node's layout (docs/mig-layouts.md).
     let has_manager = state.is_some() || label(MIG_MANAGER) == Some("true");
     if has_manager && label(MIG_MANAGER) != Some("false") {
         let layout = wanted.unwrap_or("a layout that is named no more");

@@ -5,7 +5,7 @@ use tessera_cluster::PodExt;
 
 use super::{Facts, Finding, claims, error};
 
-/// What is wrong with plugins.
+/// Problems of plugins.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let publishing = facts.published.nodes();
     let mut found = Vec::new();
@@ -59,7 +59,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// Nodes that publish cards, or whose devices claims hold, and that no plugin runs on.
+/// Nodes with published cards or allocated devices, but without a running plugin.
 fn absent(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(served) = facts.plugin_nodes() else { return Vec::new() };
     let holding = claims::holding(facts);
@@ -103,7 +103,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What the kubelet says of a container that does not run.
+/// The kubelet's message about a container not running.
 fn waiting(pod: &Pod) -> Option<String> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let mut states = statuses.iter().filter_map(|status| status.state.as_ref()?.waiting.as_ref());
@@ -150,7 +150,7 @@ mod tests {
         assert!(absent[0].starts_with("node node-a: no kubelet plugin runs there"), "{absent:?}");
         assert!(absent[0].contains("(1 claim holds devices there: team/c)"), "{absent:?}");
         assert!(absent[0].contains("install the chart again") && !absent[0].contains("delete its pods"));
-        // Who may not read pods of the whole cluster does not know whether plugins run.
+        // Without permission to read all pods, the running plugins are unknown.
         let unknown = told(None);
         assert!(unknown.len() == 1 && unknown[0].contains("which no node publishes"), "{unknown:?}");
     }

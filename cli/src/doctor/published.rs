@@ -1,5 +1,5 @@
-//! What the checks need of ResourceSlices, taken of one slice after the other: those of a thousand nodes are gigabytes, this is some
-//! megabytes.
+//! Extract of the ResourceSlices for the checks, taken slice by slice: the slices of a thousand nodes are gigabytes, the extract
+//! some megabytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,18 +12,18 @@ use tessera_cluster::Objects;
 use super::asked::{self, Asked};
 use crate::devices;
 
-/// What nodes publish.
+/// Devices published by nodes.
 #[derive(Debug, Default)]
 pub struct Published {
     driver: String,
     /// Pools of the driver by name.
     pools: BTreeMap<String, Pool>,
-    /// The drivers that publish devices of each node.
+    /// Drivers publishing devices of each node.
     drivers: BTreeMap<String, BTreeSet<String>>,
-    /// The drivers that publish counters in pools of a name.
+    /// Drivers publishing counters, by pool name.
     counters: BTreeMap<String, BTreeSet<String>>,
     asked: Vec<Asked>,
-    /// Kinds of devices that were seen.
+    /// Kinds of devices already evaluated.
     kinds: HashSet<u64>,
 }
 
@@ -32,19 +32,19 @@ pub struct Published {
 pub struct Pool {
     /// Its node.
     pub node: Option<String>,
-    /// Slices that it says it has.
+    /// Number of slices the pool claims to have.
     pub wanted: i64,
-    /// Slices that are there.
+    /// Number of slices present.
     pub there: i64,
     /// The NVIDIA driver's version; the cards of a node have one.
     pub driver_version: Option<String>,
-    /// Cards that its plugin reports as of a managed GpuPool.
+    /// Cards reported by the plugin as members of a managed GpuPool.
     pub managed: BTreeSet<PciBusId>,
-    /// The version of its node's cgroups, as its plugin reports it.
+    /// The cgroup version of the node, as reported by its plugin.
     pub cgroup_version: Option<u8>,
-    /// The version of its node's container toolkit of NVIDIA, where that has unsafe hooks.
+    /// Version of the node's NVIDIA container toolkit, if its hooks are unsafe.
     pub unsafe_container_toolkit: Option<String>,
-    /// Whether it has counters.
+    /// Whether the pool has counters.
     pub has_counters: bool,
     /// Its cards.
     pub cards: BTreeMap<PciBusId, Card>,
@@ -52,18 +52,18 @@ pub struct Pool {
     devices: HashSet<Box<str>>,
 }
 
-/// A card, by the first device of it.
+/// A card, from its first device.
 #[derive(Debug)]
 pub struct Card {
-    /// Why it gets no work; `None` where it does.
+    /// Why the card gets no work; `None` for a healthy card.
     pub sick: Option<String>,
-    /// Whether it has the taint of managed cards.
+    /// Whether the card has the taint of managed cards.
     pub is_tainted: bool,
 }
 
 impl Published {
-    /// Nothing yet; devices will be tried against the selectors of classes and claims that are about the driver, as
-    /// kube-scheduler of this release reads them.
+    /// An empty extract; devices will be evaluated against the selectors of classes and claims for the driver, compiled as by
+    /// kube-scheduler of this release.
     pub fn new(driver: &str, objects: &Objects, kubernetes: KubernetesVersion) -> Self {
         let asked = asked::of_objects(objects, driver, kubernetes);
         Published { driver: driver.to_owned(), asked, ..Published::default() }
@@ -112,7 +112,7 @@ impl Published {
         }
     }
 
-    /// Names of pools in which several drivers publish counters.
+    /// Names of pools whose counters several drivers publish.
     pub fn twins(&self) -> Vec<&str> {
         let several = self.counters.iter().filter(|(_, drivers)| drivers.len() > 1);
         several.map(|(name, _)| name.as_str()).collect()
@@ -123,29 +123,29 @@ impl Published {
         self.pools.iter().map(|(name, pool)| (name.as_str(), pool))
     }
 
-    /// The pool of that name.
+    /// The pool of the given name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.get(name)
     }
 
-    /// Nodes of which the driver publishes devices.
+    /// Nodes with devices published by the driver.
     pub fn nodes(&self) -> BTreeSet<&str> {
         self.pools.values().filter_map(|pool| pool.node.as_deref()).collect()
     }
 
-    /// The version of the node's cgroups, where its plugin reports it.
+    /// The cgroup version of the node, if its plugin reports one.
     pub fn cgroup_version(&self, node: &str) -> Option<u8> {
         let mut pools = self.pools.values().filter(|pool| pool.node.as_deref() == Some(node));
         pools.find_map(|pool| pool.cgroup_version)
     }
 
-    /// The version of the node's container toolkit of NVIDIA, where that has unsafe hooks.
+    /// The version of the node's NVIDIA container toolkit, if its hooks are unsafe.
     pub fn unsafe_container_toolkit(&self, node: &str) -> Option<&str> {
         let mut pools = self.pools.values().filter(|pool| pool.node.as_deref() == Some(node));
         pools.find_map(|pool| pool.unsafe_container_toolkit.as_deref())
     }
 
-    /// The drivers that publish devices of the node.
+    /// Drivers publishing devices of the node.
     pub fn drivers_of(&self, node: &str) -> BTreeSet<&str> {
         self.drivers.get(node).into_iter().flatten().map(String::as_str).collect()
     }
@@ -155,7 +155,7 @@ impl Published {
         self.pools.get(pool).is_some_and(|pool| pool.devices.contains(device))
     }
 
-    /// Who asks for devices of the driver by selectors; nobody while no device is published.
+    /// Owners of selectors for devices of the driver; empty while no device is published.
     pub fn asked(&self) -> impl Iterator<Item = &Asked> {
         self.asked.iter().filter(|_| !self.kinds.is_empty())
     }

@@ -1,14 +1,14 @@
-//! Whether the container runtime of a node reads CDI specs, by which containers get their cards.
+//! Whether a node's container runtime reads CDI specs, needed for containers to get their cards.
 
 use super::versions::parsed;
 use super::{Finding, error, warning};
 
-/// A runtime that does not, or not by itself. `version` is what the kubelet says of it: `containerd://1.7.27`.
+/// A runtime without CDI, or without CDI by default. `version` is the kubelet's string: `containerd://1.7.27`.
 pub fn finding(about: &str, version: &str) -> Option<Finding> {
     let (runtime, number) = version.split_once("://")?;
     let known = parsed(number)?;
     match runtime {
-        // Its change logs: CDI came with 1.7, with enable_cdi = false, which is true since 2.0.
+        // From its change logs: CDI came with 1.7, with enable_cdi = false; true since 2.0.
         "containerd" if known < (1, 7) => Some(error(
             about,
             format!(

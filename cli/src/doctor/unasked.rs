@@ -1,4 +1,4 @@
-//! Pods that see cards on nodes of ours and have asked nobody for them.
+//! Pods with visible cards on our nodes but no request for any.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::Node;
 use super::{Facts, Finding, warning};
 use crate::unasked::{How, Unasked};
 
-/// Nodes that are named; of more, how many there are.
+/// Limit of nodes named; beyond the limit only their number is shown.
 const NAMED: usize = 3;
 
-/// Such pods, by who made them.
+/// Such pods, by their creator.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let of_files = || facts.objects.pods.values().filter_map(|pod| Unasked::of(pod)).collect();
     let all: Vec<Unasked> = match facts.live {
@@ -60,7 +60,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     nodes.into_iter().map(finding).collect()
 }
 
-/// Whether the node may have NVIDIA's runtime: it is among its handlers, or these are not told.
+/// Whether the node may have NVIDIA's runtime: listed among its handlers, or the handlers are unknown.
 fn may_run(node: &Node) -> bool {
     let handlers = node.status.as_ref().and_then(|status| status.runtime_handlers.as_ref());
     let Some(handlers) = handlers.filter(|handlers| !handlers.is_empty()) else { return true };

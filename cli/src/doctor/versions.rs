@@ -265,7 +265,7 @@ mod tests {
             newer.starts_with("Error") && newer.ends_with("does not serve, and schedules nothing"),
             "{newer}"
         );
-        // Faults are those of kube-scheduler.
+        // The faults are kube-scheduler's.
         let faulty = with("v1.37.2", &[("a", "v1.36.2")]);
         assert!(faulty.len() == 2 && faulty[1].contains("that of v1.36.2 lets pods wait"), "{faulty:?}");
     }

@@ -1,4 +1,4 @@
-//! What comes before the devices that a request got or would get: alternatives of `firstAvailable`, and whole cards.
+//! Candidates before the allocated or allocatable devices: alternatives of `firstAvailable`, and whole cards.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult as AllocatedDevice;
@@ -12,7 +12,7 @@ use super::Fleet;
 use super::request::{self, DeviceVerdict, RequestDiagnosis};
 use crate::devices::DeviceId;
 
-/// The alternatives that do not fit on `node`, where the claims would get those that come after them.
+/// Alternatives not fitting on `node`, where the claims would get later ones.
 pub fn of_node(
     cluster: &Cluster,
     fleet: &mut Fleet<'_>,
@@ -32,7 +32,7 @@ pub fn of_node(
         .collect()
 }
 
-/// Whether any device is for an alternative that is not its request's first.
+/// Whether any device is for an alternative other than its request's first.
 fn is_later(claim: &Claim, devices: &[AllocatedDevice]) -> bool {
     let first = |request: &str| {
         claim.requests.iter().find(|asked| asked.name == request).and_then(|asked| match &asked.ask {
@@ -44,7 +44,7 @@ fn is_later(claim: &Claim, devices: &[AllocatedDevice]) -> bool {
     alternatives.any(|(request, taken)| first(request).is_some_and(|first| first.name != taken))
 }
 
-/// Of one claim the alternatives that come before those that the devices are for.
+/// The alternatives of one claim before the allocated ones.
 pub fn passed(devices: &[AllocatedDevice], diagnoses: &[RequestDiagnosis]) -> Vec<RequestDiagnosis> {
     let mut passed: Vec<RequestDiagnosis> = Vec::new();
     for taken in devices.iter().map(|device| &device.request) {
@@ -61,7 +61,7 @@ pub fn passed(devices: &[AllocatedDevice], diagnoses: &[RequestDiagnosis]) -> Ve
     passed
 }
 
-/// Whether any device is a whole card that was not asked for as an alternative.
+/// Whether any device is a whole card not requested by an alternative.
 pub fn has_whole_card(fleet: &Fleet<'_>, devices: &[AllocatedDevice]) -> bool {
     let is_whole = |device: &AllocatedDevice| {
         let AllocatedDevice { driver, pool, device, .. } = device.clone();
@@ -72,7 +72,7 @@ pub fn has_whole_card(fleet: &Fleet<'_>, devices: &[AllocatedDevice]) -> bool {
     devices.iter().any(|device| !device.request.contains('/') && is_whole(device))
 }
 
-/// How to ask for less, where a whole card is taken only because it comes first, and a free partition with less of a card would do.
+/// How to ask for less, if a whole card is taken only because of its order, and a free smaller partition would suffice.
 pub fn whole_card_first(
     fleet: &Fleet<'_>,
     devices: &[AllocatedDevice],

@@ -1,4 +1,4 @@
-//! The parts of a selector that must all be true.
+//! The conjuncts of a selector.
 
 /// The operands of the outermost `&&`, or the whole expression.
 pub fn split(expression: &str) -> Vec<&str> {
@@ -32,7 +32,7 @@ pub fn split(expression: &str) -> Vec<&str> {
     parts.into_iter().flat_map(|part| inside_parentheses(part).map_or(vec![part], split)).collect()
 }
 
-/// Position of the quote that ends the string which begins at `at`.
+/// Position of the closing quote of the string starting at `at`.
 fn end_of_string(bytes: &[u8], at: usize, quote: u8) -> usize {
     let is_raw = at > 0 && matches!(bytes[at - 1], b'r' | b'R');
     let is_triple = bytes.get(at + 1) == Some(&quote) && bytes.get(at + 2) == Some(&quote);

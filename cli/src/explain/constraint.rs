@@ -1,4 +1,4 @@
-//! Constraints that the free devices cannot satisfy.
+//! Constraints not satisfiable by the free devices.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,7 +7,7 @@ use tessera_cel::{AttributeValue, DeviceView};
 
 use super::{Fleet, RequestDiagnosis};
 
-/// Constraints for which too few free devices remain, on the node of the requests' diagnosis.
+/// Constraints with too few free devices, on the node of the requests' diagnosis.
 pub fn diagnose(fleet: &Fleet<'_>, claim: &Claim, requests: &[RequestDiagnosis]) -> Vec<String> {
     claim.constraints.iter().filter_map(|constraint| one(fleet, claim, constraint, requests)).collect()
 }
@@ -30,7 +30,7 @@ fn one(
     };
     let concerned: Vec<&RequestDiagnosis> =
         requests.iter().filter(|request| concerns(&request.request)).collect();
-    // Alternatives are tried one at a time; the request's own diagnosis says which one is short of devices.
+    // Alternatives are tried one at a time; the request's own diagnosis names the one short of devices.
     let has_alternatives = concerned.iter().any(|request| request.request.contains('/'));
     let needed: usize = concerned.iter().map(|request| request.wanted.unwrap_or(request.devices)).sum();
     if has_alternatives || needed < 2 {

@@ -1,4 +1,4 @@
-//! All devices with what is known of them, for finding obstacles.
+//! All devices with their usage, for finding obstacles.
 
 mod counters;
 mod selectors;
@@ -31,7 +31,7 @@ pub struct Fleet<'s> {
 }
 
 impl<'s> Fleet<'s> {
-    /// The devices of the cluster, as kube-scheduler of this release sees them. The claims named in `without` hold nothing.
+    /// The devices of the cluster, as for kube-scheduler of this release. The claims named in `without` hold nothing.
     pub fn new(cluster: &'s Cluster, without: &[String], kubernetes: KubernetesVersion) -> Self {
         let environment = Environment::from(kubernetes);
         let places = devices::devices(cluster.objects().slices.values());
@@ -65,17 +65,17 @@ impl<'s> Fleet<'s> {
         self.classes.contains_key(name)
     }
 
-    /// Whether the device, or a counter that it shares with others, is in use.
+    /// Whether the device, or a counter shared with others, is in use.
     pub fn is_touched(&self, place: usize) -> bool {
         self.counters.is_touched(&self.places[place])
     }
 
-    /// The device as selectors see it.
+    /// The device in the form for selectors.
     pub fn evaluated(&self, place: usize) -> Option<&tessera_cel::Device> {
         self.evaluated[place].as_ref()
     }
 
-    /// All selectors of a request, those of its class first.
+    /// All selectors of a request, its class's first.
     pub fn selectors_of(&self, request: &DeviceRequest) -> Vec<String> {
         let class = self.classes.get(request.class.as_str()).and_then(|class| class.spec.as_ref());
         let of_class = class
@@ -87,7 +87,7 @@ impl<'s> Fleet<'s> {
         of_class.chain(request.selectors.iter().flatten().map(|expression| expression.to_string())).collect()
     }
 
-    /// The allocator's reason, with the false part of the selector and the claims that use up a counter.
+    /// The allocator's reason, with the false part of the selector and the claims using up a counter.
     pub fn obstacle(&mut self, id: &DeviceId, reason: Reason) -> Obstacle {
         let (mut part, mut users) = (None, Users::default());
         match &reason {
@@ -101,7 +101,7 @@ impl<'s> Fleet<'s> {
         Obstacle { reason, part, users }
     }
 
-    /// Names in the claims' selectors and constraints that no device has.
+    /// Unknown names in the claims' selectors and constraints.
     pub fn hints(&mut self, claims: &[Claim]) -> Vec<String> {
         let mut found = Vec::new();
         let (attributes, _) = devices::published_names(&self.places);
@@ -138,12 +138,12 @@ impl<'s> Fleet<'s> {
         unique
     }
 
-    /// The parts of a selector that are false for a device.
+    /// The false parts of a selector for a device.
     pub fn false_parts(&mut self, expression: &str, place: usize) -> Vec<String> {
         self.selectors.false_parts(expression, self.evaluated[place].as_ref())
     }
 
-    /// What a part of a selector reads of a device, as `name is value`.
+    /// Values of a device read by a part of a selector, as `name is value`.
     pub fn values(&mut self, part: &str, place: usize) -> Option<String> {
         self.selectors.values(part, self.evaluated[place].as_ref()?)
     }

@@ -24,17 +24,17 @@ pub struct Given {
     pub claim: String,
     /// Its users: usually pods.
     pub reserved_for: Vec<String>,
-    /// The node of its devices, if it is a single one.
+    /// The node of its devices, if a single one.
     pub node: Option<String>,
     /// Its devices.
     pub devices: Vec<GivenDevice>,
-    /// The alternatives that come before those that its devices are for, with the obstacles of today.
+    /// The alternatives before the allocated ones, with today's obstacles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passed_alternatives: Vec<RequestDiagnosis>,
-    /// How to ask for less, where that would do.
+    /// How to ask for less, if less would suffice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What kube-scheduler would allocate today if the claim had nothing, in words.
+    /// kube-scheduler's allocation today if the claim had none, in words.
     pub today: String,
 }
 
@@ -42,30 +42,29 @@ pub struct Given {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GivenDevice {
-    /// The request that it was allocated for.
+    /// The request of the device.
     pub request: String,
     /// Driver, pool and name.
     pub device: String,
     /// A description for people.
     pub description: String,
-    /// The obstacles, today and without this claim, of the devices before it in kube-scheduler's order.
+    /// Obstacles, today and without this claim, of the devices before this one in kube-scheduler's order.
     pub passed_over: Vec<ReasonCount>,
-    /// Number of devices before it without an obstacle today: freed since, or ruled out by a constraint or another
-    /// request.
+    /// Number of devices before this one without an obstacle today: freed since, or ruled out by a constraint or another request.
     pub free_before: usize,
-    /// What is wrong with it, as its taint says: `xid-79`.
+    /// Fault of the device, from its taint: `xid-79`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Whether it is still published.
+    /// Whether the device is still published.
     pub published: bool,
-    /// The devices before it, without those of the claim itself.
+    /// Devices before this one, without the claim's own.
     pub before: Vec<DeviceVerdict>,
 }
 
 /// The allocated claims of a pod, or the claim.
 ///
 /// # Errors
-/// A claim contains something that is not a quantity.
+/// A claim contains an invalid quantity.
 pub fn of(cluster: &Cluster, subject: &Subject, asker: &mut Asker) -> Result<Vec<Given>, ObjectError> {
     let mut given = Vec::new();
     for wanted in &subject.claims {
@@ -98,7 +97,7 @@ fn one(
         Some(node) => today(cluster, node, &claims, allocation, &held, asker),
         None => "it is not bound to one node".to_owned(),
     };
-    // Who asks by the name of an extended resource cannot ask for alternatives.
+    // Pods using the name of an extended resource cannot ask for alternatives.
     let may_ask = wanted.extended_resources.is_empty();
     Ok(Given {
         claim: reference(claim),
@@ -115,7 +114,7 @@ fn one(
     })
 }
 
-/// The only node that the allocation allows.
+/// The only node allowed by the allocation.
 fn node_of(cluster: &Cluster, allocation: &AllocationResult) -> Option<Node> {
     let selector = NodeSelector::from(allocation.node_selector.as_ref()?);
     let mut possible = cluster.nodes();
@@ -152,7 +151,7 @@ fn device(
     }
 }
 
-/// What is wrong with a device, in the newest slices of its pool.
+/// Fault of a device, from the newest slices of its pool.
 fn fault(cluster: &Cluster, result: &DeviceRequestAllocationResult) -> Option<String> {
     let slices = cluster.objects().slices.values();
     let of_pool =

@@ -1,4 +1,4 @@
-//! Pods of lower priority that stay in the way: kube-scheduler evicts nobody for devices.
+//! Pods of lower priority in the way: kube-scheduler evicts nobody for devices.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,18 +10,18 @@ use tessera_cluster::{ClaimExt, Cluster, Key, Objects, PodExt};
 use super::NodeDiagnosis;
 use crate::devices::{self, DeviceId};
 
-/// Claims of pods of lower priority that hold what a pod asks for, where kube-scheduler gives it out.
+/// Claims of pods of lower priority on devices wanted by a pod, if allocated by kube-scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LowerPriority {
-    /// The priority of the pod that waits.
+    /// Priority of the waiting pod.
     pub priority: i32,
     /// The claims, `namespace/name`.
     pub claims: Vec<String>,
 }
 
-/// Who of lower priority is in the way of a pod that fits on none of the nodes; `None` for a pod that would preempt nobody anyway. Who
-/// holds managed cards is the controller's affair.
+/// Claims of lower priority in the way of a pod fitting on no node; `None` for a pod whose policy is never to preempt. Holders of
+/// managed cards are the controller's affair.
 pub fn of(cluster: &Cluster, subject: &Subject, nodes: &[NodeDiagnosis]) -> Option<LowerPriority> {
     let spec = subject.pod.as_ref()?.spec.as_ref()?;
     if spec.preemption_policy.as_deref() == Some("Never") {
@@ -45,7 +45,7 @@ pub fn of(cluster: &Cluster, subject: &Subject, nodes: &[NodeDiagnosis]) -> Opti
     (!claims.is_empty()).then_some(LowerPriority { priority, claims })
 }
 
-/// The highest priority of the pods that use the claim, as far as they are known.
+/// Highest priority of the pods using the claim, as far as known.
 fn highest(objects: &Objects, claim: &str) -> Option<i32> {
     let (namespace, name) = claim.split_once('/')?;
     let claim = objects.claims.get(&Key::new(namespace, name))?;

@@ -1,4 +1,4 @@
-//! Changes after which it would fit: each is tried with the allocator.
+//! Sufficient changes: each is tried with the allocator.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use tessera_cluster::{Asker, ClaimExt, Cluster, ObjectError, reference};
 use super::fleet::requests;
 use super::{Fleet, Nearest, NodeDiagnosis, Obstacle};
 
-/// Largest number of allocations that are tried, so that the user need not wait long.
+/// Limit of tried allocations, to bound the user's waiting time.
 pub const TRIES: usize = 400;
 
-/// Largest number of a node's claims that are hypothetically removed.
+/// Limit of a node's claims removed hypothetically.
 const CLAIMS_OF_NODE: usize = 48;
 
-/// Largest number of claims that a change names.
+/// Limit of claims named by a change.
 const CLAIMS_NAMED: usize = 3;
 
 struct Search<'c> {
@@ -29,13 +29,13 @@ struct Search<'c> {
     tries: usize,
     /// Whether something was not tried because the limit was reached.
     ran_out: bool,
-    /// The largest count that fits on some node, by claim and request: a node with less adds nothing.
+    /// The largest fitting count on any node, by claim and request: a node with less adds nothing.
     counts: HashMap<(usize, usize), i64>,
     found: Vec<Nearest>,
 }
 
-/// The changes that help, each with the nodes where it does; and the nodes for which the limit of tries was reached.
-/// Nodes with the fewest missing devices come first.
+/// Sufficient changes with their nodes, and the nodes where the limit of tries was reached. Nodes with the fewest missing devices
+/// come first.
 pub fn of(
     cluster: &Cluster,
     fleet: &mut Fleet<'_>,
@@ -52,7 +52,7 @@ pub fn of(
         .map(|node| &**node)
         .zip(diagnoses)
         .filter(|(_, diagnosis)| matches!(diagnosis.outcome.reason, Some(Reason::Devices(_))))
-        // Devices alone would not make it fit there.
+        // More devices alone would not be sufficient there.
         .filter(|(_, diagnosis)| diagnosis.outcome.shortage.is_none())
         .collect();
     short.sort_by_key(|(_, diagnosis)| diagnosis.missing());
@@ -133,7 +133,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The largest count of a request that fits.
+    /// The largest fitting count of a request.
     fn fewer(&mut self, node: &Node, claims: &[Claim], place: (usize, usize), held: &Held) {
         let request = &claims[place.0].requests[place.1];
         let Ask::Exactly(exactly) = &request.ask else { return };
@@ -152,7 +152,7 @@ impl Search<'_> {
         }
     }
 
-    /// One claim that would have to end; if no single one suffices, the smallest set that was found.
+    /// One claim to end; if no single one suffices, the smallest set found.
     fn claims_end(
         &mut self,
         node: &Node,
@@ -257,7 +257,7 @@ fn for_each_request(ask: &mut Ask, change: impl Fn(&mut DeviceRequest)) {
     }
 }
 
-/// For requests that match no device: the device that fails the fewest parts of the selectors, and its values.
+/// For requests without matching devices: the device failing the fewest parts of the selectors, and its values.
 fn nearest_devices(
     fleet: &mut Fleet<'_>,
     diagnoses: &[NodeDiagnosis],

@@ -1,4 +1,4 @@
-//! What keeps one device from one request: the allocator's reason in words, and the claims behind it.
+//! Obstacle of one device for one request: the allocator's reason in words, and the claims behind it.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -12,14 +12,14 @@ use super::fleet::Users;
 pub struct Obstacle {
     /// The allocator's reason.
     pub reason: Reason,
-    /// The part of the selector that is false.
+    /// The false part of the selector.
     pub part: Option<String>,
-    /// The claims and devices that use up the counter.
+    /// Claims and devices using up the counter.
     pub users: Users,
 }
 
 impl Obstacle {
-    /// The text under which devices are counted together.
+    /// Text for grouping devices in counts.
     pub fn summary(&self) -> String {
         match &self.reason {
             Reason::Selector { .. } => format!("not `{}` ({})", self.expression(), self.owner()),
@@ -31,12 +31,12 @@ impl Obstacle {
         }
     }
 
-    /// Whether the device is one that the controller allocates.
+    /// Whether the controller allocates the device.
     pub fn is_managed(&self) -> bool {
         matches!(&self.reason, Reason::Taint { key, .. } if key == managed::TAINT_KEY)
     }
 
-    /// The claims that are in the way.
+    /// The claims in the way.
     pub fn by(&self) -> &[String] {
         match &self.reason {
             Reason::InUse(by) => by,
@@ -46,18 +46,17 @@ impl Obstacle {
         }
     }
 
-    /// Those claims' devices that use up a counter.
+    /// Devices of these claims using up a counter.
     pub fn beside(&self) -> &[String] {
         if matches!(self.reason, Reason::Counter { .. }) { &self.users.devices } else { &[] }
     }
 
-    /// Whether a selector rules the device out: it does not match the request.
+    /// Whether a selector rules the device out, so the request does not match.
     pub fn is_selector(&self) -> bool {
         matches!(self.reason, Reason::Selector { .. } | Reason::SelectorFails(_))
     }
 
-    /// The taint that is not tolerated, its key and `key=value:effect`. Not that of managed cards, which no claim may
-    /// tolerate.
+    /// The untolerated taint: its key and `key=value:effect`. Excludes the taint of managed cards: no claim may tolerate it.
     pub fn taint(&self) -> Option<(String, String)> {
         match &self.reason {
             Reason::Taint { key, .. } if !self.is_managed() => Some((key.clone(), self.message())),
@@ -65,7 +64,7 @@ impl Obstacle {
         }
     }
 
-    /// The false part of the selector, or all of it.
+    /// The false part of the selector, or the whole selector.
     fn expression(&self) -> &str {
         match (&self.part, &self.reason) {
             (Some(part), _) => part,

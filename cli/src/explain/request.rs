@@ -21,7 +21,7 @@ pub struct RequestDiagnosis {
     pub class: String,
     /// Whether the class exists.
     pub class_exists: bool,
-    /// Number of devices; `None` for all that match.
+    /// Number of devices; `None` for all matching devices.
     pub wanted: Option<usize>,
     /// Number of devices of the node.
     pub devices: usize,
@@ -33,7 +33,7 @@ pub struct RequestDiagnosis {
     pub verdicts: Vec<DeviceVerdict>,
 }
 
-/// A reason, and how many devices it rules out.
+/// A reason, and the number of devices ruled out.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReasonCount {
@@ -41,10 +41,9 @@ pub struct ReasonCount {
     pub reason: String,
     /// Number of devices.
     pub devices: usize,
-    /// The claims that are in the way, if any.
+    /// Claims in the way, if any.
     pub by: Vec<String>,
-    /// Those claims' devices that use up what they share with the devices counted here: a card in use as a whole or in
-    /// part.
+    /// Devices of these claims consuming counters of the devices counted here: a card in use as a whole or in part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
 }
@@ -63,7 +62,7 @@ pub struct DeviceVerdict {
     pub place: Option<usize>,
 }
 
-/// All requests on a node, by claim, and what is wrong with pools.
+/// All requests on a node, by claim, and problems of pools.
 pub fn diagnose(
     cluster: &Cluster,
     fleet: &mut Fleet<'_>,
@@ -126,7 +125,7 @@ pub fn request_of<'c>(claim: &'c Claim, name: &str) -> Option<&'c DeviceRequest>
     }
 }
 
-/// The reasons, each with the number of devices that it rules out, most first.
+/// The reasons with their numbers of devices ruled out, most first.
 pub fn counted(verdicts: &[DeviceVerdict]) -> Vec<ReasonCount> {
     let mut reasons: Vec<ReasonCount> = Vec::new();
     for obstacle in verdicts.iter().filter_map(|verdict| verdict.obstacle.as_ref()) {

@@ -1,4 +1,4 @@
-//! The controller's part in where a pod goes: its gate, the nodes that it looks at, the node that it proposed.
+//! The controller's part in a pod's placement: its gate, the nodes considered, the node proposed.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::{reports, subject};
 pub struct Steering {
     /// Whether its gate is on the pod.
     pub gated: bool,
-    /// Gates of others, which it waits for.
+    /// Gates of other controllers; ours waits for their removal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_gates: Vec<String>,
-    /// Whether a controller runs, where that can be read.
+    /// Whether a controller runs, if readable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
-    /// What it said last.
+    /// The controller's last Event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<ControllerEvent>,
-    /// For a pod with the gate: the nodes that take it as far as labels and taints go, by the GpuPools of their cards.
+    /// For a pod with the gate: nodes with suitable labels and taints, by the GpuPools of their cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolNodes>,
     /// `status.nominatedNodeName`: kube-scheduler tries this node first.
@@ -41,7 +41,7 @@ pub struct Steering {
 pub struct PoolNodes {
     /// The pool; `None` for cards of no pool.
     pub pool: Option<String>,
-    /// Who allocates its cards.
+    /// Allocator of its cards.
     pub allocation: Allocation,
     /// The nodes.
     pub nodes: Vec<String>,
@@ -53,29 +53,29 @@ pub struct PoolNodes {
 pub struct Nominated {
     /// The node.
     pub node: String,
-    /// Why it does not fit there, if it does not.
+    /// Why the pod does not fit there; absent if the pod fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Whether there is such a node among those that the answer is about.
+    /// Whether the node is among the nodes of this answer.
     pub is_known: bool,
 }
 
 impl Steering {
-    /// Whether the controller has a part in where the pod goes: its gate is on it, or the pod has a proposed node and
-    /// none of its own yet.
+    /// Whether the controller has a part in the pod's placement: the pod has its gate, or a proposed node and none of its own
+    /// yet.
     pub fn concerns(subject: &Subject) -> bool {
         subject::is_steered(subject) || nominated(subject).is_some()
     }
 }
 
-/// The proposed node of a pod that is on none.
+/// The proposed node of an unbound pod.
 fn nominated(subject: &Subject) -> Option<String> {
     let pod = subject.pod.as_ref()?;
     let nominated = pod.nominated_node().filter(|node| !node.is_empty() && pod.node_name().is_none());
     nominated.map(str::to_owned)
 }
 
-/// The controller's part, if it has any.
+/// The controller's part, if any.
 pub fn of(
     cluster: &Cluster,
     subject: &Subject,

@@ -1,4 +1,4 @@
-//! A claim that a pod needs and that nobody could make: the API server refused it, mostly for a quota.
+//! A pod's claim whose creation was refused by the API server, mostly for a quota.
 
 use serde::Serialize;
 use tessera_cluster::PodExt;
@@ -6,27 +6,27 @@ use tessera_cluster::subject::{MadeFrom, Subject};
 
 use crate::api_server::News;
 
-/// What the API server's admission plugin for quotas puts before the name of one that is used up.
+/// Prefix before the name of an exhausted quota in messages of the API server's admission plugin.
 const EXCEEDED: &str = "exceeded quota: ";
 
-/// What was said when the claim was refused.
+/// Details of the refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unmade {
-    /// The ResourceQuota that refused it, where that is why.
+    /// The ResourceQuota behind the refusal, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<ExceededQuota>,
     /// In Kubernetes' words.
     pub message: String,
 }
 
-/// A ResourceQuota that has no room for the claim.
+/// A ResourceQuota without room for the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExceededQuota {
     /// Its name, in the pod's namespace.
     pub name: String,
-    /// What there is too little left of.
+    /// The exhausted resources.
     pub resources: Vec<ExceededResource>,
 }
 
@@ -36,17 +36,17 @@ pub struct ExceededQuota {
 pub struct ExceededResource {
     /// For example `gpu.tessera.dev.deviceclass.resource.k8s.io/devices`.
     pub name: String,
-    /// What the claim asks for.
+    /// Amount requested by the claim.
     pub requested: String,
-    /// What others had then.
+    /// Amount used by others at the time.
     pub used: String,
     /// The limit.
     pub limited: String,
 }
 
-/// Why a claim of the pod could not be made; `None` where all are there, or nothing is known of a refusal. Claims of templates
-/// are made by kube-controller-manager, which says so in an Event, those of extended resources by kube-scheduler, in the pod's
-/// status.
+/// Why a claim of the pod could not be created; `None` if all exist, or no refusal is known. kube-controller-manager creates
+/// claims from templates and reports failures in Events. kube-scheduler creates claims for extended resources and reports
+/// failures in the pod's status.
 pub fn of(subject: &Subject, news: Option<&News>) -> Option<Unmade> {
     let message = subject.claims.iter().find_map(|wanted| match wanted.made_from.as_ref()? {
         MadeFrom::Template(_) => news?.claim_refused.clone(),
@@ -58,7 +58,7 @@ pub fn of(subject: &Subject, news: Option<&News>) -> Option<Unmade> {
     Some(Unmade { quota: exceeded(&message), message })
 }
 
-/// Whether a claim of one of its templates is not there: an Event may say why.
+/// Whether a claim of one of the pod's templates is missing: an Event may have the reason.
 pub fn lacks_claim(subject: &Subject) -> bool {
     subject.claims.iter().any(|wanted| matches!(wanted.made_from, Some(MadeFrom::Template(_))))
 }

@@ -1,10 +1,10 @@
-//! Devices that cannot be prepared on their node, as the claims of a pod that has not started say.
+//! Devices whose preparation fails on their node, from the claims of a pod not started yet.
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::device_status::READY;
 use tessera_cluster::subject::Subject;
 
-/// Which devices cannot be prepared, since when and why; those with the same reason together. Nothing of a pod that runs.
+/// Devices whose preparation fails, since when and why, grouped by reason. Empty for a running pod.
 pub fn of(subject: &Subject) -> Vec<String> {
     if subject.pod.as_ref().is_some_and(|pod| !is_pending(pod)) {
         return Vec::new();

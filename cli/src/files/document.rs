@@ -1,6 +1,6 @@
 //! One document of a file, with line numbers.
 //!
-//! A tree of our own instead of `serde_json::Value`, so that a message about a wrong value can say its line.
+//! A tree of our own instead of `serde_json::Value`, so messages about a wrong value can name its line.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct Document<'f> {
     pub file: &'f str,
     /// Its number in the file, from 1.
     pub number: usize,
-    /// Line in the file where it begins, from 1.
+    /// First line in the file, from 1.
     pub first_line: usize,
     root: Spanned<Node>,
 }
@@ -49,7 +49,7 @@ impl Document<'_> {
         self.root.value.to_json()
     }
 
-    /// Line in the file of the value at the path, or of the nearest one that contains it.
+    /// Line in the file of the value at the path, or of its nearest ancestor.
     pub fn line_of(&self, path: &[Step]) -> usize {
         let mut node = &self.root;
         let mut line = node.referenced.line();
@@ -94,7 +94,7 @@ fn without_places(value: Value) -> Spanned<Node> {
     Spanned::new(node, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
 }
 
-/// Stack size in bytes: many times what a document of the largest allowed depth needs.
+/// Stack size in bytes: many times the need of a document of the largest allowed depth.
 const STACK: usize = 64 << 20;
 
 /// The documents of a file. Empty ones are left out, but counted.
@@ -119,7 +119,7 @@ fn read<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
             json(part, first_line, file, &mut number, &mut documents)?;
             continue;
         }
-        // The text before the first marker is a document only if it has content.
+        // Text before the first marker is a document only if not empty.
         let empty = part.lines().all(|line| {
             let line = line.trim();
             line.is_empty() || line.starts_with('#') || line == "---" || line.starts_with("--- #")
@@ -134,7 +134,7 @@ fn read<'f>(text: &str, file: &'f str) -> Result<Vec<Document<'f>>, FileError> {
     Ok(documents)
 }
 
-/// The text, split at document markers, which YAML allows only at the start of a line; each part with its first line.
+/// The text, split at document markers, allowed by YAML only at the start of a line; each part with its first line.
 fn parts(text: &str) -> Vec<(usize, &str)> {
     let mut parts = Vec::new();
     let (mut start, mut start_line, mut offset) = (0, 1, 0);
@@ -150,7 +150,7 @@ fn parts(text: &str) -> Vec<(usize, &str)> {
     parts
 }
 
-/// One or more concatenated JSON objects, which `kubectl` accepts too.
+/// One or more concatenated JSON objects, accepted by `kubectl` too.
 fn json<'f>(
     part: &str,
     first_line: usize,
@@ -214,7 +214,7 @@ fn yaml<'f>(part: &str, first_line: usize, file: &'f str, number: usize) -> Resu
         .map_err(|error| {
             let line = error.location().map_or(1, |location| location.line().max(1) as usize);
             let text = error.without_snippet().to_string();
-            // That position counts from the document's first line, which would mislead.
+            // The position in the message counts from the document's first line and would mislead.
             let text = text.split(" at line ").next().unwrap_or(&text);
             // The library's text about its limits is for programmers.
             let text = if text.starts_with("budget breached") {

@@ -1,17 +1,17 @@
-//! What makes pods, of files.
+//! Objects creating pods, from files.
 
 use std::collections::BTreeMap;
 
 use tessera_cluster::Key;
 use tessera_simulate::fleet::Manifest;
 
-/// Objects of one kind, each with its place among all, and what it makes.
+/// Objects of one kind, each with its position among all, and its manifests.
 type Made = BTreeMap<Key, (usize, Vec<Manifest>)>;
 
-/// What makes pods, and their priorities.
+/// Objects creating pods, and their priorities.
 #[derive(Debug, Default)]
 pub struct Manifests {
-    /// Of each kind; Pods are those on no node.
+    /// Objects by kind; Pods are the ones on no node.
     of_kind: BTreeMap<&'static str, Made>,
     /// Number of all objects.
     count: usize,
@@ -20,13 +20,13 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Those of a kind, and the place of the next among all.
+    /// Objects of a kind, and the next object's position among all.
     pub fn of_kind(&mut self, kind: &'static str) -> (&mut Made, usize) {
         self.count += 1;
         (self.of_kind.entry(kind).or_default(), self.count)
     }
 
-    /// What makes pods, in the order of the files, and the priorities by name.
+    /// Objects creating pods, in the order of the files, and the priorities by name.
     pub fn into_parts(self) -> (Vec<Manifest>, BTreeMap<String, i32>) {
         let Self { of_kind, priority_classes, .. } = self;
         let mut all: Vec<(usize, Vec<Manifest>)> =

@@ -30,7 +30,7 @@ pub fn add(
     found.add(None, namespace, loaded, unused)
 }
 
-/// A value, and where it was found.
+/// A value, and its position in a file.
 struct Found<'d, 'f> {
     document: &'d Document<'f>,
     path: Vec<Step>,
@@ -234,7 +234,7 @@ fn display(path: &[Step]) -> String {
     text
 }
 
-/// Paths that are in `given` but not in `understood`. Null and empty values are ignored.
+/// Paths in `given` but not in `understood`. Null and empty values are ignored.
 fn not_understood(given: &Value, understood: &Value, path: &mut Vec<Step>, unknown: &mut Vec<Vec<Step>>) {
     match (given, understood) {
         (Value::Object(given), Value::Object(understood)) => {

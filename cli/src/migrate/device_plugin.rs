@@ -1,4 +1,4 @@
-//! From NVIDIA's device plugin. What it has under which value: its chart, release 0.19
+//! From NVIDIA's device plugin. Paths of its settings: its chart, release 0.19
 //! (<https://github.com/NVIDIA/k8s-device-plugin/blob/main/deployments/helm/nvidia-device-plugin/values.yaml>).
 
 use tessera_api::DEFAULT_DRIVER_NAME;

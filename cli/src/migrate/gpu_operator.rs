@@ -1,5 +1,5 @@
-//! From the GPU Operator's device plugin and MIG manager; its driver, toolkit and feature discovery stay. What holds is in the
-//! ClusterPolicy (<https://github.com/NVIDIA/gpu-operator/blob/main/deployments/gpu-operator/templates/clusterpolicy.yaml>).
+//! From the GPU Operator's device plugin and MIG manager; its driver, toolkit and feature discovery stay. Source: ClusterPolicy
+//! (<https://github.com/NVIDIA/gpu-operator/blob/main/deployments/gpu-operator/templates/clusterpolicy.yaml>).
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::foreign;
 /// Where its driver container has the driver, unless hostPaths says otherwise.
 const DRIVER_ROOT: &str = "/run/nvidia/driver";
 
-/// What a node's cards are for, where they are for virtual machines.
+/// Label for the purpose of a node's cards: containers or virtual machines.
 const WORKLOAD: &str = "nvidia.com/gpu.workload.config";
 
 const CHARTS: Charts =
@@ -29,7 +29,7 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
         also: "ClusterPolicy",
     };
     let mut draft = Draft::default();
-    // A ClusterPolicy is what holds; where it is changed by hand, helm does not know of it.
+    // The ClusterPolicy is authoritative: helm does not know of changes by hand.
     let spec = policy.and_then(|policy| policy.get("spec"));
     let all = match (spec, &release) {
         (Some(spec), _) => spec.clone(),

@@ -1,4 +1,4 @@
-//! Static MIG layouts of the GPU Operator's MIG manager: mig-parted's file in a ConfigMap, and the label that names one for a node.
+//! Static MIG layouts of the GPU Operator's MIG manager: mig-parted's file in a ConfigMap, and the nodes' label with a layout's name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use super::{Draft, Known, MigrateError, labels};
 use crate::foreign;
 
-/// The label that names a node's layout. NVIDIA's documentation:
+/// Label with a node's layout. NVIDIA's documentation:
 /// <https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html>
 const LABEL: &str = "nvidia.com/mig.config";
 
-/// The layout of cards as they are without MIG, which needs none.
+/// The layout of cards without MIG, where no GpuPool layout is needed.
 const DISABLED: &str = "all-disabled";
 
-/// What an entry may have here (docs/mig-layouts.md).
+/// Fields of an entry supported here (docs/mig-layouts.md).
 const FIELDS: [&str; 4] = ["device-filter", "devices", "mig-enabled", "mig-devices"];
 
-/// Carries over the layouts that nodes have, and the pool that follows the label.
+/// Carries over the layouts of nodes, and the pool following the label.
 pub fn carry(
     known: Known<'_>,
     namespace: &str,
@@ -99,7 +99,7 @@ struct File {
     layouts: BTreeMap<String, Value>,
 }
 
-/// The named ConfigMap's file, else that which the operator makes unasked.
+/// The named ConfigMap's file, else the operator's default one.
 fn read(known: Known<'_>, namespace: &str, name: Option<&str>) -> Result<File, MigrateError> {
     let name = name.unwrap_or("default-mig-parted-config");
     let maps = known.foreign.config_maps.iter();

@@ -1,4 +1,4 @@
-//! From NVIDIA's DRA driver. What it has under which value: its chart, release 0.5
+//! From NVIDIA's DRA driver. Paths of its settings: its chart, release 0.5
 //! (<https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/main/deployments/helm/dra-driver-nvidia-gpu/values.yaml>).
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::release::{self, Charts, Release};
 use super::steps::{self, Moving};
 use super::{Draft, Known, MigrateError, Plan, values, workloads};
 
-/// Its name as a DRA driver, which ours takes so that claims stay as they are.
+/// Its DRA driver name, adopted by ours so claims stay unchanged.
 const DRIVER: &str = "gpu.nvidia.com";
 
 const CHARTS: Charts = Charts {
@@ -74,7 +74,7 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Its class of cards stands for `nvidia.com/gpu` where the API server knows that, and if so ours does.
+/// Its class of cards stands for `nvidia.com/gpu` if the API server supports extended resource names; then ours does too.
 fn extended_resource(known: Known<'_>, draft: &mut Draft) {
     let class = known.objects.classes.get(&Key::cluster(DRIVER));
     let Some(class) = class else { return };
@@ -86,7 +86,7 @@ fn extended_resource(known: Known<'_>, draft: &mut Draft) {
     }
 }
 
-/// Its classes that are in the cluster and that our chart makes under the same names.
+/// Its classes in the cluster, created by our chart under the same names.
 fn classes(known: Known<'_>) -> Vec<&str> {
     let ours = [DRIVER, "mig.nvidia.com"];
     let there = |name: &&str| known.objects.classes.contains_key(&Key::cluster(*name));
@@ -108,8 +108,8 @@ fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
         shares.filter(|_| gate("ConsumableShares")).filter(|text| !matches!(text.as_str(), "" | "disabled"));
     let mut offer = json!({});
     if !gate("DynamicMIG") {
-        // Without it, that driver publishes cards and the partitions that are there; ours would make others, and classes that name
-        // the driver alone would get them.
+        // Without DynamicMIG, NVIDIA's driver publishes cards and existing partitions; ours would create others, and classes
+        // naming the driver alone would match them.
         offer["partitioning"] = json!({ "mode": "None" });
         draft.note("partitions", "none are made on demand, as there without DynamicMIG: take offer.partitioning out of the GpuPool to have them");
     }

@@ -1,6 +1,6 @@
-//! What another driver was told: by helm, in its release's Secret; else what its DaemonSet says.
+//! Settings of another driver: from helm's Secret for its release, else from its DaemonSet.
 //!
-//! The Secret's form is helm's own (pkg/storage/driver): JSON, gzip, base64, and base64 once more as Secrets are.
+//! The Secret's form is helm's own (pkg/storage/driver): JSON, gzip, base64, and base64 once more as for all Secrets.
 
 use std::io::Read as _;
 
@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 use super::MigrateError;
 use crate::foreign::{self, Foreign};
 
-/// Largest release that is unpacked, in bytes: a Secret has at most 1 MiB, and a hostile one unpacks to a thousand times as much.
+/// Limit of an unpacked release, in bytes: a Secret has at most 1 MiB, and a hostile one unpacks to a thousand times as much.
 const LARGEST: u64 = 64 << 20;
 
-/// Names of charts whose releases are of one driver, with the part of an image's name that its DaemonSet has.
+/// Names of charts for one driver, with the part of the image name used in its DaemonSet.
 pub struct Charts {
     /// The charts' names, in the order of their age.
     pub names: &'static [&'static str],
     /// Part of the name of the DaemonSet's image.
     pub image: &'static str,
-    /// The container of the DaemonSet that is told the settings.
+    /// The DaemonSet's container with the settings.
     pub container: &'static str,
 }
 
-/// A release of helm, or what stands for it.
+/// A release of helm, or a substitute.
 #[derive(Debug)]
 pub struct Release {
     /// Its name.
@@ -34,7 +34,7 @@ pub struct Release {
     pub namespace: String,
     /// Chart and version: `nvidia-device-plugin 0.19.0`; `None` where no helm release is known.
     pub chart: Option<String>,
-    /// What was said by the user.
+    /// Values set by the user.
     pub said: Value,
     /// With the chart's defaults.
     pub all: Value,
@@ -46,7 +46,7 @@ impl Release {
         at(&self.all, path)
     }
 
-    /// A text that is not empty.
+    /// A non-empty text.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.at(path).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
@@ -154,7 +154,7 @@ fn release(decoded: &Value) -> Release {
     }
 }
 
-/// What the user says goes over the defaults, key by key; null takes one away.
+/// The user's values override the defaults, key by key; null removes a key.
 fn merge(defaults: &mut Value, said: &Value) {
     let (Some(defaults), Some(said)) = (defaults.as_object_mut(), said.as_object()) else { return };
     for (key, value) in said {
@@ -166,9 +166,9 @@ fn merge(defaults: &mut Value, said: &Value) {
     }
 }
 
-/// What a DaemonSet says, in the form of values.
+/// Settings of a DaemonSet, in the form of values.
 fn of_daemon_set(foreign: &Foreign, charts: &Charts, only: Option<&str>) -> Option<Release> {
-    // Those of the GPU Operator are told by its ClusterPolicy.
+    // The GPU Operator's DaemonSets take their settings from its ClusterPolicy.
     let is_operators = |set: &Value| {
         foreign::list(set, "/metadata/ownerReferences")
             .iter()
@@ -214,7 +214,7 @@ fn of_daemon_set(foreign: &Foreign, charts: &Charts, only: Option<&str>) -> Opti
             .find_map(|variable| foreign::text(variable, "/value"));
         values.insert("config".to_owned(), json!({ "name": name, "default": default }));
     }
-    // Under the keys that the chart has for them.
+    // Under the chart's own keys.
     let mut of_pods = Map::new();
     for key in ["nodeSelector", "imagePullSecrets", "priorityClassName"] {
         if let Some(value) = pod.get(key) {

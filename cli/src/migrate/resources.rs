@@ -1,4 +1,4 @@
-//! Extended resources, by which pods ask a device plugin, and the DeviceClasses that stand for them here.
+//! Extended resources requested of a device plugin, and the DeviceClasses for them here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +8,20 @@ use tessera_api::DEFAULT_DRIVER_NAME;
 use super::sharing::GPU;
 use super::{Draft, Known, labels, object_name};
 
-/// The name that the chart gives time-slices.
+/// The chart's name for time-slices.
 const SHARED: &str = "nvidia.com/gpu.shared";
 
 /// The names of partitions begin with this.
 const MIG: &str = "nvidia.com/mig-";
 
-/// Label of classes of which one request gets one device; the chart's policy goes by it.
+/// Label of classes with one device per request; the chart's policy uses the label.
 const ONE_PER_REQUEST: &str = "gpu.tessera.dev/one-per-request";
 
-/// Which types of devices each resource stands for.
+/// Device types of each resource.
 #[derive(Debug, Default)]
 pub struct Resources {
     types: BTreeMap<String, BTreeSet<&'static str>>,
-    /// Those of which a request gets one, and those of which it may get more: a resource may be both, on different nodes.
+    /// Resources with one device per request, and resources with several: a resource may be both, on different nodes.
     of_one: BTreeSet<String>,
     of_several: BTreeSet<String>,
     /// Whether partitions have a resource for each profile.
@@ -29,14 +29,14 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Pods that ask for `resource` may get a device of this type; no more than one of them, where `gets_one`.
+    /// Pods requesting `resource` may get a device of this type; only one of them, if `gets_one`.
     pub fn add(&mut self, resource: &str, device_type: &'static str, gets_one: bool) {
         let amounts = if gets_one { &mut self.of_one } else { &mut self.of_several };
         amounts.insert(resource.to_owned());
         self.types.entry(resource.to_owned()).or_default().insert(device_type);
     }
 
-    /// Values or DeviceClasses with these names; the names that are served then.
+    /// Values or DeviceClasses with these names; returns the names served.
     pub fn carry(&self, known: Known<'_>, draft: &mut Draft) -> BTreeMap<String, String> {
         let profiles = if self.is_mixed { profiles(known) } else { BTreeSet::new() };
         if self.is_mixed && profiles.is_empty() {
@@ -71,7 +71,7 @@ impl Resources {
             }
             return served;
         }
-        // Of several classes with one name the newest wins, so one class stands for all that a name is about.
+        // Of several classes with one name the newest wins, so one class covers all device types of a name.
         draft.values.set(&["extendedResourceNames", "enabled"], false);
         for (resource, types) in &self.types {
             let quoted: Vec<String> = types.iter().map(|name| format!("{name:?}")).collect();
@@ -114,7 +114,7 @@ fn class(draft: &mut Draft, resource: &str, expression: &str, gets_one: bool) ->
     name
 }
 
-/// The profiles of which nodes have partitions, or for which pods ask, as NVIDIA writes them.
+/// Profiles of existing partitions, and of pods' requests, in NVIDIA's notation.
 fn profiles(known: Known<'_>) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = BTreeSet::new();
     for labels in labels(known).values() {
@@ -134,7 +134,7 @@ fn profiles(known: Known<'_>) -> BTreeSet<String> {
             );
         }
     }
-    // What follows the memory has a plus in NVIDIA's own spelling, which resources cannot have.
+    // In NVIDIA's spelling a plus follows the memory, not allowed in resource names.
     names
         .into_iter()
         .filter_map(|name| {

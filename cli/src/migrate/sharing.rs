@@ -11,17 +11,17 @@ use super::resources::Resources;
 use super::{Draft, Known, MigrateError, labels, object_name};
 use crate::foreign;
 
-/// The label that chooses a configuration for a node.
+/// Label choosing a node's configuration.
 const CONFIG_LABEL: &str = "nvidia.com/device-plugin.config";
 
 /// The resource of cards.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Most shares of a card by MPS, and most time-slices, that a GpuPool offers.
+/// Limits of a GpuPool: shares of a card by MPS, and time-slices.
 const MOST_SHARES: u32 = 100;
 const MOST_SLICES: u32 = 1024;
 
-/// A configuration; what is not about sharing is left to the device plugin.
+/// A configuration; fields not about sharing are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginConfig {
@@ -68,7 +68,7 @@ pub struct Configurations {
 }
 
 impl Configurations {
-    /// Reads those of a ConfigMap, or of the values that it is made of.
+    /// Reads the configurations of a ConfigMap, or of its source values.
     pub fn read(
         known: Known<'_>,
         namespace: &str,
@@ -121,7 +121,7 @@ impl Configurations {
         Ok(Self { named, default })
     }
 
-    /// Pools that offer the same, and the resources that pods ask for it by. `strategy` is said besides the configurations.
+    /// Pools with the same offers, and their resource names. `strategy` is set outside the configurations.
     pub fn carry(
         &self,
         known: Known<'_>,
@@ -184,7 +184,7 @@ impl PluginConfig {
         if self.resources.as_object().is_some_and(|map| !map.is_empty()) {
             draft.note(&about, "resources: names by product are not carried over; a DeviceClass with extendedResourceName and a selector by productName is the same (docs/installing.md)");
         }
-        // A device plugin makes no partitions; those that are there are offered as they are.
+        // A device plugin creates no partitions; existing ones are offered unchanged.
         let mut offer = json!({ "partitioning": { "mode": "None" } });
         let strategy = self.flags.mig_strategy.as_deref().or(strategy);
         match strategy {
@@ -196,7 +196,7 @@ impl PluginConfig {
         let mut is_shared = false;
         for (kind, replicated) in shared {
             let Some(replicated) = replicated else { continue };
-            // As the device plugin has it where nothing is said.
+            // The device plugin's own default.
             let gets_one = replicated.fail_requests_greater_than_one.unwrap_or(kind == "mps");
             for resource in replicated.resources.iter().filter(|resource| resource.replicas > 1) {
                 if resource.name != GPU && resource.name != "gpu" {

@@ -1,4 +1,4 @@
-//! What to do, in which order: before, on each node, and at the end.
+//! Steps of the migration, in order: before, on each node, and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use super::release::Release;
 use super::{Draft, Known, labels};
 use crate::unasked::resources;
 
-/// Where our chart goes.
+/// Namespace of our chart.
 const NAMESPACE: &str = "tessera-system";
 
-/// Says of a node which driver runs there, while both are in the cluster.
+/// Node label for the driver running on the node, while both are in the cluster.
 pub const MOVED: &str = "gpu.tessera.dev/moved-in";
 
-/// Pods of a node that are named; of more, how many there are.
+/// Limit of a node's pods named; beyond the limit only their number is shown.
 const NAMED: usize = 3;
 
-/// A step, with what to run.
+/// A step with its commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What it is for.
+    /// Purpose of the step.
     pub what: String,
     /// The commands.
     pub commands: Vec<String>,
@@ -37,7 +37,7 @@ pub struct NodeSteps {
     /// Its cards, as its labels say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<String>,
-    /// Pods that have some of them, or ask for some.
+    /// Pods with cards, or requesting some.
     pub pods: Vec<String>,
     /// The commands.
     pub commands: Vec<String>,
@@ -55,16 +55,16 @@ pub struct Steps {
     pub after: Vec<Step>,
 }
 
-/// What becomes of the other's release at the end.
+/// Fate of the other release at the end.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
-    /// It goes.
+    /// The release is uninstalled.
     Uninstall,
-    /// It stays for something else, with this value.
+    /// The release stays for other functions, with this value.
     Upgrade(&'static str),
 }
 
-/// Moving from a release that has a nodeSelector.
+/// Moving from a release with a nodeSelector.
 pub struct Moving<'m> {
     /// Our driver's name.
     pub driver: &'static str,
@@ -72,9 +72,9 @@ pub struct Moving<'m> {
     pub label_path: &'static str,
     /// The release.
     pub release: &'m Release,
-    /// DeviceClasses that both charts make.
+    /// DeviceClasses created by both charts.
     pub classes: Vec<&'m str>,
-    /// What becomes of it.
+    /// Fate of the release at the end.
     pub end: End,
 }
 
@@ -88,7 +88,7 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
     let Release { name, namespace, chart, .. } = moving.release;
     let from = if moving.driver == DEFAULT_DRIVER_NAME { "device-plugin" } else { "nvidia-dra" };
     let mut files = written(from, draft);
-    // What `--reuse-values` has kept cannot be taken away again: null in its place stays, and is a label without value.
+    // Values kept by `--reuse-values` cannot be removed again: null in place of a value stays, as a label without value.
     let own_values = format!("values-of-{name}.yaml");
     if let (End::Upgrade(_), Some(_)) = (moving.end, chart) {
         files
@@ -136,7 +136,7 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
     let nodes = nodes.iter().map(|(node, labels)| of_node(known, node, labels, "", &driver)).collect();
     let end = match (moving.end, chart) {
         (End::Uninstall, Some(_)) => format!("helm uninstall {name} --namespace {namespace}"),
-        // As it was before the first step.
+        // The state before the first step.
         (End::Upgrade(value), Some(_)) => format!(
             "helm upgrade {name} CHART --namespace {namespace} --reset-values --values {own_values} --set '{value}'"
         ),
@@ -260,7 +260,7 @@ fn of_node(
     NodeSteps { node: node.to_owned(), cards, pods, commands }
 }
 
-/// Nodes with cards, by their labels, what a device plugin serves, or what a DRA driver publishes.
+/// Nodes with cards, from their labels, a device plugin's resources, or a DRA driver's slices.
 fn with_cards(known: Known<'_>) -> BTreeMap<&str, BTreeMap<&str, &str>> {
     let published: BTreeSet<&str> = known
         .objects

@@ -1,4 +1,4 @@
-//! Values of our chart, and what becomes of each value of another.
+//! Values of our chart, and the fate of each value of another.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use super::Draft;
 use super::release::{Release, at};
 use super::steps::MOVED;
 
-/// What the chart answers to values of others; one table for both.
+/// The chart's answers to values of other charts; one table for both.
 const TABLE: &str = include_str!("../../../charts/tessera/files/values-of-others.yaml");
 
-/// Values that are made, and which of the other's values they are made of.
+/// Generated values, and their sources among the other's values.
 #[derive(Debug, Default)]
 pub struct OurValues {
     values: Map<String, Value>,
@@ -31,7 +31,7 @@ impl OurValues {
         at.insert((*last).to_owned(), value.into());
     }
 
-    /// Marks a value of the other chart, and all below it, as carried over.
+    /// Marks a value of the other chart, and all below, as carried over.
     pub fn carried(&mut self, path: impl Into<String>) {
         self.carried.insert(path.into());
     }
@@ -50,14 +50,14 @@ fn is_within(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What the chart says of a value: of the longest path in the table that it is within.
+/// The chart's answer to a value: from the longest enclosing path in the table.
 fn words(path: &str) -> Option<&'static str> {
     let rows = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(": "));
     let of_it = rows.filter(|(row, _)| is_within(path, row));
     of_it.max_by_key(|(row, _)| row.len()).map(|(_, words)| words)
 }
 
-/// Values of pods that every chart has, below `prefix`.
+/// Values of pods common to all charts, below `prefix`.
 pub fn of_pods(draft: &mut Draft, release: &Release, prefix: &str) {
     let path = |key: &str| format!("{prefix}{key}");
     // Ours tolerate everything.
@@ -65,7 +65,7 @@ pub fn of_pods(draft: &mut Draft, release: &Release, prefix: &str) {
     for key in ["nodeSelector", "affinity", "podAnnotations"] {
         // Defaults of the other chart find nodes with cards; our plugin waits on a node without.
         let mut said = at(&release.said, &path(key)).and_then(Value::as_object).cloned().unwrap_or_default();
-        // From the steps themselves, where somebody asks again halfway.
+        // Set by the steps themselves, if the command is repeated halfway.
         said.remove(MOVED);
         if !said.is_empty() {
             draft.values.set(&["kubeletPlugin", key], said);
@@ -94,7 +94,7 @@ pub fn of_pods(draft: &mut Draft, release: &Release, prefix: &str) {
     }
 }
 
-/// The driver's root; `path` is where the other chart has it.
+/// The driver's root; `path` is its place in the other chart.
 pub fn driver_root(draft: &mut Draft, release: &Release, path: &str) {
     if let Some(root) = release.text(path).filter(|root| *root != "/") {
         draft.values.set(&["driverRoot"], root);
@@ -102,7 +102,7 @@ pub fn driver_root(draft: &mut Draft, release: &Release, path: &str) {
     draft.values.carried(path);
 }
 
-/// Notes on everything that the user said and that is not carried over.
+/// Notes on all values set by the user but not carried over.
 pub fn rest(draft: &mut Draft, release: &Release) {
     // Where its images are from is of no use to ours.
     draft.values.carried("image");
@@ -114,7 +114,7 @@ pub fn rest(draft: &mut Draft, release: &Release) {
             continue;
         }
         match words(leaf) {
-            // One line for all of a part that is answered by the same words.
+            // One line for all values of a part with the same answer.
             Some(words) if told.insert(words) => draft.note(leaf, words),
             Some(_) => {}
             None => draft.note(leaf, "not known here, and not carried over"),
@@ -122,7 +122,7 @@ pub fn rest(draft: &mut Draft, release: &Release) {
     }
 }
 
-/// The paths of all values that are no maps. Nothing is said by null and empty ones.
+/// Paths of all values except maps. Null and empty values are ignored.
 fn collect(value: &Value, path: String, leaves: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

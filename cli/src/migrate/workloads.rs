@@ -1,4 +1,4 @@
-//! Who asks for cards, and what becomes of it.
+//! Workloads requesting cards, and their future requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,17 +18,17 @@ pub struct Workload {
     pub name: String,
     /// Its pods.
     pub pods: usize,
-    /// What each asks for.
+    /// Current request.
     pub asks: String,
-    /// What it gets here.
+    /// Request after the migration.
     pub becomes: String,
 }
 
-/// Pods that ask a device plugin. `served`: the DeviceClass that stands for each resource.
+/// Pods requesting from a device plugin. `served`: the DeviceClass for each resource.
 pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<Workload> {
     let mut found: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     for (Key { namespace, name }, pod) in &known.objects.pods {
-        // What is over asks for nothing.
+        // Finished pods request nothing.
         if pod.is_finished() {
             continue;
         }
@@ -52,7 +52,7 @@ pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<
     found.into_iter().map(|((name, asks, becomes), pods)| Workload { name, pods, asks, becomes }).collect()
 }
 
-/// Containers that NVIDIA's runtime gives all cards to because they say so themselves.
+/// Containers with all cards from NVIDIA's runtime because of their own variable.
 fn sees_all(pod: &Pod, asks_for_nothing: bool) -> Option<String> {
     (asks_for_nothing && sets_variable(pod) && !is_of_daemons(pod)).then(|| {
         "NVIDIA_VISIBLE_DEVICES gives it cards without asking, by NVIDIA's runtime: no driver counts that; let it ask for what it uses".to_owned()
@@ -75,7 +75,7 @@ pub fn of_claims(known: Known<'_>) -> Vec<Workload> {
         add(format!("{namespace}/ResourceClaimTemplate {name}"), spec.and_then(|spec| spec.devices.as_ref()));
     }
     for (Key { namespace, name }, claim) in &known.objects.claims {
-        // Those of templates are told by their template.
+        // Claims made from templates are covered by their template.
         let annotations = claim.metadata.annotations.as_ref();
         if annotations.is_some_and(|all| all.contains_key("resource.kubernetes.io/pod-claim-name")) {
             continue;

@@ -1,4 +1,4 @@
-//! The alternatives of `firstAvailable` that come before the one that fits.
+//! Alternatives of `firstAvailable` before the first fitting one.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::output::printable;
 
 // Writing to a String cannot fail: the results of writeln! are dropped.
 impl Screen {
-    /// Of a node that has devices for a later alternative.
+    /// For a node with devices for a later alternative.
     pub(super) fn would_not_get(&self, text: &mut String, passed: &[RequestDiagnosis]) {
         for alternative in passed {
             let RequestDiagnosis { request, devices, free, wanted, .. } = alternative;
@@ -23,7 +23,7 @@ impl Screen {
         }
     }
 
-    /// Of a claim that has devices.
+    /// For an allocated claim.
     pub(super) fn did_not_get(&self, text: &mut String, given: &Given) {
         for alternative in &given.passed_alternatives {
             let RequestDiagnosis { request, devices, free, wanted, .. } = alternative;

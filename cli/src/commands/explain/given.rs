@@ -1,4 +1,4 @@
-//! A claim that has its devices.
+//! An allocated claim.
 
 use std::fmt::Write;
 

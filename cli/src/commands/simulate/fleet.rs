@@ -1,4 +1,4 @@
-//! A fleet that need not exist, and a workload on it.
+//! Simulates a workload on a real or hypothetical fleet.
 
 mod inputs;
 mod json;
@@ -22,7 +22,7 @@ use crate::output::{self, CommandError, Verdict, warn};
 use inputs::{Inputs, NamedFleet};
 use pools::PoolsOfFleet;
 
-/// Policies that are simulated unless others are named: ours, and what people run today.
+/// Policies simulated by default: ours, and common current practice.
 const USUAL: [PolicyName; 7] = [
     PolicyName::Tessera,
     PolicyName::KubeScheduler,
@@ -33,7 +33,7 @@ const USUAL: [PolicyName; 7] = [
     PolicyName::Random,
 ];
 
-/// All that was simulated.
+/// Results of all simulations.
 struct Simulated<'s> {
     /// Where the pods are from.
     workload: String,
@@ -45,17 +45,17 @@ struct Simulated<'s> {
 
 /// One fleet with the workload on it.
 struct Variant {
-    /// What makes it different.
+    /// Name of the variant's difference.
     name: String,
     fleet: Fleet,
-    /// What the GpuPools of a file make of its cards.
+    /// Cards of the fleet as offered by the GpuPools of a file.
     pools: Option<PoolsOfFleet>,
     workload: Workload,
     demands: Demands,
     policies: Vec<PolicyRuns>,
 }
 
-/// What a policy made of it.
+/// Results of a policy.
 struct PolicyRuns {
     policy: PolicyName,
     /// Of the first seed.
@@ -174,7 +174,7 @@ impl Simulated<'_> {
         }
     }
 
-    /// What these cards cost a month; `None` without prices.
+    /// Monthly cost of these cards; `None` without prices.
     fn cost<'m>(&self, cards: impl Iterator<Item = (&'m str, usize)>) -> Option<f64> {
         if self.prices.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Which devices in use draw on a counter, and whose they are.
+//! Devices in use on each counter, and their claims.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ pub struct Users {
     pub devices: Vec<String>,
 }
 
-/// Claims by the counters that their devices draw on.
+/// Claims by the counters their devices consume.
 #[derive(Debug, Default)]
 pub struct CounterUsers {
     by_counter: HashMap<Key, Users>,
@@ -26,7 +26,7 @@ pub struct CounterUsers {
 }
 
 impl CounterUsers {
-    /// All allocated claims, except for those named in `without`.
+    /// All allocated claims, except the ones named in `without`.
     pub fn new(objects: &Objects, places: &[Place<'_>], without: &[String]) -> Self {
         let mut holders: HashMap<DeviceId, Vec<String>> = HashMap::new();
         for claim in objects.claims.values() {
@@ -67,7 +67,7 @@ impl CounterUsers {
         self.by_counter.get(&key(device, set, counter)).cloned().unwrap_or_default()
     }
 
-    /// Whether the device, or a counter that it shares with others, is in use.
+    /// Whether the device, or a counter shared with others, is in use.
     pub fn is_touched(&self, place: &Place<'_>) -> bool {
         self.held.contains(&place.id)
             || place.device.consumes_counters.iter().flatten().any(|consumption| {

@@ -29,7 +29,7 @@ impl Selectors {
         compiled
     }
 
-    /// All parts that are false for the device.
+    /// All false parts for the device.
     pub fn false_parts(&mut self, expression: &str, device: Option<&Device>) -> Vec<String> {
         let Some(device) = device else { return Vec::new() };
         let parts = conjuncts::split(expression).into_iter();
@@ -39,7 +39,7 @@ impl Selectors {
             .collect()
     }
 
-    /// What a part reads of the device, as `name is value`.
+    /// Values of the device read by a part, as `name is value`.
     pub fn values(&mut self, part: &str, device: &Device) -> Option<String> {
         let selector = self.compiled(part).ok()?;
         selector.explain(device).into_iter().find_map(|found| {

@@ -1,4 +1,4 @@
-//! What makes pods, for a simulation.
+//! Objects creating pods, for a simulation.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -13,10 +13,10 @@ use tessera_simulate::fleet::{JobSet, LeaderWorkerSet, Manifest, is_of_cards};
 use super::Found;
 use crate::files::{FileError, Loaded, Manifests};
 
-/// Kinds of which only what makes pods is read.
+/// Kinds read only for their pod templates.
 const OF_OTHERS: [&str; 2] = ["JobSet", "LeaderWorkerSet"];
 
-/// Whether an object makes pods that wait for devices, or says what priority they have.
+/// Whether an object creates pods waiting for devices, or defines their priority.
 pub fn is_one(version: &str, kind: &str, object: &Value) -> bool {
     match (version, kind) {
         ("v1", "Pod") => object.pointer("/spec/nodeName").is_none_or(Value::is_null),
@@ -25,13 +25,13 @@ pub fn is_one(version: &str, kind: &str, object: &Value) -> bool {
         | ("scheduling.k8s.io/v1", "PriorityClass") => true,
         (_, "JobSet") => version.starts_with("jobset.x-k8s.io/"),
         (_, "LeaderWorkerSet") => version.starts_with("leaderworkerset.x-k8s.io/"),
-        // Of what makes pods in other ways, all that asks for devices.
+        // Of other workloads, all objects requesting devices.
         ("resource.k8s.io/v1", _) => false,
         _ => asks_for_devices(object),
     }
 }
 
-/// Whether there are claims of a pod anywhere in it, or limits by the names of NVIDIA's device plugin or of DeviceClasses.
+/// Whether the object contains claims of a pod anywhere, or limits by the names of NVIDIA's device plugin or of DeviceClasses.
 fn asks_for_devices(value: &Value) -> bool {
     let is_one = |key: &str, value: &Value| match value {
         Value::Array(claims) => key == "resourceClaims" && !claims.is_empty(),
@@ -98,7 +98,7 @@ impl Found<'_, '_> {
         }
     }
 
-    /// Adds what makes pods, by what is made of it.
+    /// Adds an object with its manifests.
     fn made<T: DeserializeOwned + Serialize + Resource>(
         self,
         kind: &'static str,

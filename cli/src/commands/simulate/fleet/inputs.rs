@@ -1,4 +1,4 @@
-//! What the command line asks to simulate: a fleet, or several, and what arrives there.
+//! Inputs of a simulation from the command line: one or more fleets, and the arriving workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ use crate::files::{self, Besides};
 use crate::output::{CommandError, warn};
 use crate::source::Source;
 
-/// What was read.
+/// Inputs read.
 pub struct Inputs {
     /// The list, if there is one.
     list: List,
-    /// What makes pods.
+    /// Objects creating pods.
     manifests: Vec<Manifest>,
     /// Of PriorityClasses.
     priorities: BTreeMap<String, i32>,
-    /// Templates, claims and classes; of a cluster, all of it.
+    /// Templates, claims and classes; of a cluster, all objects.
     objects: Objects,
-    /// Whether the fleet is that of a cluster, or of its objects in files.
+    /// Whether the fleet comes from a cluster, or from a cluster's objects in files.
     is_cluster: bool,
     /// Release of kube-scheduler.
     kubernetes: KubernetesVersion,
@@ -35,7 +35,7 @@ pub struct Inputs {
     pub what: String,
 }
 
-/// A fleet, and what makes it different.
+/// A fleet and the name of its difference.
 pub struct NamedFleet {
     pub name: String,
     pub fleet: Fleet,
@@ -96,7 +96,7 @@ impl Inputs {
             (objects, manifests.unwrap_or_default())
         };
         let (of_files, priorities) = made.into_parts();
-        // What waits in the cluster came first.
+        // Pods waiting in the cluster come first.
         let mut waiting: Vec<&Pod> = objects.pods.values().map(AsRef::as_ref).collect();
         waiting.retain(|pod| {
             let is_bound = pod.node_name().is_some();
@@ -117,7 +117,7 @@ impl Inputs {
         Ok(Self { list, manifests, priorities, objects, is_cluster, kubernetes, pools, what })
     }
 
-    /// The fleet as it is and with what is added, each as it is offered by default and by the GpuPools of each file.
+    /// The current fleet and the one with added nodes, each as offered by default and by the GpuPools of each file.
     ///
     /// # Errors
     /// There is no such fleet.
@@ -159,7 +159,7 @@ impl Inputs {
         Ok(fleets)
     }
 
-    /// What arrives on a fleet, and what is there already.
+    /// Pods arriving on a fleet, and pods already there.
     ///
     /// # Errors
     /// A manifest cannot be simulated.

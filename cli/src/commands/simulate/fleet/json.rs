@@ -7,7 +7,7 @@ use tessera_simulate::fleet::{PodOutcome, Summary};
 
 use super::{PolicyRuns, Simulated, Variant};
 
-/// All of it.
+/// The full report.
 pub fn report(simulated: &Simulated<'_>) -> Value {
     let variants = simulated.variants.iter().map(|variant| of_variant(simulated, variant));
     json!({ "seeds": simulated.seeds, "fleets": variants.collect::<Vec<_>>() })
@@ -61,7 +61,7 @@ fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) ->
     })
 }
 
-/// What the cards in use cost a month.
+/// Monthly cost of the cards in use.
 pub fn cost(simulated: &Simulated<'_>, summary: &Summary) -> Option<f64> {
     simulated.cost(summary.cards_used.iter().map(|(model, count)| (model.as_str(), *count)))
 }

@@ -1,4 +1,4 @@
-//! A map of cards: who holds which part.
+//! A map of cards and their holders.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use tessera_simulate::fleet::{CardView, Fleet, Holdings, Workload};
 
 use crate::output::{self, printable};
 
-/// Cards of a node, next to each other, of which the same pods hold all.
+/// Adjacent cards of a node held entirely by the same pods.
 struct Row<'v> {
     node: &'v str,
     first: usize,
@@ -15,8 +15,8 @@ struct Row<'v> {
     held: String,
 }
 
-/// The map as a table. Cards next to each other are one row where the same pod holds them whole, or nobody anything; of nodes of
-/// which nobody holds anything only the number is said.
+/// The map as a table. Adjacent cards share a row if the same pod holds them whole, or if all are free; entirely free nodes are
+/// only counted.
 pub fn text(fleet: &Fleet, workload: &Workload, holdings: &Holdings) -> String {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for card in holdings.cards(fleet) {
@@ -63,7 +63,7 @@ fn held(card: &CardView<'_>, workload: &Workload) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Names with numbers that follow each other as one; those without are first.
+/// Names with consecutive numbers combined; names without numbers come first.
 fn numbered(names: &[&str]) -> String {
     let split = |name: &str| {
         let (name, number) = name.rsplit_once('-')?;

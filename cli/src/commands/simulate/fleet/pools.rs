@@ -1,4 +1,4 @@
-//! GpuPools of a file, and what they make of a fleet.
+//! GpuPools of a file, and their effect on a fleet.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,21 +22,21 @@ const LARGEST_LAYOUTS: u64 = 1 << 20;
 pub struct PoolFile {
     /// The path as given.
     pub name: String,
-    /// What is in it.
+    /// The pools in the file.
     pub pools: Pools,
 }
 
-/// What the pools of a file make of a fleet.
+/// Effect of a file's pools on a fleet.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolsOfFleet {
     /// By name.
     pools: BTreeMap<String, PoolOfFleet>,
-    /// Cards that none of them selects.
+    /// Cards selected by none of the pools.
     cards_without_pool: usize,
 }
 
-/// What a pool makes of a fleet: what its status would say.
+/// Effect of a pool on a fleet: the contents of its status.
 #[derive(Serialize)]
 struct PoolOfFleet {
     nodes: u32,
@@ -49,7 +49,7 @@ struct PoolOfFleet {
 /// Reads the pools.
 ///
 /// # Errors
-/// The file cannot be read, has none, or one that cannot be.
+/// The file is unreadable, has no pools, or an invalid one.
 pub fn read(file: &Path, layouts: Option<&Arc<LayoutFile>>) -> Result<PoolFile, CommandError> {
     let texts = files::read(&[file.to_owned()], false)?;
     let loaded = files::parse(&texts, "default", Besides::Nothing)?;

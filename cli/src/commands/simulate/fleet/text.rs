@@ -11,13 +11,13 @@ use super::{PolicyRuns, Simulated, Variant, map};
 use crate::commands::allocate::some_of;
 use crate::output::{self, printable};
 
-/// Reasons that are shown of each policy.
+/// Limit of reasons shown for each policy.
 const REASONS: usize = 5;
 
-/// Eighths of a block, for what is allocated over time.
+/// Eighths of a block, for the allocation over time.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// All of it.
+/// The full report.
 pub fn report(simulated: &Simulated<'_>) -> String {
     let mut text: String = simulated.variants.iter().map(|variant| heading(simulated, variant)).collect();
     for Variant { name, pools, .. } in &simulated.variants {
@@ -126,7 +126,7 @@ fn row(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Vec<S
     let percent = |of: &dyn Fn(&Summary) -> f64| {
         let spread = Spread::of(&runs.summaries.iter().map(of).collect::<Vec<f64>>());
         match spread.half_width() {
-            // As it is written, or more.
+            // As printed, or more.
             width if (0.05..f64::INFINITY).contains(&width) => format!("{:.1} ± {width:.1} %", spread.mean),
             _ => format!("{:.1} %", spread.mean),
         }
