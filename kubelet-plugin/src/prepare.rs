@@ -8,19 +8,18 @@
 //!                               3 card locks      in a fixed order; never one for the whole node      attempt/locks.rs
 //!                               4 needs           cards are there and as published, with partitions   need.rs
 //!                               5 conflict?       against every other record of the journal           conflict.rs
-//!                               6 plan            compare the cards with what is needed               changes/plan.rs
+//!                               6 plan            compare the cards with the needs                    changes/plan.rs
 //!                               7 journal intents synced before anything is touched                   record.rs
 //!                               8 hardware        mode, partitions, shares: all cards side by side    changes/cards.rs, make.rs
-//!                               9 CDI spec        what the container runtime injects                  spec.rs
+//!                               9 CDI spec        input of the container runtime                      spec.rs
 //!                              10 complete record                                                     record.rs
 //! ```
 //!
-//! What the plugin does on its own has one file each: `recover` (at start), `repair` (what a claim has lost), `sweep`
-//! (claims that will never be unprepared), `mps_watch` and `mps_settle` (MPS daemons).
-//! `device_status` tells in the claim what could not be prepared for good.
+//! The plugin's own work has one file each: `recover` (at start), `repair` (lost devices of a claim), `sweep` (claims the kubelet
+//! will never unprepare), `mps_watch` and `mps_settle` (MPS daemons). `device_status` reports permanent errors in the claim.
 //!
-//! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another
-//! instance of the plugin may have changed it.
+//! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another instance of
+//! the plugin may have changed the journal.
 
 mod activity;
 mod allocation;

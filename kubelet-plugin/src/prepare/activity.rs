@@ -1,4 +1,4 @@
-//! Which claims are at work, in which phase, and since when: for people who look for what hangs.
+//! Work in flight on claims, with phase and start time, for people looking for a hang.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,13 @@ tokio::task_local! {
 /// Work on a claim.
 #[derive(Clone, Debug)]
 pub struct Activity {
-    /// What it is for.
+    /// The kubelet's call.
     pub operation: Operation,
     /// The claim.
     pub claim: ClaimReference,
-    /// Since when.
+    /// Start of the work.
     pub since: Instant,
-    /// What it does now and since when, the innermost last; empty between two phases, or while it waits for earlier work on
+    /// Present phases and their start times, the innermost last; empty between two phases, or while waiting for earlier work on
     /// the claim.
     pub phases: Vec<(Phase, Instant)>,
     /// Its task.
@@ -39,17 +39,17 @@ struct Known {
     running: BTreeMap<u64, Activity>,
 }
 
-/// A piece of work, in the list until it is dropped.
+/// Keeps an entry for work in the list until dropped.
 struct Listed {
     activities: Activities,
     number: u64,
 }
 
-/// A phase, until it is dropped.
+/// Keeps a phase open until dropped.
 pub(super) struct Entered(Option<(Activities, u64)>);
 
 impl Activities {
-    /// Lists work on a claim as long as it runs. Its phases must run in the same task.
+    /// Lists work on a claim while the work runs. Its phases must run in the same task.
     pub fn during<W: Future>(
         self,
         operation: Operation,
@@ -87,7 +87,7 @@ impl Drop for Listed {
     }
 }
 
-/// Says that this task's work on a claim enters a phase. Work that is for no claim, as at a start, is not listed.
+/// Notes a new phase of this task's work on a claim. Work without a claim, as at a start, is not listed.
 pub(super) fn enter(phase: Phase) -> Entered {
     let entered = CURRENT.try_with(|current| {
         if let Some(activity) = current.activities.known().running.get_mut(&current.number) {
@@ -134,7 +134,7 @@ mod tests {
         let late = std::time::Duration::from_millis(20);
         assert!(tokio::time::timeout(late, work).await.is_err(), "it waits for ever");
         assert!(activities.list().is_empty());
-        // Outside any work there is nothing to say.
+        // Outside any work there is nothing to list.
         drop(enter(Phase::Cdi));
         assert!(activities.list().is_empty());
     }

@@ -1,4 +1,4 @@
-//! Step 2: which devices of this driver the API says are allocated to a claim.
+//! Step 2: the devices of this driver allocated to a claim in the API.
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tessera_api::DeviceName;
@@ -12,31 +12,31 @@ use super::sharing::ShareLimits;
 use crate::cdi;
 use tessera_journal::{ClaimDevice, ClaimRecord, ClaimSharing};
 
-/// A result of a claim's allocation that this driver has to prepare.
+/// A result of a claim's allocation for this driver to prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AllocatedDevice {
-    /// The request, without the subrequest's part: the kubelet matches it against the requests of containers.
+    /// The request, without the subrequest's part: the kubelet matches this name against the requests of containers.
     pub request: String,
-    /// The subrequest's part of it.
+    /// The subrequest's part of the request name.
     pub alternative: Option<String>,
     pub device: DeviceName,
     pub pool: String,
     pub share_id: Option<String>,
     pub admin_access: bool,
     pub settings: Settings,
-    /// The name under which the container runtime finds it; unique on the node.
+    /// The device's name for the container runtime; unique on the node.
     pub cdi_name: String,
-    /// Limits of each process on a device that is shared by MPS.
+    /// Limits of each process on a device shared by MPS.
     pub share: Option<ShareLimits>,
 }
 
 impl AllocatedDevice {
-    /// How the claim's own pods share it. None with admin access, which only looks and changes nothing.
+    /// How the claim's own pods share the device. None with admin access, because admin access only looks and changes nothing.
     pub fn own_sharing(&self) -> Option<&ClaimSharing> {
         self.settings.sharing.as_ref().filter(|_| !self.admin_access)
     }
 
-    /// Whether preparing it may set the length of its card's time-slices.
+    /// Whether preparing the device may set the length of its card's time-slices.
     pub fn sets_time_slices(&self) -> bool {
         let is_set = |sharing: &ClaimSharing| match &sharing.how {
             Sharing::TimeSlicing(slicing) => slicing.interval != TimeSliceInterval::Default,
@@ -46,10 +46,10 @@ impl AllocatedDevice {
     }
 }
 
-/// The results of this driver. Results of other drivers in the same claim are theirs to prepare.
+/// The results of this driver. Other drivers prepare their own results in the same claim.
 ///
 /// # Errors
-/// [`PrepareError::NotAllocated`], and what [`device`] says of a result that can't be ours.
+/// [`PrepareError::NotAllocated`], and the errors of [`device`] for a result impossible for this driver.
 pub(super) fn allocated_devices(
     claim: &ResourceClaim,
     name: &str,
@@ -140,7 +140,7 @@ fn device(
     })
 }
 
-/// Refuses an MPS daemon of the claim's own on a card or a partition that other claims have, too.
+/// Refuses a claim's own MPS daemon on a card or a partition shared with other claims.
 fn refuse_own_daemon(
     result: &DeviceRequestAllocationResult,
     settings: &Settings,

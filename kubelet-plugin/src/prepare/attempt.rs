@@ -1,4 +1,4 @@
-//! One attempt at a claim: the ten steps of Prepare, and those of Unprepare in [`unprepare`](super::unprepare).
+//! One attempt at a claim: the ten steps of Prepare, and the steps of Unprepare in [`unprepare`](super::unprepare).
 
 mod locks;
 
@@ -26,14 +26,14 @@ use crate::cdi::{self, DriverFiles};
 
 pub(super) use locks::LOCK_PATIENCE;
 
-/// One attempt. It waits for locks only briefly. Obstacles that pass by themselves are waited for between attempts,
-/// with no lock held ([`retries`](super::retries)).
+/// One attempt. Waits for locks only briefly. Waiting for passing obstacles happens between attempts, with no lock held
+/// ([`retries`](super::retries)).
 pub(super) struct Attempt<'a> {
     pub(super) worker: &'a Worker,
     pub(super) operation: Operation,
     pub(super) claim: &'a ClaimReference,
     pub(super) call: &'a Call,
-    /// What Unprepare does about partitions that the driver does not let go.
+    /// Unprepare's reaction to partitions not released by the driver.
     pub(super) if_held: IfHeld,
 }
 
@@ -86,7 +86,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Prepares an allocation. `recorded` is what is left of an earlier attempt, boot or allocation of the claim.
+    /// Prepares an allocation. `recorded` is the rest of an earlier attempt, boot or allocation of the claim.
     async fn prepare_anew(
         &self,
         recorded: Option<&ClaimRecord>,
@@ -104,7 +104,7 @@ impl Attempt<'_> {
         );
         let since = Instant::now();
         let locks = self.card_locks(&cards).await?;
-        // Not kept while others have the cards: to reset one, nobody may have the library open.
+        // No handle is kept while waiting for the cards: a reset of a card requires the library to be closed everywhere.
         let nvml = worker.nvml()?;
         if since.elapsed() > LOCK_PATIENCE {
             // The claim may have changed while we waited.
@@ -146,8 +146,8 @@ impl Attempt<'_> {
         plans: Vec<CardPlan>,
         files: Arc<DriverFiles>,
     ) -> Result<(), PrepareError> {
-        // Step 7: intents. A card that is used as it is needs none: an interrupted attempt leaves only a CDI spec
-        // without a record, which is removed at the next start.
+        // Step 7: intents. A card used without changes needs none: an interrupted attempt leaves only a CDI spec without a
+        // record, removed at the next start.
         if record.devices.iter().any(|device| !device.hardware.is_empty()) {
             let intent = record.clone();
             let put = self.worker.disk(move |journal, _| journal.put_claim(&intent));
@@ -159,8 +159,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Writes the intents of plans to the disk, with one sync for all, and carries the plans out. Notes in the record
-    /// what was made.
+    /// Writes the intents of plans to the disk, with one sync for all, and carries the plans out. Notes the results in the
+    /// record.
     pub(super) async fn make_hardware(
         &self,
         record: &mut ClaimRecord,
@@ -190,7 +190,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// The answer of an earlier Prepare. Restores the claim's CDI spec if it was removed.
+    /// The answer of an earlier Prepare. Restores the claim's CDI spec if removed.
     async fn tell_again(&self, record: &ClaimRecord) -> Result<Vec<PreparedDevice>, PrepareError> {
         let known = record.clone();
         let is_there = move |_: &Journal, cdi: &cdi::Directory| {
@@ -204,7 +204,7 @@ impl Attempt<'_> {
         Ok(answer(self.worker.cdi.vendor(), record))
     }
 
-    /// The devices of this driver that the API says are allocated to the claim.
+    /// The devices of this driver allocated to the claim in the API.
     async fn allocation(&self, patience: Duration) -> Result<Vec<AllocatedDevice>, PrepareError> {
         let (worker, name) = (self.worker, self.claim.to_string());
         match claim::get(&worker.client, self.claim, patience).await? {
@@ -218,7 +218,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Checks that the API still says what was read before a wait.
+    /// Checks the allocation in the API against the one read before a wait.
     async fn still_allocated(&self, allocated: &[AllocatedDevice]) -> Result<(), PrepareError> {
         let now = self.call.unless_ended(self.allocation(self.worker.options.short_patience));
         if self.timed(Phase::Claim, now).await? == allocated {
@@ -227,15 +227,15 @@ impl Attempt<'_> {
         Err(PrepareError::Busy { what: "the claim", longest: Duration::ZERO })
     }
 
-    /// The driver's files, which the CDI spec adds to containers.
+    /// The driver's files, added to containers by the CDI spec.
     pub(super) async fn driver_files(&self, nvml: &Arc<dyn Nvml>) -> Result<Arc<DriverFiles>, PrepareError> {
         let worker = self.worker;
         let files = self.call.unless_ended(worker.files.of(nvml, &worker.calls, &worker.options));
         self.timed(Phase::DriverFiles, files).await
     }
 
-    /// What the allocation needs of its cards. Fails if another claim holds any of it. `cards` are those whose locks
-    /// are held.
+    /// The allocation's needs of its cards. Fails if another claim holds any of the devices. `cards` are the cards with locks
+    /// held.
     pub(super) async fn needs(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -257,8 +257,8 @@ impl Attempt<'_> {
         Ok(needs)
     }
 
-    /// Fails if a card came into its place after the claim's devices were allocated. What is not known of the claim cannot be
-    /// compared: repairs compare with the claim's record.
+    /// Fails if a card came into its place after the claim's devices were allocated. Skipped without allocation time or
+    /// card history: repairs compare with the claim's record.
     fn refuse_other_cards(&self, needs: &[DeviceNeed]) -> Result<(), PrepareError> {
         let found = self.call.found();
         let allocated = found.as_deref().and_then(claim::allocated_at);
@@ -279,7 +279,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Runs a phase of the work and reports how long it took.
+    /// Runs a phase of the work and reports its duration.
     pub(super) async fn timed<T, E>(
         &self,
         phase: Phase,

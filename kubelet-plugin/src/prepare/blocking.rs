@@ -1,11 +1,11 @@
-//! Runs blocking work on threads that may block.
+//! Runs blocking work on blocking threads.
 
 use super::PrepareError;
 
-/// Runs blocking work on a thread that may block.
+/// Runs work on a blocking thread.
 ///
 /// # Errors
-/// [`PrepareError::Panic`] if it panicked, [`PrepareError::Stopping`] if the process is ending.
+/// [`PrepareError::Panic`] after a panic, [`PrepareError::Stopping`] if the process is ending.
 pub(super) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, PrepareError> {

@@ -16,15 +16,15 @@ use tessera_journal::{ClaimMetadata, ClaimPod};
 /// Grace period for a request in flight (to the API server, to the driver) after cancellation.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The annotation of a claim that was made of a template: the entry of the pod's `resourceClaims` that it is for
+/// The annotation of a claim made from a template: the name of its entry in the pod's `resourceClaims`
 /// (`PodResourceClaimAnnotation` in `k8s.io/api/resource/v1`).
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// Time limit of one background pass over all claims. The next pass does what this one did not get to.
+/// Time limit of one background pass over all claims. The next pass handles the rest.
 const BACKGROUND: Duration = Duration::from_secs(300);
 
-/// Limits background work to [`BACKGROUND`], then drops it: a call of the driver may hang in it. Dropping it is as
-/// safe as the end of the process.
+/// Limits background work to [`BACKGROUND`], then drops the work, because a driver call may hang. Dropping is as safe as the end
+/// of the process.
 pub(super) async fn in_time(
     work: impl Future<Output = Result<(), PrepareError>>,
 ) -> Result<(), PrepareError> {
@@ -32,16 +32,16 @@ pub(super) async fn in_time(
     tokio::time::timeout(BACKGROUND, work).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// What cancels work that is still waiting.
+/// Cancels work still waiting.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ending {
     /// The plugin is stopping.
     pub stopping: CancellationToken,
-    /// The kubelet has since asked for the opposite.
+    /// The kubelet has since called the opposite operation.
     pub overtaken: CancellationToken,
 }
 
-/// How long the work on a claim may wait, and what the API said of the claim.
+/// How long the work on a claim may wait, and the claim as read from the API.
 #[derive(Debug)]
 pub(super) struct Call {
     /// When the kubelet must have its answer.
@@ -76,7 +76,7 @@ impl Call {
         self.deadline.saturating_duration_since(Instant::now()).max(least)
     }
 
-    /// Runs work that changes nothing, and drops it [`GRACE`] after cancellation.
+    /// Runs read-only work, and drops the work [`GRACE`] after cancellation.
     pub(super) async fn unless_ended<T, E: From<PrepareError>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -102,22 +102,22 @@ impl Call {
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     }
 
-    /// The pods that the claim is reserved for, as its record keeps them.
+    /// The pods the claim is reserved for, in the form kept in its record.
     pub(super) fn pods(&self) -> Vec<ClaimPod> {
         let pod = |pod: ObjectReference| Some(ClaimPod { name: pod.name?, uid: pod.uid? });
         self.consumers().into_iter().filter_map(pod).collect()
     }
 
-    /// What its record keeps of the claim for its metadata.
+    /// The claim's part of its metadata, as kept in its record.
     pub(super) fn metadata(&self) -> ClaimMetadata {
         let pod_claim =
             |found: Arc<ResourceClaim>| found.metadata.annotations.as_ref()?.get(POD_CLAIM).cloned();
-        // It becomes part of a path.
+        // The name becomes part of a path.
         let pod_claim = self.found().and_then(pod_claim).filter(|name| limits::is_dns_label(name));
         ClaimMetadata { pod_claim }
     }
 
-    /// The pods that the claim is reserved for.
+    /// The pods the claim is reserved for.
     pub(super) fn consumers(&self) -> Vec<ObjectReference> {
         self.found().map(|found| claim::pods(&found)).unwrap_or_default()
     }

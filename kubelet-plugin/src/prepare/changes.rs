@@ -1,16 +1,16 @@
-//! Makes and undoes the changes of cards that claims need: MIG mode, partitions, and shares of cards and partitions.
+//! Makes and undoes changes of cards for claims: MIG mode, partitions, and shares of cards and partitions.
 //!
 //! ```text
-//! what a claim needs ─┐
-//! what is on the card ┼─> plan ─> intents in the journal ─> make ─> complete records
-//! what is recorded ───┘                                     unmake <─ records that no claim refers to
+//! needs of a claim     ─┐
+//! state of the card    ─┼─> plan ─> intents in the journal ─> make ─> complete records
+//! records of the card  ─┘                                     unmake <─ records without a claim
 //! ```
 //!
-//! One hardware record per change, with a fixed name (`record_ids.rs`). A record that no claim refers to is waste. It is undone as soon as the card's
-//! lock is taken next and the driver is there, so nothing is left behind by a crash, a driver that went away, or a
-//! program that would not end.
+//! One hardware record per change, with a fixed name (`record_ids.rs`). A record without a claim is waste. Waste is undone as
+//! soon as the card's lock is taken next and the driver is there, so nothing is left behind by a crash, a driver gone away, or a
+//! program failing to end.
 //!
-//! All of it runs on blocking threads, under the card's lock, one step at a time per card.
+//! All of this runs on blocking threads, under the card's lock, one step at a time per card.
 
 mod cards;
 mod make;
@@ -34,16 +34,16 @@ pub(super) use plan::{CardPlan, plan};
 pub(super) use share::make_shares;
 pub(super) use unmake::{IfHeld, Left, unmake};
 
-/// Everything that work on cards needs.
+/// Tools for work on cards.
 #[derive(Clone)]
 pub(super) struct Tools {
     pub nvml: Arc<dyn Nvml>,
     pub journal: Arc<Journal>,
     pub observer: Arc<dyn PrepareObserver>,
-    /// procfs as this process sees it, for names of programs.
+    /// procfs of this process, for names of programs.
     pub proc: PathBuf,
     pub sharing: Sharing,
-    /// Makes discovery look again.
+    /// Triggers another discovery.
     pub look_again: Arc<Notify>,
     /// The locks of the cards, kept until the work is over.
     pub _locks: CardLocks,

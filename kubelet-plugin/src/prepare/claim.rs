@@ -10,17 +10,17 @@ use kube::{Api, Client};
 use super::{ClaimReference, PrepareError};
 use tessera_kube_util::error_text::with_causes;
 
-/// At most this many pods of a claim get an Event about what it waits for, and are kept in its record.
+/// At most this many pods of a claim get an Event about a wait, and are kept in its record.
 const MOST_PODS: usize = 8;
 
 /// Result of looking a claim up in the API.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// The claim that was asked for.
+    /// The requested claim.
     Claim(Box<ResourceClaim>),
-    /// There is no claim of that name.
+    /// There is no claim with this name.
     Gone,
-    /// There is another claim of that name, with this UID.
+    /// Another claim has this name, with this UID.
     Other(String),
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn get(
     }
 }
 
-/// The pods a claim is reserved for, as Events refer to them; only the first few, because a claim may have 256.
+/// The pods a claim is reserved for, as references for Events; only the first few, because a claim may have 256.
 pub(super) fn pods(claim: &ResourceClaim) -> Vec<ObjectReference> {
     let reserved =
         claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
@@ -73,15 +73,15 @@ pub(super) fn pods(claim: &ResourceClaim) -> Vec<ObjectReference> {
     pods.take(MOST_PODS).map(pod).collect()
 }
 
-/// When the claim's devices were allocated. Where the API server does not keep that (feature gate
-/// `DRADeviceBindingConditions`), when the claim was made: it was allocated then or later.
+/// When the claim's devices were allocated. If the API server does not keep the time (feature gate `DRADeviceBindingConditions`),
+/// the claim's creation: the allocation was then or later.
 pub(super) fn allocated_at(claim: &ResourceClaim) -> Option<Timestamp> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let allocated = allocation.and_then(|allocation| allocation.allocation_timestamp.as_ref());
     allocated.or(claim.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
-/// Whether a claim that is still allocated will be free soon: it is being deleted, or reserved for no pod.
+/// Whether a claim still allocated will be free soon: the claim is being deleted, or reserved for no pod.
 pub(super) fn is_leaving(claim: &ResourceClaim) -> bool {
     let reserved = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
     claim.metadata.deletion_timestamp.is_some() || reserved.is_none_or(Vec::is_empty)

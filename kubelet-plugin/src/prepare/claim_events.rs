@@ -7,7 +7,7 @@ use tessera_kube_util::events::{Content, Events, Severity};
 
 use super::{Operation, PrepareError};
 
-/// Sends an Event that work waits for `error` to pass: to the claim and, for Prepare, to the pods that can't start.
+/// Sends an Event about work waiting for `error` to pass: to the claim and, for Prepare, to the pods unable to start.
 pub(super) fn waiting(
     events: &Events,
     operation: Operation,
@@ -22,7 +22,7 @@ pub(super) fn waiting(
     }
 }
 
-/// Sends an Event to the claim that work on it failed. The kubelet reports it to the pod itself.
+/// Sends an Event about failed work to the claim. The kubelet itself reports the failure to the pod.
 pub(super) fn failed(events: &Events, operation: Operation, claim: &ClaimReference, error: &PrepareError) {
     let reason = match operation {
         Operation::Prepare => "PrepareFailed",
@@ -31,7 +31,7 @@ pub(super) fn failed(events: &Events, operation: Operation, claim: &ClaimReferen
     events.send(&of_work(operation, reason, &with_causes(error)), &claim_reference(claim));
 }
 
-/// A claim, in the form Events refer to it.
+/// A claim, in the form of a reference for Events.
 pub(super) fn claim_reference(claim: &ClaimReference) -> ObjectReference {
     ObjectReference {
         api_version: Some("resource.k8s.io/v1".to_owned()),

@@ -1,4 +1,4 @@
-//! The configuration of a claim's devices, as its author wrote it.
+//! The configuration of a claim's devices, as written by its author.
 
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceClaimConfiguration, OpaqueDeviceConfiguration,
@@ -9,9 +9,8 @@ use tessera_api::config::{DeviceConfig, MigDeviceConfig, Sharing};
 use super::PrepareError;
 use tessera_journal::ClaimSharing;
 
-/// The configuration objects of an allocation that are for this driver, by precedence: first those of its
-/// DeviceClasses, then those of the claim, each in their order. A later object replaces an earlier one of the same
-/// kind as a whole.
+/// The configuration objects of an allocation for this driver, by precedence: first those of its DeviceClasses, then the claim's,
+/// each in their order. A later object replaces an earlier one of the same kind as a whole.
 pub(super) struct Configs<'a> {
     objects: Vec<Object<'a>>,
     driver_name: &'a str,
@@ -33,7 +32,7 @@ enum Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub mig: MigDeviceConfig,
-    /// How the claim's own pods share it.
+    /// How the claim's own pods share the device.
     pub sharing: Option<ClaimSharing>,
 }
 
@@ -42,7 +41,7 @@ pub(super) struct Settings {
 enum Named {
     /// By its own name.
     Exactly,
-    /// Among others: it names no request, or names the request of which this is one alternative.
+    /// Among others: the object names no request, or the parent request of this alternative.
     Among,
 }
 
@@ -58,7 +57,7 @@ impl<'a> Configs<'a> {
         Self { objects, driver_name }
     }
 
-    /// With the requests as the claim's spec names them. From Kubernetes 1.37 on an allocation names none where the claim's
+    /// With the request names of the claim's spec. From Kubernetes 1.37 on an allocation names none where the claim's
     /// configuration covers all of its requests (`allocator_incubating.go` of `k8s.io/dynamic-resource-allocation` 0.37), so a
     /// kind for other devices would no longer be an error.
     pub(super) fn named_by(mut self, spec: &'a [DeviceClaimConfiguration]) -> Self {
@@ -71,7 +70,7 @@ impl<'a> Configs<'a> {
             let mut named: Vec<&[String]> =
                 same.map(|config| config.requests.as_deref().unwrap_or_default()).collect();
             named.sort_by_key(|requests| requests.len());
-            // Of several with the same content the allocation has cleared the longest list; one without any is for all.
+            // Of several objects with equal content the allocation has cleared the longest list; one without any is for all.
             if let [shortest, ..] = &*named
                 && !shortest.is_empty()
             {
@@ -81,11 +80,11 @@ impl<'a> Configs<'a> {
         self
     }
 
-    /// The settings of a device that was allocated for `request`, of a prioritised list `request/alternative`.
+    /// The settings of a device allocated for `request`, of a prioritised list `request/alternative`.
     ///
     /// # Errors
-    /// [`PrepareError::Config`] if an object meant for the request can't be understood, or names this very request
-    /// but is not for devices of this type.
+    /// [`PrepareError::Config`] if an object meant for the request can't be understood, or names this very request but is not for
+    /// devices of this type.
     pub(super) fn of(&self, request: &str, device: DeviceType) -> Result<Settings, PrepareError> {
         let mut settings = Settings::default();
         for (number, object) in (0..).zip(&self.objects) {
@@ -100,7 +99,7 @@ impl<'a> Configs<'a> {
             if config.is_for(device) {
                 settings.set(config, number);
             } else if named == Named::Exactly && object.source == Source::Claim {
-                // For a class, the scheduler lists every request that used it, and these may be of any type.
+                // For a class, the scheduler lists every request using the class, of any type.
                 let kind = config.kind();
                 return Err(error(format!("{kind} is not for devices of type {device}")));
             }

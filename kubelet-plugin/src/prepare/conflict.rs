@@ -11,7 +11,7 @@ use super::holder::all_holders;
 use super::need::DeviceNeed;
 use tessera_journal::ClaimDevice;
 
-/// How a claim uses a card, to decide whether two claims may use it at once.
+/// How a claim uses a card, for deciding whether two claims may use the card at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use<'a> {
     card: PciBusId,
@@ -21,12 +21,12 @@ pub(super) struct Use<'a> {
     admin_access: bool,
 }
 
-/// How much of its card a device takes.
+/// The part of its card taken by a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Whole,
-    /// The memory slices of a GPU instance. `compute_instance` is set if it is one of several compute instances of
-    /// the GPU instance, made by an administrator.
+    /// The memory slices of a GPU instance. `compute_instance` is set for one of several compute instances of the GPU instance,
+    /// made by an administrator.
     Slices {
         slices: Placement,
         compute_instance: Option<u32>,
@@ -62,7 +62,7 @@ impl<'a> Use<'a> {
         }
     }
 
-    /// A device of which only the name is known: assumed to take the whole card.
+    /// A device known only by name: assumed to take the whole card.
     pub(super) const fn of_whole_card(card: PciBusId, device: &'a str) -> Self {
         Self { card, device, extent: Extent::Whole, is_share: false, admin_access: false }
     }
@@ -72,11 +72,10 @@ impl<'a> Use<'a> {
         self.device
     }
 
-    /// Whether the counters of the card would not allow both uses.
+    /// Whether the counters of the card forbid both uses together.
     ///
-    /// Admin access draws on no counter, and all shares of one device draw once together. Partitions draw on the
-    /// memory slices they take. Everything else draws on the whole card, also a device that only another version of
-    /// the plugin knows.
+    /// Admin access draws on no counter, and all shares of one device draw once together. Partitions draw on their memory slices.
+    /// Everything else draws on the whole card, including a device known only to another version of the plugin.
     pub(super) fn conflicts_with(self, other: Use<'_>) -> bool {
         let shares_of_one_device = self.is_share && other.is_share && self.device == other.device;
         self.card == other.card
@@ -108,8 +107,8 @@ fn existing_compute_instance(device: Option<&DeviceName>) -> Option<u32> {
 }
 
 impl Attempt<'_> {
-    /// Refuses an allocation whose devices other claims hold, unless those claims are stale: then they are released.
-    /// Returns whether any was. `locked` are the cards whose locks are held.
+    /// Refuses an allocation of devices held by other claims, unless the other claims are stale: then they are released. Returns
+    /// whether any was. `locked` are the cards with locks held.
     pub(super) async fn refuse_conflicts(
         &self,
         needs: &[DeviceNeed],

@@ -1,8 +1,8 @@
-//! Tells in a claim's `status.devices` which of its devices cannot be prepared for good, and when that is over.
+//! Reports permanent errors of preparing devices in a claim's `status.devices`, and their end.
 //!
-//! A task of its own writes: no work on a claim waits for it or fails with it. It reads the claim again before, so that
-//! nothing is said of an allocation that is gone. What cannot be written is told again after the next attempt. A claim that
-//! is prepared at once costs no request.
+//! A task of its own writes, so no work on a claim waits for a write or fails with one. The task reads the claim again first, so
+//! nothing is reported about a former allocation. A failed write is repeated after the next attempt. A claim prepared at once
+//! costs no request.
 
 mod entries;
 mod writer;
@@ -21,29 +21,29 @@ use super::{PrepareError, PrepareOptions};
 use entries::Outcome;
 use writer::Writer;
 
-/// Length of the queue. What does not fit is told after the next attempt.
+/// Length of the queue. Reports without room in the queue are sent again after the next attempt.
 const QUEUE: usize = 128;
 
-/// Tells what becomes of claims. The task ends with it.
+/// Reports the outcome of preparing claims. The task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct DeviceStatus {
     driver_name: String,
     queue: mpsc::Sender<Told>,
-    /// UIDs of claims of which was last told that they cannot be prepared; what that wrote may not be seen yet.
+    /// UIDs of claims last reported as failed. Reads of a claim may not show the report yet.
     failed: Mutex<HashSet<String>>,
 }
 
-/// Something to tell of a claim.
+/// A report on a claim.
 #[derive(Debug)]
 struct Told {
     claim: ClaimReference,
-    /// What it is about: nothing is said of another allocation.
+    /// The allocation reported on. A claim with another allocation gets no report.
     allocation: Option<AllocationResult>,
     outcome: Outcome,
 }
 
 impl DeviceStatus {
-    /// Starts the task that writes.
+    /// Starts the writing task.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -54,7 +54,7 @@ impl DeviceStatus {
         Self { driver_name, queue, failed: Mutex::default() }
     }
 
-    /// A claim was prepared. `found` is the claim as read for that, if it could be.
+    /// A claim was prepared. `found` is the claim as read for Prepare, if the read succeeded.
     pub(super) fn prepared(&self, claim: &ClaimReference, found: Option<&ResourceClaim>) {
         let Some(found) = found else { return };
         let was_told = self.failed.lock().unwrap_or_else(PoisonError::into_inner).remove(&claim.uid);

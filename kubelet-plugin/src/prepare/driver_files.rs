@@ -26,7 +26,7 @@ pub(super) struct Files {
 }
 
 struct Found {
-    /// Not to keep the library open when it is to be opened anew.
+    /// Weak, so the library is not kept open when due to be reopened.
     of: Weak<dyn Nvml>,
     files: Arc<OnceCell<Arc<DriverFiles>>>,
 }
@@ -34,20 +34,19 @@ struct Found {
 /// Whether the node has the files of its driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverFilesState {
-    /// What is missing and what to do, while no claim can be prepared for that.
+    /// Missing files and the remedy, while no claim can be prepared for lack of them.
     pub missing: Option<String>,
-    /// The version of a `nvidia-ctk` that is not used, because its hooks are unsafe.
+    /// The version of an unused `nvidia-ctk`, rejected for its unsafe hooks.
     pub unsafe_tool: Option<String>,
 }
 
 impl Files {
-    /// Forgets the result of a search, so that a failed tool is run again and later files are found.
+    /// Forgets the result of a search, so a failed tool is run again and later files are found.
     pub(super) fn forget_search(&self) {
         self.forget(|files| files.source == DriverFilesSource::Search);
     }
 
-    /// Whether something of what was found is gone, or other files are there than when claims were refused. Blocks for the
-    /// file system.
+    /// Whether some found file is gone, or the files have changed since claims were refused. Blocks for the file system.
     pub(super) fn are_outdated(&self, roots: &Roots) -> bool {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if refused.is_some_and(|found| found != cdi::cuda_versions(roots)) {
@@ -67,8 +66,8 @@ impl Files {
         }
     }
 
-    /// The files of the driver that `nvml` belongs to. The first caller searches, the others wait for it; again, if a library
-    /// or the program of a hook is gone since.
+    /// The files of the driver behind `nvml`. The first caller searches, the others wait for the result. The search is repeated
+    /// after a library or the program of a hook has gone.
     ///
     /// # Errors
     /// [`PrepareError::DriverFiles`] if the files of this driver are not on the node, [`PrepareError::Driver`] and
@@ -84,7 +83,7 @@ impl Files {
         let (missing, found) = if files.has_cuda() {
             (None, None)
         } else {
-            // The next call looks again.
+            // The next call searches again.
             self.forget(|latest| std::ptr::eq(latest, &*files));
             let version = driver_version(nvml, calls).await?;
             let root = options.roots.host_driver.display().to_string();
@@ -138,7 +137,7 @@ async fn driver_version(nvml: &Arc<dyn Nvml>, calls: &DriverCalls) -> Result<Str
     calls.ask_driver(move || driver.driver_version()).await?.map_err(PrepareError::Driver)
 }
 
-/// Says it, in the log too, where it is news.
+/// Publishes a changed state, with an entry in the log.
 fn tell(driver_files: &watch::Sender<DriverFilesState>, state: DriverFilesState) {
     driver_files.send_if_modified(|told| {
         if *told == state {
@@ -155,7 +154,7 @@ fn tell(driver_files: &watch::Sender<DriverFilesState>, state: DriverFilesState)
 }
 
 /// The program for hooks in [`PrepareOptions::hook_directory`]; `None` if there is none. The container runtime may be running an
-/// earlier one, so it is replaced, never overwritten.
+/// earlier one, so the file is replaced, never overwritten.
 async fn installed_hook(options: &PrepareOptions) -> Option<PathBuf> {
     let source = options.cdi_hook.clone()?;
     let target = options.hook_directory.join(HOOK);

@@ -25,11 +25,10 @@ pub(in crate::prepare) use about::About;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// The kubelet named a claim with an identifier that Kubernetes never gives out. It is not read, and nothing is
-    /// written for it.
+    /// The kubelet named a claim with an identifier never used by Kubernetes. Nothing is read or written for the claim.
     #[error("{what} {value:?} of the claim is none that Kubernetes gives out")]
     Reference {
-        /// Which part.
+        /// Name of the invalid part.
         what: &'static str,
         /// The value, shortened.
         value: String,
@@ -47,18 +46,18 @@ pub enum PrepareError {
         /// Whether the same request may succeed soon: no connection or no answer, 408, 429, 5xx.
         may_pass: bool,
     },
-    /// The claim is not in the API: deleted since the kubelet read it.
+    /// The claim is not in the API: deleted since the kubelet read the object.
     #[error("claim {claim} does not exist any more; pods that use it can't be started, create it again")]
     Gone {
         /// The claim.
         claim: String,
     },
-    /// Another claim of the same name has replaced the one that was asked for.
+    /// Another claim of the same name has replaced the requested one.
     #[error(
         "claim {claim} got replaced by another of the same name, with uid {found}; the kubelet will ask for that one"
     )]
     Replaced {
-        /// The claim that was asked for.
+        /// The requested claim.
         claim: String,
         /// UID of the claim in the API.
         found: String,
@@ -71,7 +70,7 @@ pub enum PrepareError {
         /// The claim.
         claim: String,
     },
-    /// A result is of a pool that this node does not publish.
+    /// A result belongs to a pool not published by this node.
     #[error(
         "device {device} of the claim is in pool {pool:?}, this node's pool is {expected:?}: the claim is allocated on \
              another node, or with another driver name"
@@ -84,10 +83,10 @@ pub enum PrepareError {
         /// The pool of this node.
         expected: String,
     },
-    /// A result names a device that this driver does not publish.
+    /// A result names a device not published by this driver.
     #[error("the claim is allocated a device that this node does not have: {0}")]
     Device(#[from] DeviceNameError),
-    /// A result names a kind of device that this build does not prepare.
+    /// A result names a kind of device not supported by this build.
     #[error(
         "device {0} is of a kind that this version of the plugin does not prepare; is an older plugin running on the \
              node?"
@@ -96,16 +95,16 @@ pub enum PrepareError {
     /// Another claim holds the card.
     #[error("device {device} is held by claim {holder}{note}")]
     Held {
-        /// The device that was asked for.
+        /// The requested device.
         device: String,
-        /// The claim that holds its card, as `namespace/name (uid)`.
+        /// The claim holding the card, as `namespace/name (uid)`.
         holder: String,
-        /// What is known about the holder, beginning with a separator.
+        /// Details about the holder, beginning with a separator.
         note: Cow<'static, str>,
-        /// UID of the holder if it is on its way out, so that the device will be free soon.
+        /// UID of the holder if its release is under way, so the device will be free soon.
         leaving: Option<String>,
     },
-    /// Pods run on the node with a claim that the kubelet wants undone.
+    /// The kubelet wants a claim undone while pods using the claim run on the node.
     #[error(
         "claim {claim} is not undone, though the kubelet asks for that: {pods} of this node, for which it is reserved, still has \
              processes"
@@ -121,15 +120,15 @@ pub enum PrepareError {
         "{what} is being worked on, for {longest:?} now; the plugin's log tells by whom, also that of another instance"
     )]
     Busy {
-        /// What could not be locked.
+        /// The object whose lock is taken.
         what: &'static str,
-        /// At least how long the lock was waited for.
+        /// Minimum time spent waiting for the lock.
         longest: Duration,
     },
     /// The driver library is not open.
     #[error("the node's NVIDIA driver cannot be used: {reason}")]
     NoDriver {
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
     /// The files of the driver whose kernel module is loaded are not on the node.
@@ -144,7 +143,7 @@ pub enum PrepareError {
         version: String,
         /// Where its files should be, on the host.
         root: String,
-        /// Versions of the driver that are there.
+        /// Versions of the driver found on the node.
         found: BTreeSet<String>,
     },
     /// The kernel module for unified memory is not loaded.
@@ -153,7 +152,7 @@ pub enum PrepareError {
          `modprobe nvidia-uvm` on the node, and name it in /etc/modules-load.d, so that each boot loads it"
     )]
     UnifiedMemory {
-        /// Why the plugin did not load it.
+        /// Why the plugin did not load the module.
         note: String,
     },
     /// The driver did not report its version.
@@ -177,9 +176,9 @@ pub enum PrepareError {
         device: String,
         /// UUID of the card.
         found: String,
-        /// When it was allocated.
+        /// Time of the allocation.
         allocated: Timestamp,
-        /// When the card was first seen; `None` where it has just come.
+        /// When the card was first seen; `None` for a card just added.
         since: Option<Timestamp>,
     },
     /// A card other than the published one is at this address.
@@ -195,8 +194,7 @@ pub enum PrepareError {
         /// UUID now.
         found: String,
     },
-    /// A card that was allocated whole is in MIG mode, where no program can use it whole, and needs a reset to leave
-    /// it.
+    /// A card allocated whole is in MIG mode, where whole use is impossible, and leaves the mode only by a reset.
     #[error(
         "device {device} ({uuid}) is allocated whole but is in MIG mode, which this card leaves only by a reset: drain the \
              node, then `nvidia-smi -i {uuid} -mig 0` and `nvidia-smi -i {uuid} --gpu-reset`"
@@ -214,7 +212,7 @@ pub enum PrepareError {
         request: String,
         /// Where the object is: `claim` or `DeviceClass`.
         origin: &'static str,
-        /// What is wrong, with what would be right.
+        /// The mistake and the valid values.
         reason: String,
     },
     /// A partition was asked of a card without MIG.
@@ -249,7 +247,7 @@ pub enum PrepareError {
         /// The available widths.
         offered: String,
     },
-    /// A foreign instance occupies what the claim was allocated. It is left alone.
+    /// A foreign instance occupies the place allocated to the claim. The instance is left alone.
     #[error(
         "device {device}: on the card {uuid} there is {instances}, which Tessera has not made and so leaves alone; \
              destroy it with `nvidia-smi mig` (-dci, then -dgi), or delete the pod so that its claim is allocated anew"
@@ -283,7 +281,7 @@ pub enum PrepareError {
         uuid: String,
         /// `on` or `off`.
         to: &'static str,
-        /// The programs that use it.
+        /// The programs using the card.
         clients: String,
     },
     /// The claim's pods can't share a device as configured.
@@ -291,10 +289,10 @@ pub enum PrepareError {
     Sharing {
         /// The device.
         device: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// A claim configures a length of time-slices that can't be set on its card. Nothing was touched.
+    /// A claim configures a time-slice length unsupported by its card. Nothing was touched.
     #[error(
         "claim {claim} configures time-slices of the interval {interval}, and those of device {device}, the card {uuid}, have the \
              driver's own length only: leave the interval out or say Default, or ask for a card that has intervals, by the \
@@ -317,9 +315,9 @@ pub enum PrepareError {
     Mps {
         /// The device.
         device: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
-        /// Whether it passes by itself.
+        /// Whether the obstacle passes by itself.
         may_pass: bool,
     },
     /// A card can't be shared by time as configured.
@@ -327,7 +325,7 @@ pub enum PrepareError {
     TimeSlice {
         /// The device.
         device: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
     /// A partition can't be destroyed while programs run in it.
@@ -337,17 +335,17 @@ pub enum PrepareError {
         device: String,
         /// UUID of the card.
         uuid: String,
-        /// The programs that use it.
+        /// The programs using the partition.
         clients: String,
     },
-    /// A partition that an ended claim has left is in the way, and the driver does not destroy it.
+    /// A partition left by an ended claim is in the way, and the driver does not destroy the partition.
     #[error(
         "device {device} can't be used before partition {partition} of the card {uuid} is gone, which an ended claim has left: \
              the driver does not destroy it, because of a program that it does not name, mostly DCGM. Restart dcgm-exporter, \
              nv-hostengine and other monitors of the node; or delete the pod, so that its claim is allocated anew"
     )]
     NotReleased {
-        /// The device that was asked for.
+        /// The requested device.
         device: String,
         /// The partition in its place.
         partition: String,
@@ -368,7 +366,7 @@ pub enum PrepareError {
         /// `on` or `off`.
         to: &'static str,
     },
-    /// The driver does not say which device node a partition is used through.
+    /// The driver does not name the device node of a partition.
     #[error(
         "device {device}: {path}: {reason}; containers can't use a partition without it. Check --proc-root and that the \
              nvidia module is loaded with its /proc files"
@@ -376,9 +374,9 @@ pub enum PrepareError {
     Capability {
         /// The device.
         device: String,
-        /// The file below `/proc` that should say so.
+        /// The file below `/proc` expected to name the node.
         path: String,
-        /// What is wrong with it.
+        /// Problem with the file.
         reason: String,
     },
     /// A call of the driver does not return.
@@ -418,7 +416,7 @@ pub enum PrepareError {
     Panic(Arc<str>),
 }
 
-/// What helps where the driver does not answer about a card.
+/// Advice for the case when the driver does not answer about a card.
 fn advice(source: &NvmlError) -> &'static str {
     if source.is_unsupported() {
         "this driver cannot do that for this card: no claim can have it on this node"
@@ -427,7 +425,7 @@ fn advice(source: &NvmlError) -> &'static str {
     }
 }
 
-/// The versions that are there instead.
+/// Names the driver versions found instead.
 fn others(found: &BTreeSet<String>) -> String {
     if found.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! Which claims hold devices of this node, by their records, or by their CDI specs if a record is damaged.
+//! The claims holding devices of this node, by their records, or by their CDI specs if a record is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,14 +13,13 @@ use super::{ClaimReference, PrepareError};
 use crate::cdi;
 use tessera_journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
-/// A claim that holds something on this node.
+/// A claim holding devices on this node.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub uid: String,
-    /// Its record; `None` if that can't be read or belongs to another installation. Then its CDI spec is all that is
-    /// known.
+    /// The claim's record; `None` if unreadable or owned by another installation. Then only the CDI spec is known.
     pub record: Option<Arc<ClaimRecord>>,
-    /// Driver name of the installation of Tessera that prepared it, if that is another one.
+    /// Driver name of the other installation of Tessera, if another one prepared the claim.
     pub other_driver: Option<String>,
     from_spec: Vec<InSpec>,
 }
@@ -33,10 +32,9 @@ struct InSpec {
     cdi_name: String,
 }
 
-/// All claims of this driver that hold something on this node. Blocks for file reads.
+/// All claims of this driver holding devices on this node. Blocks for file reads.
 ///
-/// A claim whose record can't be read keeps the devices in its CDI spec: a damaged file must not let a second claim
-/// onto a card.
+/// A claim with an unreadable record keeps the devices in its CDI spec: a damaged file must not let a second claim onto a card.
 pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, JournalError> {
     let holder = |entry: Entry<Arc<ClaimRecord>>| match entry.record {
         Ok(record) => {
@@ -47,15 +45,15 @@ pub(super) fn holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Hol
     Ok(journal.shared_claims()?.into_iter().map(holder).collect())
 }
 
-/// [`holders`] and [`holders_of_other_drivers`]: every claim that may hold a card.
+/// [`holders`] and [`holders_of_other_drivers`]: every possible holder of a card.
 pub(super) fn all_holders(journal: &Journal, cdi: &cdi::Directory) -> Result<Vec<Holder>, PrepareError> {
     let mut all = holders(journal, cdi)?;
     all.extend(holders_of_other_drivers(cdi)?);
     Ok(all)
 }
 
-/// The claims that other installations of Tessera on this node have prepared, under other driver names, by their CDI
-/// specs: all installations share the CDI directory, but each driver has its own journal. Blocks for file reads.
+/// The claims prepared by other installations of Tessera on this node, under other driver names, by their CDI specs: all
+/// installations share the CDI directory, but each driver has its own journal. Blocks for file reads.
 fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::CdiError> {
     let holder = |(driver, uid, spec): (String, String, cdi::Spec)| Holder {
         from_spec: devices_in(&spec, &uid),
@@ -66,7 +64,7 @@ fn holders_of_other_drivers(cdi: &cdi::Directory) -> Result<Vec<Holder>, cdi::Cd
     Ok(cdi.of_other_drivers()?.into_iter().map(holder).collect())
 }
 
-/// Ids of the hardware records that claims refer to, except those of the claim `except`.
+/// Ids of the hardware records referenced by claims, except those of the claim `except`.
 pub(super) fn references(holders: &[Holder], boot: &BootId, except: Option<&str>) -> BTreeSet<String> {
     let mut references = BTreeSet::new();
     for holder in holders.iter().filter(|holder| Some(&*holder.uid) != except) {
@@ -84,7 +82,7 @@ fn devices_in(spec: &cdi::Spec, uid: &str) -> Vec<InSpec> {
     names.filter_map(device).collect()
 }
 
-/// The device that a claim's CDI device name stands for. A share id may follow it.
+/// The device behind a claim's CDI device name. A share id may follow the device.
 fn device_of(name: &str, uid: &str) -> Option<(PciBusId, String)> {
     let mut device = name.strip_prefix(uid)?.strip_prefix('-')?;
     loop {
@@ -111,12 +109,12 @@ impl Holder {
         Self { uid: uid.to_owned(), record: None, other_driver: None, from_spec }
     }
 
-    /// The CDI names of the devices that the spec lists.
+    /// The CDI names of the devices in the spec.
     pub(super) fn cdi_names(&self) -> BTreeSet<&str> {
         self.from_spec.iter().map(|device| &*device.cdi_name).collect()
     }
 
-    /// The ids of the hardware records that the spec's devices may refer to, by card.
+    /// The ids of the hardware records possibly referenced by the spec's devices, by card.
     pub(super) fn hardware_by_card(&self) -> BTreeMap<PciBusId, BTreeSet<String>> {
         let mut cards = BTreeMap::<_, BTreeSet<String>>::new();
         for InSpec { card, device, .. } in &self.from_spec {
@@ -139,8 +137,8 @@ impl Holder {
         })
     }
 
-    /// Adds the hardware records that this claim refers to. A claim whose record can't be read counts for everything
-    /// its devices may need; one of another boot for nothing, because nothing made in another boot exists any more.
+    /// Adds the hardware records referenced by this claim. A claim with an unreadable record counts for all possible needs of its
+    /// devices; one of another boot for nothing, because nothing made in another boot exists any more.
     fn add_references(&self, boot: &BootId, references: &mut BTreeSet<String>) {
         match &self.record {
             Some(record) if record.boot_id == *boot => {
@@ -159,7 +157,7 @@ impl Holder {
     }
 }
 
-/// The claim as messages name it.
+/// The claim's name in messages.
 impl fmt::Display for Holder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.claim(), &self.other_driver) {

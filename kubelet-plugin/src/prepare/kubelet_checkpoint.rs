@@ -1,19 +1,18 @@
-//! Tells from the kubelet's checkpoint file whether it has forgotten a claim.
+//! Checks in the kubelet's checkpoint file whether the kubelet has forgotten a claim.
 
 use std::path::Path;
 
 use tessera_journal::FileSystem;
 
-/// The file below the kubelet's directory that lists the claims it has asked to prepare.
+/// The file below the kubelet's directory listing the claims the kubelet has asked to prepare.
 const CHECKPOINT: &str = "dra_manager_state";
 
-/// Whether the kubelet has forgotten a claim, and so will never ask to unprepare it.
+/// Whether the kubelet has forgotten a claim, and so will never call Unprepare for the claim.
 ///
-/// The kubelet writes a claim into its checkpoint before it asks to prepare it, and removes it after it was
-/// unprepared. It asks for that when the last pod with the claim has ended, also if claim and pod are long gone from
-/// the API. So a claim that is not in the checkpoint has no running pod; one that is in it may have. The format is
-/// internal to the kubelet, so the UID is searched in the text. If the file can't be read, no claim counts as
-/// forgotten.
+/// The kubelet writes a claim into its checkpoint before calling Prepare, and removes the claim after a successful Unprepare.
+/// Unprepare is called when the last pod with the claim has ended, even if claim and pod are long gone from the API. So a claim
+/// missing in the checkpoint has no running pod; one in the checkpoint may have. The format is internal to the kubelet, so the
+/// UID is searched in the text. If the file can't be read, no claim counts as forgotten.
 ///
 /// Blocks for a file read.
 pub(super) fn is_forgotten(file_system: &dyn FileSystem, kubelet_directory: &Path, uid: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Keeps claims from a card that a static layout wants to change, or that is reset.
+//! Keeps claims from a card before a change of its static layout or a reset.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use tessera_card::CardLocks;
 use tessera_journal::Journal;
 use tessera_kube_util::error_text::with_causes;
 
-/// What holds a card on which a partition of an ended claim stays, in the place of that claim.
+/// The holder named in place of an ended claim whose partition stays on the card.
 const NOT_RELEASED: &str =
     "that has ended, whose partition the driver does not let go (a monitor, as DCGM, has it open)";
 
-/// Keeps claims from a card: none is prepared or unprepared on it until this is dropped.
+/// Keeps claims from a card: none is prepared or unprepared on the card until the guard is dropped.
 pub struct CardGuard {
     _locks: CardLocks,
 }

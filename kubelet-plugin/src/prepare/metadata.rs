@@ -1,5 +1,5 @@
-//! What a claim's containers are told about its devices (KEP-5304): attributes as they are published, and the UUID of a
-//! partition, which nobody knew when it was published.
+//! Metadata of a claim's devices for its containers (KEP-5304): attributes as published, and the UUID of a partition, unknown
+//! when the partition was published.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use tessera_journal::{ClaimDevice, ClaimRecord};
 
 use crate::cdi::{self, CdiError, DeviceMetadata, MetadataClaim, RequestMetadata};
 
-/// Whether nothing is missing of a claim's metadata. Blocks for file reads.
+/// Whether all files of a claim's metadata exist. Blocks for file reads.
 pub(super) fn has_metadata(cdi: &cdi::Directory, record: &ClaimRecord) -> Result<bool, CdiError> {
     let requests = record.devices.iter().map(|device| &*device.request);
     Ok(record.metadata.is_none() || cdi.has_metadata(&record.uid, requests)?)
 }
 
-/// Writes the files of a claim whose record has metadata. `published` is the machine as it is published;
-/// of a card that is not in it only what the record knows is told. Blocks for file operations.
+/// Writes the files of a claim whose record has metadata. `published` is the machine as published; cards missing there get only
+/// the data in the record. Blocks for file operations.
 pub(super) fn write_metadata(
     cdi: &cdi::Directory,
     record: &ClaimRecord,

@@ -24,7 +24,7 @@ pub struct PrepareMetrics {
     hardware: Family<HardwareLabels, Histogram>,
     hardware_present: Family<KindLabel, Gauge>,
     waiting: Family<ReasonLabel, Gauge>,
-    /// Devices that prepared claims hold.
+    /// Devices held by prepared claims.
     pub prepared_devices: Gauge,
 }
 

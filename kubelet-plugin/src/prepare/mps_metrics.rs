@@ -1,4 +1,4 @@
-//! Metrics of the node's MPS daemons, as mps-host reports them.
+//! Metrics of the node's MPS daemons, as reported by mps-host.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ pub struct MpsMetrics {
     /// 1 while mps-host answers.
     pub host_up: Gauge,
     daemons: Family<StateLabel, Gauge>,
-    /// Processes that use a device by MPS.
+    /// Processes using a device by MPS.
     pub clients: Gauge,
-    /// Running daemons that don't report their clients.
+    /// Running daemons without a report of their clients.
     pub silent_daemons: Gauge,
     /// How often a daemon or its server was restarted.
     pub restarts: Counter,
-    /// How often a client faulted, so that all clients of its server lost their contexts.
+    /// Number of faults of a client, each ending the contexts of all clients of its server.
     pub server_faults: Counter,
-    /// Processes that lost their contexts because they were still there after the last share ended.
+    /// Processes whose contexts were ended because the processes outlived the last share.
     pub clients_ended: Counter,
 }
 
@@ -69,7 +69,7 @@ impl MpsMetrics {
         metrics
     }
 
-    /// Number of daemons in a state, when they were last looked at.
+    /// Number of daemons in a state at the last look.
     #[must_use]
     pub fn daemons_in(&self, state: &'static str) -> i64 {
         self.daemons.get_or_create(&StateLabel { state }).get()

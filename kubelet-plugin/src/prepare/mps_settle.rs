@@ -1,4 +1,4 @@
-//! Makes mps-host's daemons agree with the journal, for changes that failed or could not be sent while it was away.
+//! Makes mps-host's daemons agree with the journal, for failed changes or changes made during an absence of mps-host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tessera_mps_host::protocol::Daemon;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Longest wait for the locks of a card that is being worked on.
+/// Longest wait for the locks of a busy card.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Worker {
@@ -46,9 +46,8 @@ impl Worker {
         }
     }
 
-    /// Ends daemons that no claim shares any more, starts or changes shared daemons that are not as they should be,
-    /// and updates the claims' CDI specs. Returns whether nothing is left to do. Without mps-host nothing can be
-    /// done; its return triggers another try.
+    /// Ends daemons no longer shared by any claim, starts or changes shared daemons with wrong settings, and updates the claims'
+    /// CDI specs. Returns whether nothing is left to do. Without mps-host nothing can be done; its return triggers another try.
     async fn settle(&self) -> Result<bool, PrepareError> {
         let cards = self.cards_with_daemons().await?;
         if cards.is_empty() {
@@ -78,7 +77,7 @@ impl Worker {
                 }
             }
         }
-        // A daemon of a single claim is made again together with everything else the claim lost.
+        // A daemon of a single claim is recreated together with all other losses of the claim.
         self.repair().await?;
         match self.restore_specs().await {
             // Without a driver, specs are written when there is one.
@@ -103,7 +102,7 @@ impl Worker {
                 let Ok(record) = entry.record else { continue };
                 let Some(daemon) = record.daemon() else { continue };
                 if !references.contains(&record.id) {
-                    // It could not be ended just now.
+                    // The daemon could not be ended just now.
                     is_settled = false;
                 } else if daemon.owner.is_none() {
                     sharing.settle_mps(&journal, &record.id, card, &daemon, &daemons)?;
@@ -129,8 +128,8 @@ impl Worker {
         self.cards_with_daemons().await.is_ok_and(|cards| !cards.is_empty())
     }
 
-    /// Lowers the limits of daemons to the largest that the remaining shares need, when a claim leaves. The caller
-    /// holds the cards' locks. A failure must not delay the end of a pod: it is tried again later.
+    /// Lowers the limits of daemons to the largest needs of the remaining shares, when a claim leaves. The caller holds the
+    /// cards' locks. A failure must not delay the end of a pod and is retried later.
     pub(super) async fn lower_limits(
         &self,
         leaving: &ClaimRecord,

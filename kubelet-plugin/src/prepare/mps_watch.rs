@@ -1,8 +1,8 @@
-//! Follows mps-host: reports what happens to the node's MPS daemons to the pods that use them, and counts it.
+//! Follows mps-host: reports changes of the node's MPS daemons to the pods using them, and counts the changes.
 //!
-//! What is told is what differs between two looks at mps-host's list. The connection for its events is kept for what looks
-//! alone cannot do: a card must be closed within milliseconds of mps-host's death, before the kubelet starts a container
-//! of it again; an event says that it is time to look; and the list has no daemon any more whose clients were ended.
+//! Reports are differences between two reads of mps-host's list. The event connection covers the gaps of polling: a card must be
+//! closed within milliseconds of mps-host's death, before the kubelet restarts a container with the card; an event triggers a read;
+//! and a daemon whose clients were ended is no longer on the list.
 
 mod lost;
 mod tell;
@@ -30,23 +30,23 @@ use tessera_mps_host::{Abandoned, AbandonedError, DeviceUuid};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Longest wait for an answer of mps-host.
+/// Longest wait for an answer from mps-host.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long all daemons together may take to report their clients.
+/// Time limit for the client reports of all daemons together.
 const CENSUS_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Interval between two looks at the daemons while nothing happens, and while one of them does not run.
 const LOOK: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Shares that have been without mps-host this long are reported, and again at this interval.
+/// Shares without mps-host for this long are reported, and again at this interval.
 const AWAY: Duration = Duration::from_secs(20);
 
-/// Events queued while pods are looked up. mps-host waits when the queue is full; if it gives up, we connect again.
+/// Events queued while pods are looked up. mps-host waits when the queue is full; after mps-host gives up, we connect again.
 const QUEUE: usize = 64;
 
-/// Pause after an event, so that a daemon that dies in a loop does not take all of the plugin's time.
+/// Pause after an event, so a daemon dying in a loop does not take all of the plugin's time.
 const BREATH: Duration = Duration::from_millis(10);
 
 /// Follows mps-host.
@@ -57,7 +57,7 @@ pub(super) struct Follower {
     teller: Teller,
     /// The daemons at the last look.
     daemons: BTreeMap<DeviceUuid, Daemon>,
-    /// Since when mps-host is away, and when to check next whether there are shares that need it.
+    /// When mps-host went away, and when to check next for shares in need of mps-host.
     away: Option<(Instant, Instant)>,
 }
 
@@ -70,7 +70,7 @@ enum CloseError {
     Late(#[from] tokio::time::error::Elapsed),
 }
 
-/// How long closing the cards of dead daemons may take.
+/// Time limit for closing the cards of dead daemons.
 const CLOSED_WITHIN: Duration = Duration::from_secs(20);
 
 impl Follower {
@@ -91,7 +91,7 @@ impl Follower {
                     self.metrics.host_up.set(0);
                     self.close_abandoned().await;
                     tracing::warn!(reason = %error, "mps-host is not to be heard any more");
-                    // An mps-host that ends at once is not tried more often than one that is away.
+                    // An mps-host ending at once is tried no more often than an absent one.
                     if since.elapsed() > LONGEST_PAUSE {
                         backoff.reset();
                     }
@@ -105,7 +105,7 @@ impl Follower {
         }
     }
 
-    /// Closes cards whose daemons died with mps-host, so that no program gets onto them until it is back.
+    /// Closes cards whose daemons died with mps-host, so no program gets onto them until mps-host is back.
     async fn close_abandoned(&self) {
         let Ok(nvml) = self.worker.nvml() else { return };
         let directory = self.worker.options.mps_directory.clone();
@@ -119,7 +119,7 @@ impl Follower {
                 async move { Some((card, mode.await.ok()?.ok()?)) }
             });
             let modes: BTreeMap<_, _> = join_all(modes).await.into_iter().flatten().collect();
-            // The thread holds the lock as long as it takes, so that there is no second one.
+            // The thread holds the lock until closing is done, so a second thread can't start.
             let closed = blocking::run(move || abandoned.close(&modes, &*nvml));
             Ok::<_, CloseError>(tokio::time::timeout(CLOSED_WITHIN, closed).await???)
         };
@@ -137,8 +137,7 @@ impl Follower {
         }
     }
 
-    /// Counts and reports that mps-host is away. Without it nobody restarts daemons, which matters if there are
-    /// shares.
+    /// Counts and reports the absence of mps-host. Without mps-host nobody restarts daemons, a problem only on nodes with shares.
     async fn is_away(&mut self, error: &MpsHostError) {
         self.metrics.host_up.set(0);
         let now = Instant::now();
@@ -152,10 +151,10 @@ impl Follower {
         }
     }
 
-    /// Follows one connection to its end, and returns why it ended.
+    /// Follows one connection to its end, and returns why the connection ended.
     async fn follow(&mut self, mut events: Events) -> String {
         let (sender, mut queue) = mpsc::channel(QUEUE);
-        // Reading in a task of its own: a read that is cancelled half-way, to look at the daemons, would lose data.
+        // Reading in a task of its own: cancelling a read half-way, to look at the daemons, would lose data.
         let _reader = AbortOnDropHandle::new(tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 if sender.send(event).await.is_err() {
@@ -169,7 +168,7 @@ impl Follower {
         tracing::info!("following mps-host");
         self.away = None;
         self.metrics.host_up.set(1);
-        // Catch up on changes that could not be sent while mps-host was away.
+        // Catch up on changes not sent while mps-host was away.
         self.worker.unsettled.notify_one();
         let mut clock = tokio::time::interval(LOOK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -195,7 +194,7 @@ impl Follower {
         }
     }
 
-    /// Looks at the daemons, and reports and counts what has changed.
+    /// Reads the list of daemons, and reports and counts changes.
     async fn look(&mut self) -> Result<(), MpsHostError> {
         let daemons = self.host.list(PATIENCE).await?;
         self.teller.lost_servers(&daemons).await;
@@ -229,8 +228,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The clients that must end after a fault, with what mps-host knows of them: the plugin does not see their
-    /// processes.
+    /// The clients ended by a fault, with details from mps-host, because the plugin does not see their processes.
     async fn clients(&self, device: &DeviceUuid, fault: &Fault) -> Vec<ClientProcess> {
         let of_daemons = self.host.clients(CENSUS_PATIENCE).await.unwrap_or_default();
         let known = of_daemons.into_iter().find(|daemon| daemon.device == *device);
@@ -250,7 +248,7 @@ impl Follower {
         self.metrics.silent_daemons.set(i64::try_from(silent.count()).unwrap_or(i64::MAX));
     }
 
-    /// Reports clients that are ended with their daemon. All other events only say that it is time to look.
+    /// Reports clients ended with their daemon. All other events only trigger a read of the list.
     async fn happened(&mut self, Event { device, kind, id, .. }: Event) {
         tracing::debug!(%device, ?kind, "event of mps-host");
         match kind {

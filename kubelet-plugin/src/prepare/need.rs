@@ -1,5 +1,5 @@
-//! Step 4: what an allocation needs of its cards. Checks that they are there, are the published ones, and can hold
-//! its partitions.
+//! Step 4: an allocation's needs of its cards. Checks the cards' presence, identity with the published ones, and room for the
+//! allocated partitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,7 +17,7 @@ use super::record_ids::partition_id;
 use super::sharing::OwnSharing;
 use tessera_nvml::DriverCalls;
 
-/// A device of an allocation, with what the driver says of its card.
+/// A device of an allocation, with the driver's data on its card.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceNeed {
     pub allocated: AllocatedDevice,
@@ -26,20 +26,20 @@ pub(super) struct DeviceNeed {
     pub identity: Identity,
     /// The partition to make or find; `None` for a whole card.
     pub partition: Option<PartitionNeed>,
-    /// Memory of the device, MiB; `None` if the driver doesn't report it.
+    /// Memory of the device, MiB; `None` if not reported by the driver.
     pub memory_mib: Option<u64>,
     /// Whether the length of its card's time-slices can be set; `None` if unknown or irrelevant.
     pub has_time_slice_lengths: Option<bool>,
-    /// How the claim's own pods share it.
+    /// How the claim's own pods share the device.
     pub own_sharing: Option<OwnSharing>,
 }
 
 /// A partition of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionNeed {
-    /// Id of its hardware record, if it has one.
+    /// Id of the partition's hardware record, if any.
     pub id: String,
-    /// Name of the profile, as NVIDIA writes it.
+    /// Name of the profile in NVIDIA's spelling.
     pub profile: String,
     pub profile_id: u32,
     pub placement: Placement,
@@ -49,15 +49,15 @@ pub(super) struct PartitionNeed {
     pub existing: Option<ExistingInstance>,
 }
 
-/// What is published about a card.
+/// Published data of a card.
 #[derive(Clone, Debug)]
 struct Published {
     uuid: Option<String>,
     has_time_slice_lengths: Option<bool>,
 }
 
-/// The profiles of cards, read once each time the driver library is opened. A card offers the same profiles as long
-/// as it is in the machine.
+/// The profiles of cards, read once each time the driver library is opened. A card offers the same profiles for as long as the
+/// card is in the machine.
 #[derive(Default)]
 pub(super) struct Profiles {
     latest: Mutex<Option<Known>>,
@@ -69,7 +69,7 @@ struct Known {
 }
 
 impl Profiles {
-    /// The profiles of a card by its address and UUID; `None` if it has no MIG. Blocks on driver calls.
+    /// The profiles of a card by its address and UUID; `None` for a card without MIG. Blocks on driver calls.
     fn of(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -97,8 +97,8 @@ impl Profiles {
     }
 }
 
-/// Checks that the cards of an allocation are there and are the published ones, and works out its partitions on them.
-/// All cards concurrently, on blocking threads. Changes nothing.
+/// Checks the cards of an allocation against the published ones, and works out the allocation's partitions on them. All cards
+/// concurrently, on blocking threads. Changes nothing.
 ///
 /// # Errors
 /// [`PrepareError::Hardware`], [`PrepareError::OtherCard`], [`PrepareError::NoMig`], [`PrepareError::Profile`],
@@ -161,7 +161,7 @@ fn of_card(
         let partition = match allocated.device.partition() {
             None => {
                 if allocated.settings.has_memory_limit() {
-                    // A card that reports no memory, or has none of its own, is not checked for it.
+                    // Not checked for a card without a memory report or without memory of its own.
                     let memory = nvml.memory(card).ok().flatten();
                     memory_mib = memory.map(|memory| memory.total >> 20);
                 }
@@ -220,13 +220,13 @@ fn of_card(
     devices.into_iter().map(need).collect()
 }
 
-/// For a card that is not published yet, asks the driver: an allocation can be older than this start of the plugin.
+/// For a card not published yet, asks the driver: an allocation can be older than this start of the plugin.
 fn has_time_slice_lengths(nvml: &dyn Nvml, card: PciBusId) -> Option<bool> {
     let capability = nvml.card(card).ok()?.compute_capability.ok()??;
     Some(capability.has_time_slice_lengths())
 }
 
-/// A partition made on demand, with the profile and placement as this card has them.
+/// A partition made on demand, with this card's own profile and placement.
 fn on_demand(
     partition: &PartitionName,
     offered: &[GpuInstanceProfile],
@@ -247,7 +247,7 @@ fn on_demand(
     })
 }
 
-/// What a card offers, for an error: `1g.10gb at 0, 1, 2; 2g.20gb at 0, 2`.
+/// The profiles offered by a card, for an error: `1g.10gb at 0, 1, 2; 2g.20gb at 0, 2`.
 fn list(offered: &[GpuInstanceProfile]) -> String {
     let profile = |profile: &GpuInstanceProfile| {
         let starts: Vec<String> =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the kubelet asked for.
+/// The kubelet's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// `NodePrepareResources`.
@@ -11,7 +11,7 @@ pub enum Operation {
     Unprepare,
 }
 
-/// A phase of the work on one claim, to measure where time goes.
+/// A phase of the work on one claim, for measuring durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Waiting for the locks of the claim and of its cards.
@@ -20,11 +20,11 @@ pub enum Phase {
     Claim,
     /// Calling the driver about the cards.
     Hardware,
-    /// Finding the driver's files: slow once per driver version, then remembered.
+    /// Finding the driver's files: slow once per driver version, then cached.
     DriverFiles,
     /// Reading and writing the journal, without syncs.
     Journal,
-    /// Writing the intent and waiting until it is on the disk.
+    /// Writing the intent and waiting for the sync to the disk.
     Sync,
     /// Writing or removing the claim's CDI spec.
     Cdi,
@@ -37,7 +37,7 @@ pub enum Phase {
 pub enum HardwareWork {
     /// A GPU instance with its compute instance was made.
     MakePartition,
-    /// They were destroyed.
+    /// A GPU instance and its compute instance were destroyed.
     DestroyPartition,
     /// The MIG mode was switched on or off.
     SwitchMode,
@@ -47,7 +47,7 @@ pub enum HardwareWork {
     EndShare,
 }
 
-/// Receives all work on claims, for metrics. Called from the claims' tasks: it must not block.
+/// Receives all work on claims, for metrics. Called from the claims' tasks, so an observer must not block.
 pub trait PrepareObserver: Send + Sync + 'static {
     /// A phase ended after `elapsed`. A phase may occur more than once in one piece of work.
     fn phase(&self, operation: Operation, phase: Phase, succeeded: bool, elapsed: Duration);
@@ -57,19 +57,19 @@ pub trait PrepareObserver: Send + Sync + 'static {
     fn waiting(&self, reason: &'static str, begins: bool);
 
     /// The work on a claim ended after `elapsed`, counted from the start of its task. `outcome` is `"success"` or
-    /// [`PrepareError::reason`](super::PrepareError::reason). Calls that joined running work are not counted.
+    /// [`PrepareError::reason`](super::PrepareError::reason). Calls joining running work are not counted.
     fn claim(&self, operation: Operation, outcome: &'static str, elapsed: Duration);
 
     /// A change of a card was made or failed after `elapsed`. `outcome` is `"success"` or
     /// [`PrepareError::reason`](super::PrepareError::reason). Called from blocking threads.
     fn hardware(&self, _work: HardwareWork, _outcome: &'static str, _elapsed: Duration) {}
 
-    /// The plugin's own part of that time: without locks, the API server, the driver and the disk. Called before
-    /// [`PrepareObserver::claim`], and not for work that had to wait for an obstacle.
+    /// The plugin's own part of the elapsed time: without locks, the API server, the driver and the disk. Called before
+    /// [`PrepareObserver::claim`], and not for work delayed by an obstacle.
     fn own(&self, _operation: Operation, _elapsed: Duration) {}
 }
 
-/// An observer that does nothing.
+/// An observer without any effect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
@@ -99,7 +99,7 @@ impl HardwareWork {
 }
 
 impl Phase {
-    /// All phases, in the order in which they first occur.
+    /// All phases, in the order of their first occurrence.
     pub const ALL: [Self; 8] = [
         Self::Lock,
         Self::Claim,

@@ -22,64 +22,63 @@ pub struct PrepareOptions {
     pub driver_name: String,
     /// The node's pool. A result of another pool belongs to another node.
     pub pool_name: String,
-    /// The plugin's own directory, the same for all instances on the node, on a disk that outlives the pod. Contains
-    /// the journal and the cache of the driver's files.
+    /// The plugin's own directory, the same for all instances on the node, on a disk outliving the pod. Contains the journal and
+    /// the cache of the driver's files.
     pub state_directory: PathBuf,
-    /// The kubelet's directory. Its `dra_manager_state` lists the claims the kubelet still knows; if it can't be
-    /// read, no claim counts as forgotten.
+    /// The kubelet's directory. Its `dra_manager_state` lists the claims known to the kubelet; if the file can't be read, no
+    /// claim counts as forgotten.
     pub kubelet_directory: PathBuf,
     /// Where the container runtime reads CDI specs.
     pub cdi_directory: PathBuf,
     /// Where the driver's files and device nodes are.
     pub roots: Roots,
-    /// Longest time from a call of Prepare to its answer that is spent waiting for obstacles that pass by themselves.
-    /// The kubelet gives a call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a
-    /// minute or more later.
+    /// Longest time from a call of Prepare to its answer spent waiting for obstacles to pass by themselves. The kubelet gives a
+    /// call 45 s (`defaultClientCallTimeout` in its `cm/dra/plugin`) and calls again only a minute or more later.
     pub answer_within: Duration,
-    /// Longest time from a call of Prepare or Unprepare to its answer, even if something hangs: the work goes on, and
-    /// the kubelet's next call joins it.
+    /// Longest time from a call of Prepare or Unprepare to its answer, even if something hangs: the work goes on, and the
+    /// kubelet's next call joins the work.
     pub answer_at_the_latest: Duration,
-    /// Time limit of a driver call that reads from a card; changes of a card get twice as long. A call that has not
-    /// returned by then is abandoned, and its card is not asked again until the call returns.
+    /// Time limit of a driver call reading from a card; changes of a card get twice as long. A call still running by then is
+    /// abandoned, and its card is not asked again until the call returns.
     pub driver_answers_within: Duration,
-    /// How long [`Preparer::drain`](super::Preparer::drain) waits for work that can't be cancelled.
+    /// How long [`Preparer::drain`](super::Preparer::drain) waits for uncancellable work.
     pub drain_within: Duration,
-    /// Shortest and longest pause between two attempts while waiting for something that this process gets no notice
-    /// of: another instance of the plugin, the kubelet's checkpoint, the API server.
+    /// Shortest and longest pause between two attempts while waiting without notification: for another instance of the plugin,
+    /// the kubelet's checkpoint, the API server.
     pub retry_pauses: (Duration, Duration),
-    /// A wait that has lasted this long is reported to users.
+    /// A wait of this length is reported to users.
     pub tell_after: Duration,
     /// The node's name, for the reporter of Events.
     pub node_name: String,
     /// Longest wait for an answer of the API server when there is no other source.
     pub patience: Duration,
-    /// Longest wait for the API server when the journal has an answer too.
+    /// Longest wait for the API server when the journal has an answer as well.
     pub short_patience: Duration,
     /// Where mps-host works.
     pub mps_directory: PathBuf,
-    /// What is offered of the cards, once known: the length of time-slices, the kind of MPS shares.
+    /// The offer of each card, once known: the length of time-slices, the kind of MPS shares.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
-    /// Which card was where; `None` where nobody keeps that: then an allocation is as good for any card.
+    /// The card at each address over time; `None` where nobody keeps a history: then an allocation is as good for any card.
     pub history: Option<Arc<CardHistory>>,
     /// NVIDIA's program for hooks, `nvidia-cdi-hook`, to be installed for nodes without `nvidia-ctk`, if there is one.
     pub cdi_hook: Option<PathBuf>,
-    /// Where that program is installed on the node, under the same path as here. Containers with a user namespace run it as
-    /// another user, so all may pass the directories above it.
+    /// Installation directory of the program on the node, under the same path as here. Containers with a user namespace run the
+    /// program as another user, so all users may traverse the parent directories.
     pub hook_directory: PathBuf,
-    /// The program with arguments that runs a program of the driver in the driver's root, where that is not `/`. `None`: they
-    /// are run as they are.
+    /// The program with arguments to run a program of the driver in the driver's root, where the root is not `/`. `None`:
+    /// programs are run directly.
     pub in_driver_root: Option<[OsString; 3]>,
-    /// Drivers beside NVIDIA's, of whose devices every container with a card gets all.
+    /// Drivers beside NVIDIA's. Every container with a card gets all of their devices.
     pub other_drivers: Vec<OtherDriver>,
-    /// Hooks that no container gets, by their names.
+    /// Names of hooks left out of all containers.
     pub disabled_hooks: Vec<String>,
     /// Receives whether the node has the files of its driver.
     pub driver_files: watch::Sender<DriverFilesState>,
-    /// Makes discovery look again: a partition is, or is no longer, held by its driver.
+    /// Triggers another discovery, after a partition becomes or ceases to be held by its driver.
     pub look_again: Arc<Notify>,
     /// Why there is no driver library.
     pub driver_reason: watch::Receiver<Option<String>>,
-    /// What journal and CDI specs are written with.
+    /// The file system for writing journal and CDI specs.
     pub file_system: Arc<dyn FileSystem>,
 }
 

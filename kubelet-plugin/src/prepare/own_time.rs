@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::{HardwareWork, Operation, Phase, PrepareObserver};
 
 tokio::task_local! {
-    /// Time that work on this task's claim has spent on others so far; `None` once it has waited.
+    /// Time spent on others so far by work on this task's claim; `None` after a wait.
     static WITH_OTHERS: Cell<Option<Duration>>;
 }
 
-/// Also reports to an observer how much of the work on a claim was the plugin's own: without locks, the API server,
-/// the driver and the disk. Work that had to wait is not reported, since its time measures nothing.
+/// Also reports to an observer the plugin's own part of the work on a claim: without locks, the API server, the driver and the
+/// disk. Work delayed by an obstacle is not reported, since its time measures nothing.
 pub(super) struct OwnTime {
     observer: Arc<dyn PrepareObserver>,
 }
@@ -23,7 +23,7 @@ impl OwnTime {
         Self { observer }
     }
 
-    /// Measures work on one claim, which must run its phases in this task.
+    /// Measures work on one claim, whose phases must run in this task.
     pub(super) fn count<F: Future>(work: F) -> impl Future<Output = F::Output> {
         WITH_OTHERS.scope(Cell::new(Some(Duration::ZERO)), work)
     }

@@ -37,28 +37,28 @@ use tessera_journal::{ClaimRecord, Journal};
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;
 
-/// How often to look for claims that will never be unprepared.
+/// Interval between searches for claims the kubelet will never unprepare.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How often to see whether the driver's files are still there.
+/// Interval between checks of the driver's files.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How often to try again to destroy partitions that the driver did not let go.
+/// Interval between attempts to destroy partitions not released by the driver.
 const HELD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The file of the card locks, in the CDI directory, which every installation of Tessera on the node writes to,
-/// whatever its driver's name. Container runtimes read `.json` and `.yaml` only.
+/// The file of the card locks in the CDI directory, shared by every installation of Tessera on the node, whatever its driver's
+/// name. Container runtimes read `.json` and `.yaml` only.
 const CARD_LOCKS: &str = ".tessera-card-locks";
 
-/// Buffer of released claims for waiting attempts. An attempt that lags further behind reads the journal again.
+/// Buffer of released claims for waiting attempts. An attempt lagging further behind reads the journal again.
 const RELEASES: usize = 256;
 
 /// Prepares and unprepares claims. Clones share everything.
 ///
 /// # Guarantees
-/// - Each claim's work runs in a task of its own. It goes on when the call that asked for it is dropped, and a later
-///   call for the same work gets its answer.
-/// - After a kill at any moment, the next start converges to what the journal's complete records say.
+/// - Each claim's work runs in a task of its own. The task survives a dropped call, and a later call for the same work gets
+///   its answer.
+/// - After a kill at any moment, the next start converges to the journal's complete records.
 /// - Two claims never hold one card, whatever the API says.
 #[derive(Clone)]
 pub struct Preparer {
@@ -67,12 +67,12 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Makes the node agree with the journal: undoes interrupted work and drops what an earlier boot prepared. Needs
-    /// neither API server nor driver: while the driver is not open, work to undo on cards is left to
-    /// [`Preparer::run`]. Takes milliseconds.
+    /// Makes the node agree with the journal: undoes interrupted work and drops devices prepared by an earlier boot. Needs
+    /// neither API server nor driver: while the driver is not open, work to undo on cards is left to [`Preparer::run`]. Takes
+    /// milliseconds.
     ///
-    /// `journal` comes from [`PrepareOptions::open_journal`]. `published` is the machine as it is published; a card
-    /// that differs from the published one is refused.
+    /// `journal` comes from [`PrepareOptions::open_journal`]. `published` is the machine as published; a card differing from the
+    /// published one is refused.
     ///
     /// # Errors
     /// [`PrepareError::Journal`] if the journal can't be listed or its lock file can't be created,
@@ -115,9 +115,9 @@ impl Preparer {
         Ok(Self { worker: Arc::new(worker), work: Arc::default() })
     }
 
-    /// Runs background work until `stop`: finds the driver's files (so that no claim has to wait for `nvidia-ctk`),
-    /// restores CDI specs of prepared claims, and releases claims that will never be unprepared. Start it after
-    /// publishing: it may keep a processor busy.
+    /// Runs background work until `stop`: finds the driver's files (so no claim has to wait for `nvidia-ctk`), restores CDI specs
+    /// of prepared claims, and releases claims the kubelet will never unprepare. Start this after publishing, because the work
+    /// may keep a processor busy.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -125,8 +125,8 @@ impl Preparer {
         }
     }
 
-    /// Follows mps-host until `stop`: reports to pods what happens to the MPS daemons that they use, counts it, and
-    /// catches up on ending and changing daemons when mps-host comes back.
+    /// Follows mps-host until `stop`: reports changes of MPS daemons to their pods, counts them, and catches up on ending and
+    /// changing daemons when mps-host comes back.
     pub async fn follow_mps(&self, metrics: MpsMetrics, stop: CancellationToken) {
         let follower = Follower::new(self.worker.clone(), metrics);
         let follow = async { tokio::join!(follower.run(), self.worker.settle_when_needed()) };
@@ -169,8 +169,8 @@ impl Preparer {
                 }
             }
             if hardware.borrow_and_update().is_some() {
-                // CDI specs first: a driver that was loaded again numbers its cards anew, so a container that
-                // restarts before its spec is updated would get another card.
+                // CDI specs first: a reloaded driver renumbers its cards, so a container restarting before its spec is updated
+                // would get another card.
                 report("put CDI specs back", in_time(self.restore_specs()).await);
                 report("recover", in_time(self.worker.recover()).await);
                 report("make partitions anew", in_time(self.worker.repair()).await);
@@ -178,20 +178,19 @@ impl Preparer {
         }
     }
 
-    /// Writes the CDI specs of prepared claims that are missing or out of date: the driver was updated, `nvidia-ctk`
-    /// has answered, a device node has other numbers, an MPS daemon was restarted and its static partitions have
-    /// other names. [`Preparer::run`] does it every ten minutes and whenever a driver is opened,
-    /// [`Preparer::follow_mps`] when a daemon was restarted.
+    /// Rewrites missing or outdated CDI specs of prepared claims: after a driver update, a late answer of `nvidia-ctk`, new
+    /// device node numbers, or a restarted MPS daemon with new names for its static partitions. [`Preparer::run`] calls this
+    /// every ten minutes and whenever a driver is opened, [`Preparer::follow_mps`] after a restart of a daemon.
     ///
     /// # Errors
-    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]; [`PrepareError::DriverFiles`], with which
-    /// all specs stay as they are. After other errors, the specs that can be written have been written.
+    /// [`PrepareError::NoDriver`], [`PrepareError::Journal`], [`PrepareError::Cdi`]. After [`PrepareError::DriverFiles`] all
+    /// specs are unchanged. After other errors, all specs possible to write have been written.
     pub async fn restore_specs(&self) -> Result<(), PrepareError> {
         self.worker.restore_specs().await
     }
 
-    /// Makes partitions of prepared claims again that somebody else has destroyed. [`Preparer::run`] does it every
-    /// ten minutes and whenever a driver is opened.
+    /// Recreates partitions of prepared claims after somebody else has destroyed them. [`Preparer::run`] calls this every ten
+    /// minutes and whenever a driver is opened.
     ///
     /// # Errors
     /// [`PrepareError::Journal`] if the journal can't be listed. An error with one claim is logged and reported in an
@@ -200,9 +199,8 @@ impl Preparer {
         self.worker.repair().await
     }
 
-    /// Repeats what [`Preparer::open`] does, in case it could not be done then, and releases claims that will never
-    /// be unprepared: the API does not know them any more, and the kubelet has forgotten them. [`Preparer::run`] does
-    /// it every ten minutes.
+    /// Repeats the work of [`Preparer::open`], in case some of the work had failed, and releases claims the kubelet will
+    /// never unprepare: unknown to the API and forgotten by the kubelet. [`Preparer::run`] calls this every ten minutes.
     ///
     /// # Errors
     /// [`PrepareError::Journal`], [`PrepareError::Cdi`] if a directory can't be listed. An error with one claim is
@@ -211,9 +209,8 @@ impl Preparer {
         self.worker.sweep().await
     }
 
-    /// Prepares claims concurrently. Idempotent. Waits up to [`PrepareOptions::answer_within`] for obstacles that
-    /// pass by themselves ([`PrepareError::may_pass`]); stops waiting when the claim is unprepared or the plugin
-    /// stops.
+    /// Prepares claims concurrently. Idempotent. Waits up to [`PrepareOptions::answer_within`] for obstacles to pass by
+    /// themselves ([`PrepareError::may_pass`]); stops waiting when the claim is unprepared or the plugin stops.
     pub async fn prepare(&self, claims: Vec<ClaimReference>) -> Answers<Vec<PreparedDevice>, PrepareError> {
         self.answers(Operation::Prepare, claims).await
     }
@@ -242,13 +239,13 @@ impl Preparer {
         &self.worker
     }
 
-    /// The journal, for readers of what claims hold.
+    /// The journal, for readers of devices held by claims.
     #[must_use]
     pub fn journal(&self) -> &Arc<Journal> {
         &self.worker.journal
     }
 
-    /// Records of the claims that are prepared now, by the journal on disk, without those that can't be read.
+    /// Records of all currently prepared claims, by the journal on disk. Unreadable records are left out.
     ///
     /// # Errors
     /// [`PrepareError::Journal`] if the journal can't be listed.
@@ -258,25 +255,25 @@ impl Preparer {
         Ok(records.filter(|record| self.worker.is_prepared(record)).collect())
     }
 
-    /// The work on claims that runs now.
+    /// Running work on claims.
     #[must_use]
     pub fn at_work(&self) -> Vec<Activity> {
         self.worker.activities.list()
     }
 
-    /// Which cards are locked here, or waited for.
+    /// Cards locked by this process, or whose locks are being waited for.
     #[must_use]
     pub fn card_locks(&self) -> Vec<LockState> {
         self.worker.locks.states()
     }
 
-    /// The calls of the driver that run for claims: about which card, or the driver as a whole, and since when.
+    /// Running driver calls for claims: the card (`None` for the driver as a whole) and the start time.
     #[must_use]
     pub fn driver_calls(&self) -> Vec<(Option<PciBusId>, Instant)> {
         self.worker.calls.running()
     }
 
-    /// Number of partitions that this driver made and of cards whose MIG mode it switched, by the journal on disk, as
+    /// Number of partitions made by this driver and of cards whose MIG mode was switched, by the journal on disk, as
     /// `mig_partition` and `mig_mode`.
     ///
     /// # Errors
@@ -294,7 +291,7 @@ impl Preparer {
         Ok([("mig_partition", partitions), ("mig_mode", modes)])
     }
 
-    /// Names of the devices that claims on this node hold, by the journal on disk. They must stay published.
+    /// Names of the devices held by claims on this node, by the journal on disk. They must stay published.
     ///
     /// # Errors
     /// [`PrepareError::Journal`] if the journal can't be listed.

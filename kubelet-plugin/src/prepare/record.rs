@@ -1,4 +1,4 @@
-//! Steps 7 and 10: builds a claim's record from its needs, completes it when all is made, and answers from it.
+//! Steps 7 and 10: builds a claim's record from its needs, completes the record after everything is made, and answers from it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{ClaimReference, Operation, Phase, PrepareError};
 use crate::cdi::{self, DriverFiles};
 
 impl Worker {
-    /// The record of what is about to be prepared.
+    /// The record of devices about to be prepared.
     pub(super) fn intent(
         &self,
         claim: &ClaimReference,
@@ -84,7 +84,7 @@ impl Worker {
         self.timed(operation, Phase::Cdi, self.write_spec(&record, files)).await?;
         record.stage = Stage::Complete;
         let complete = record.clone();
-        // No sync: another boot would not believe the record, so it need only survive the process.
+        // No sync: another boot would not believe the record, so surviving the process is enough.
         let put = self.disk(move |journal, _| journal.put_claim(&complete));
         self.timed(operation, Phase::Journal, put).await?;
         Ok(record)

@@ -15,12 +15,12 @@ pub(super) fn mode_id(card: PciBusId) -> String {
     format!("{}-mig-mode", DeviceName::Card(card))
 }
 
-/// Id of the record for a device that the pods of its one claim share.
+/// Id of the record for a device shared by the pods of its one claim.
 pub(super) fn own_share_id(device: &str) -> String {
     format!("{device}{OWN_SHARE}")
 }
 
-/// The device that a share's record is about.
+/// The device of a share's record.
 pub(super) fn device_of_share(id: &str) -> &str {
     id.strip_suffix(OWN_SHARE).unwrap_or(id)
 }

@@ -14,15 +14,13 @@ use super::{Operation, PrepareError};
 use crate::cdi;
 use tessera_journal::{ClaimRecord, Journal, JournalError, Stage};
 
-/// Longest wait at a start for a card that another instance works on. What is not undone then is left to the claim's
-/// next Prepare or Unprepare.
+/// Longest wait at a start for a card in use by another instance. The rest is left to the claim's next Prepare or Unprepare.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 impl Worker {
-    /// Makes disk, CDI directory and cards agree with the journal's complete records of this boot: undoes interrupted
-    /// work, drops what an earlier boot prepared, removes CDI specs without a claim, destroys partitions that no
-    /// claim needs. Skips claims that another instance is working on. Called again when the driver is there, to do
-    /// what needs it.
+    /// Makes disk, CDI directory and cards agree with the journal's complete records of this boot: undoes interrupted work, drops
+    /// devices prepared by an earlier boot, removes CDI specs without a claim, destroys partitions without a claim. Skips claims
+    /// locked by another instance. Called again when the driver is there, for the work in need of the driver.
     pub(super) async fn recover(&self) -> Result<(), PrepareError> {
         let known = |journal: &Journal, cdi: &cdi::Directory| {
             let mut claims: BTreeSet<String> = journal.claims()?.into_iter().map(|entry| entry.id).collect();
@@ -63,7 +61,7 @@ impl Worker {
         self.unmake_waste(card, &Arc::new(card_lock?)).await.map(drop)
     }
 
-    /// Tries again to destroy the partitions that the driver did not let go.
+    /// Retries destroying the partitions not released by the driver.
     pub(super) async fn release_held(&self) -> Result<(), PrepareError> {
         let held = |journal: &Journal, _: &cdi::Directory| {
             let records = journal.hardware()?.into_iter().filter_map(|entry| entry.record.ok());
@@ -122,8 +120,8 @@ impl Worker {
         self.undo(Operation::Unprepare, &record.uid, Some((record, &locks)), IfHeld::Leave).await
     }
 
-    /// Handles a record that can't be understood. With a CDI spec the claim's containers may run, so its devices stay
-    /// held. Without one there is nothing to hold.
+    /// Handles an unreadable record. With a CDI spec the claim's containers may run, so its devices stay held. Without a CDI spec
+    /// there is nothing to hold.
     async fn keep_or_drop(&self, uid: &str, error: &JournalError) -> Result<(), PrepareError> {
         let claim = uid.to_owned();
         if self.disk(move |_, cdi| cdi.read(&claim)).await?.is_some() {

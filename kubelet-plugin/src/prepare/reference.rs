@@ -1,13 +1,13 @@
-//! Checks the kubelet's name of a claim before it becomes part of a path.
+//! Checks the kubelet's name of a claim before use in a path.
 
 use tessera_api::limits::{is_dns_label, is_dns_subdomain};
 
 use super::{ClaimReference, PrepareError};
 
-/// Longest accepted UID, in bytes; it becomes part of file and CDI names. Kubernetes uses UUIDs of 36 bytes.
+/// Longest accepted UID, in bytes; the UID becomes part of file and CDI names. Kubernetes uses UUIDs of 36 bytes.
 const LONGEST_UID: usize = 128;
 
-/// Refuses a reference that must not become part of a path or a request.
+/// Refuses a reference unsafe in a path or a request.
 pub(super) fn check(claim: &ClaimReference) -> Result<(), PrepareError> {
     let refuse =
         |what, value: &str| Err(PrepareError::Reference { what, value: value.chars().take(80).collect() });

@@ -1,5 +1,5 @@
-//! Makes again what a prepared claim has lost, and only that: its containers may be using the rest. Until the repair
-//! is complete, record and CDI spec stay as they are, so that no other claim gets what this one holds.
+//! Recreates lost devices of a prepared claim, and nothing else: its containers may be using the rest. Until the repair is
+//! complete, record and CDI spec stay unchanged, so no other claim gets the devices of this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -22,7 +22,7 @@ use tessera_journal::{ClaimDevice, ClaimRecord, JournalError, PartitionInstances
 use tessera_nvml::CallError;
 
 impl Worker {
-    /// The claim's record, or the error why it can't be understood.
+    /// The claim's record, or the error for an unreadable record.
     pub(super) async fn record_or_damage(
         &self,
         uid: &str,
@@ -37,8 +37,8 @@ impl Worker {
         }
     }
 
-    /// Positions of the devices of a prepared claim that have lost their partition or MPS daemon, and of those that
-    /// share such a daemon. Anything that can't be determined counts as present.
+    /// Positions of a prepared claim's devices without their partition or MPS daemon, and of devices sharing such a daemon.
+    /// Anything impossible to determine counts as present.
     pub(super) async fn missing(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
         let mut missing = self.without_daemon(record).await?;
         missing.extend(self.without_partition(record).await?);
@@ -105,21 +105,21 @@ impl Worker {
         Ok(!names.is_empty() && holder.cdi_names() == names)
     }
 
-    /// Makes again what prepared claims have lost within this boot: somebody destroyed partitions, or the driver was
-    /// loaded again. A container that restarts gets what exists then.
+    /// Recreates devices lost by prepared claims within this boot: somebody destroyed partitions, or the driver was reloaded. A
+    /// container restarting later gets the devices existing then.
     pub(super) async fn repair(&self) -> Result<(), PrepareError> {
         for entry in self.disk(|journal, _| journal.shared_claims()).await? {
             let Ok(record) = entry.record else { continue };
             if !self.is_prepared(&record) || record.devices.iter().all(|device| device.hardware.is_empty()) {
                 continue;
             }
-            // Skip it if the claim is being worked on: that work repairs it too.
+            // Skip a locked claim: the work in flight repairs the claim too.
             let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
             let Some(record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
             else {
                 continue;
             };
-            // A device of several claims is made again when the kubelet next asks for each of them.
+            // A device of several claims is recreated by the next Prepare of each claim.
             if record.devices.iter().any(|device| device.share_id.is_some()) {
                 continue;
             }
@@ -149,8 +149,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The record with the present minor numbers of its cards: a driver that was loaded again assigns new ones. A
-    /// card that does not answer keeps its old number.
+    /// The record with the present minor numbers of its cards: a reloaded driver assigns new ones. A card without an answer keeps
+    /// its old number.
     ///
     /// # Errors
     /// [`PrepareError::OtherCard`] if another card is now at an address.
@@ -188,7 +188,7 @@ impl Worker {
         Ok(record)
     }
 
-    /// Ids of the hardware records that the claim refers to.
+    /// Ids of the hardware records referenced by the claim.
     async fn own_hardware(
         &self,
         claim: &ClaimReference,
@@ -203,8 +203,8 @@ impl Worker {
 }
 
 impl Attempt<'_> {
-    /// Makes the devices at the positions `missing` of a claim's allocation again. `recorded` is its complete record.
-    /// If that can't be read, all are `missing`, and the devices in the claim's CDI spec are found again.
+    /// Recreates the devices at the positions `missing` of a claim's allocation. `recorded` is its complete record. With an
+    /// unreadable record, all are `missing`, and the devices in the claim's CDI spec are found again.
     pub(super) async fn make_again(
         &self,
         recorded: Option<&ClaimRecord>,
@@ -261,7 +261,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What was lost with its card is not made again on another one in the same place.
+/// Devices lost with their card are not recreated on another card in the same place.
 fn refuse_other_card(
     recorded: &ClaimRecord,
     missing: &BTreeSet<usize>,

@@ -15,11 +15,11 @@ use super::worker::Worker;
 use super::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
 use crate::driver::Driver;
 
-/// Which part of [`answer_within`](super::PrepareOptions::answer_within) a pod's end waits for a partition that the driver
-/// does not let go. Its devices get a taint after half of it, so that no new claim is led there when the pod has ended.
+/// Divisor of [`answer_within`](super::PrepareOptions::answer_within) for the wait of a pod's end for a partition not released by
+/// the driver. Its devices get a taint after half of the wait, so no new claim is led there when the pod has ended.
 const HELD_PART: u32 = 4;
 
-/// A wait as the observer sees it: from the first failed attempt until this is dropped.
+/// A wait for the observer, from the first failed attempt until dropped.
 struct Wait {
     observer: Arc<dyn PrepareObserver>,
     operation: Operation,
@@ -30,11 +30,11 @@ struct Wait {
 }
 
 impl Worker {
-    /// Prepares or unprepares a claim. Waits for obstacles that pass by themselves, until the call's deadline: the
-    /// kubelet calls again only after a minute or more (its sync frequency and back-off), and a pod's start or end
-    /// must not take that long for something that is over in a second.
+    /// Prepares or unprepares a claim. Waits for obstacles to pass by themselves, until the call's deadline: the kubelet calls
+    /// again only after a minute or more (its sync frequency and back-off), and an obstacle of a second must not delay a pod's
+    /// start or end so long.
     ///
-    /// Between two attempts no lock is held and nothing is remembered: each attempt reads claim and journal anew.
+    /// Between two attempts no lock is held and nothing is kept in memory: each attempt reads claim and journal anew.
     pub(super) async fn work(
         &self,
         operation: Operation,
@@ -45,7 +45,7 @@ impl Worker {
         let (first, longest) = self.options.retry_pauses;
         let mut backoff = Backoff::new(first, longest);
         loop {
-            // Subscribed before the attempt, so that nothing that happens during it is missed.
+            // Subscribed before the attempt, so nothing is missed during the attempt.
             let mut released = self.released.subscribe();
             let mut hardware = self.hardware.clone();
             hardware.mark_unchanged();
@@ -104,7 +104,7 @@ impl Wait {
         Self { observer, operation, since: Instant::now(), reason, told: None, passed: false }
     }
 
-    /// Notes the present reason, which may have replaced the first one.
+    /// Notes the present reason, a possible successor of the first one.
     fn because(&mut self, reason: &'static str) {
         if self.reason != reason {
             self.observer.waiting(self.reason, false);
@@ -125,7 +125,7 @@ impl Drop for Wait {
     }
 }
 
-/// Identifies what a wait is about: only a change of this is reported again during one wait.
+/// Identifies the reason of a wait: only a change of this string is reported again during one wait.
 fn news(error: &PrepareError) -> String {
     format!("{} {}", error.reason(), error.holder().unwrap_or_default())
 }

@@ -1,7 +1,7 @@
-//! Keeps a claim from being undone under pods that run with it.
+//! Prevents undoing a claim under its running pods.
 //!
-//! Whether a pod runs is asked of the kernel. The API server says that a pod runs until after its claims were undone: the kubelet
-//! changes the pod's status only then.
+//! The kernel decides whether a pod runs. In the API a pod runs until after its claims were undone: the kubelet changes the pod's
+//! status only then.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +14,14 @@ use super::attempt::Attempt;
 use super::claim::{self, Found};
 use super::{Phase, PrepareError, blocking};
 
-/// The node's cgroups, below the root of its driver where that is the node's own.
+/// The node's cgroups, below the root of its driver if equal to the node's own root.
 const CGROUPS: &str = "sys/fs/cgroup";
 
 /// Pods' cgroups are at most this deep: `kubelet.slice/kubelet-kubepods.slice/…-burstable.slice/…-burstable-pod….slice`.
 const DEPTH: usize = 4;
 
 impl Attempt<'_> {
-    /// Fails while pods run that the claim is reserved for. What cannot be told counts as ended: no pod's end may hang for it.
+    /// Fails while pods in the claim's `reservedFor` run. Unknown counts as ended: no pod's end may hang for lack of knowledge.
     pub(super) async fn refuse_running_pods(&self) -> Result<(), PrepareError> {
         let options = &self.worker.options;
         let cgroups = options.roots.driver.join(CGROUPS);
@@ -49,20 +49,19 @@ impl Attempt<'_> {
     }
 }
 
-/// UIDs and names of the pods that a claim is reserved for.
+/// UIDs and names of the pods the claim is reserved for.
 fn pods(claim: &ResourceClaim) -> Vec<(String, String)> {
     let reserved = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
     let pods = reserved.filter(|consumer| consumer.resource == "pods");
     pods.map(|pod| (pod.uid.clone(), pod.name.clone())).collect()
 }
 
-/// Whether it is the root of cgroups of version 2. Those of version 1 do not tell whether a group has processes in
-/// another namespace of processes.
+/// Whether this is the root of cgroups of version 2. Version 1 does not show a group's processes in another PID namespace.
 fn has_version_2(root: &Path) -> bool {
     root.join("cgroup.controllers").exists()
 }
 
-/// Of these pods, those whose cgroups have processes. Blocks for file reads.
+/// The subset of these pods with processes in their cgroups. Blocks for file reads.
 fn running(root: &Path, uids: &BTreeSet<String>) -> BTreeSet<String> {
     let mut running = BTreeSet::new();
     let mut level = vec![root.to_owned()];
@@ -92,7 +91,7 @@ fn groups(group: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether there are processes in a cgroup or below it (`cgroup.events`, Documentation/admin-guide/cgroup-v2.rst).
+/// Whether there are processes in a cgroup or below (`cgroup.events`, Documentation/admin-guide/cgroup-v2.rst).
 fn has_processes(group: &Path) -> bool {
     let events = fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
     events.lines().any(|line| line == "populated 1")

@@ -1,10 +1,10 @@
 //! Sets up shares of cards and partitions: MPS daemons through mps-host, time-slices through the driver's own tool.
 //!
-//! A shared device has one hardware record, named after it, as long as any claim has a share of it. Each MPS share
-//! changes the daemon's limits, so every Prepare of one asks mps-host. A time-slice uses what is already set.
+//! A shared device has one hardware record, named after the device, as long as any claim has a share. Each MPS share changes the
+//! daemon's limits, so every Prepare of one asks mps-host. A time-slice uses the settings already made.
 //!
-//! The pods of a claim that holds a device alone may share it in the same ways. That record is named after the device
-//! too, and never belongs to another claim.
+//! The pods of a claim holding a device alone may share the device in the same ways. The record is named after the device too,
+//! and never belongs to another claim.
 
 mod limits;
 mod mps;
@@ -30,7 +30,7 @@ pub(super) use limits::ShareLimits;
 pub(super) use mps::Share;
 pub(super) use own::{OwnDaemon, OwnSharing, own_sharing};
 
-/// Everything that shares are made with.
+/// The tools for making shares.
 #[derive(Clone, Debug)]
 pub(super) struct Sharing {
     mps: MpsHost,
@@ -51,11 +51,11 @@ impl Sharing {
         }
     }
 
-    /// What to record before a device is shared; `None` if it is not shared.
+    /// The change to record before a device is shared; `None` for a device not shared.
     ///
     /// # Errors
-    /// [`PrepareError::Mps`], which passes, while it is unknown which kind of shares the node offers;
-    /// [`PrepareError::TimeSlice`] if the card's time-slices can't have the length that its GpuPool says.
+    /// [`PrepareError::Mps`], a passing error, while the node's kind of shares is unknown; [`PrepareError::TimeSlice`] if the
+    /// card does not support the time-slice length in its GpuPool.
     pub fn change(&self, need: &DeviceNeed) -> Result<Option<HardwareChange>, PrepareError> {
         match &need.own_sharing {
             Some(OwnSharing::TimeSlicing { interval }) => {
@@ -132,7 +132,7 @@ impl Sharing {
         slicing.map(|slicing| slicing.interval).unwrap_or_default()
     }
 
-    /// What is offered of a card, once that is known.
+    /// The offer of a card, once known.
     fn offer(&self, card: PciBusId) -> Option<Arc<Offer>> {
         let resolution = self.resolution.borrow();
         resolution.as_ref().map(|resolution| Arc::clone(&resolution.offers.of(card).offer))

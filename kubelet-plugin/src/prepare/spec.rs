@@ -1,4 +1,4 @@
-//! Step 9: a claim's CDI spec, written by Prepare and restored when it is gone or out of date.
+//! Step 9: a claim's CDI spec, written by Prepare and restored when missing or out of date.
 
 use std::sync::{Arc, Once};
 
@@ -26,13 +26,13 @@ impl Worker {
         self.disk(write).await
     }
 
-    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs). Where the driver's files are gone it leaves specs as they
-    /// are: a container that is started again then fails with the name of a file, instead of running without CUDA.
+    /// See [`Preparer::restore_specs`](super::Preparer::restore_specs). Without the driver's files, specs stay unchanged: a
+    /// restarted container then fails with the name of a file, instead of running without CUDA.
     pub(super) async fn restore_specs(&self) -> Result<(), PrepareError> {
         let nvml = self.nvml()?;
         let files = self.files.of(&nvml, &self.calls, &self.options).await?;
         for entry in self.disk(|journal, _| journal.claims()).await? {
-            // Skip it if the claim is being worked on: that work writes the spec.
+            // Skip a locked claim: the work in flight writes the spec.
             let Some(_claim_lock) = self.locks.try_claim(&entry.id)? else { continue };
             let Some(mut record) = self.recorded(&entry.id).await?.filter(|record| self.is_prepared(record))
             else {
@@ -92,7 +92,7 @@ impl Worker {
     }
 }
 
-/// A record's CDI spec, with whose device nodes the host has been completed. Blocks for the file system.
+/// A record's CDI spec, after making its device nodes missing on the host. Blocks for the file system.
 fn spec(
     cdi: &cdi::Directory,
     options: &PrepareOptions,
@@ -104,12 +104,12 @@ fn spec(
     let files = files.present(roots);
     let spec = || cdi::claim_spec(cdi.vendor(), roots, &devices, &files, &options.other_drivers);
     complete_host(roots, &spec());
-    // A node that was made just now has a path on the host, which a spec tells.
+    // Built again to include the host paths of nodes made just now.
     Ok(spec())
 }
 
-/// Makes what the host lacks of the spec's device nodes. What cannot be made, as in a plugin without privileges, is told once:
-/// most containers do without. Blocks for the file system.
+/// Makes the spec's device nodes missing on the host. Failures, as in a plugin without privileges, are logged once: most
+/// containers do without. Blocks for the file system.
 fn complete_host(roots: &Roots, spec: &cdi::Spec) {
     static TOLD: Once = Once::new();
     if let Err(error) = cdi::complete_host_nodes(roots, spec) {

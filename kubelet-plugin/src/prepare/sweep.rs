@@ -1,4 +1,4 @@
-//! Releases claims that will never be unprepared.
+//! Releases claims the kubelet will never unprepare.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +16,12 @@ use super::worker::Worker;
 use super::{ClaimReference, Operation, PrepareError, blocking};
 use tessera_journal::ClaimRecord;
 
-/// Why a claim keeps what it holds.
+/// Why a claim keeps its devices.
 #[derive(Clone, Debug)]
 pub(super) struct Reason {
     /// Ending for the refusal's text, with a separator in front.
     pub note: Cow<'static, str>,
-    /// Whether the claim is on its way out.
+    /// Whether the release of the claim is under way.
     pub is_leaving: bool,
 }
 
@@ -58,12 +58,12 @@ const DEALLOCATED: Reason = Reason {
     is_leaving: true,
 };
 
-/// Why ended claims keep what they hold, by UID: each is logged once, though it is tried again while others wait.
+/// Why ended claims keep their devices, by UID: each reason is logged once, although release is retried while others wait.
 #[derive(Debug, Default)]
 pub(super) struct Unreleased(Mutex<BTreeMap<String, String>>);
 
 impl Unreleased {
-    /// Whether this is another trouble than the last one with this claim. Notes it.
+    /// Whether this trouble differs from the last one with this claim. Notes the trouble.
     fn is_news(&self, uid: &str, trouble: &str) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.insert(uid.to_owned(), trouble.to_owned()).as_deref() != Some(trouble)
@@ -74,7 +74,7 @@ impl Unreleased {
     }
 }
 
-/// The reason if the claim keeps what it holds for the hardware's sake; `None` for other errors.
+/// The reason if the claim keeps its devices because of the hardware; `None` for other errors.
 fn not_freed(error: &PrepareError) -> Option<Reason> {
     let is_hardware = matches!(
         error,
@@ -90,13 +90,12 @@ fn not_freed(error: &PrepareError) -> Option<Reason> {
 }
 
 impl Worker {
-    /// Releases a claim that will never be unprepared, or returns why it keeps what it has.
+    /// Releases a claim the kubelet will never unprepare, or returns why the claim keeps its devices.
     ///
-    /// A claim that was force-deleted while its pod ran is gone from the API, and the scheduler gives its cards to
-    /// other claims. But the pod may still run, and then its cards are not free. So a claim is released only if both
-    /// agree: the kubelet has forgotten it ([`is_forgotten`]: none of its pods runs, and no Unprepare will come), and
-    /// it is gone from the API or no longer has these devices there. The caller holds the locks of the cards
-    /// `locked`, and no claim's but its own.
+    /// A claim force-deleted while its pod ran is gone from the API, and the scheduler gives its cards to other claims. But the
+    /// pod may still run, and then its cards are not free. So a claim is released only if both agree: the kubelet has forgotten
+    /// the claim ([`is_forgotten`]: none of its pods runs, and no Unprepare will come), and the claim is gone from the API or no
+    /// longer has these devices there. The caller holds the locks of the cards `locked`, and no claim's but its own.
     pub(super) async fn release_if_stale(
         &self,
         holder: &Holder,
@@ -124,7 +123,7 @@ impl Worker {
     pub(super) async fn sweep(&self) -> Result<(), PrepareError> {
         self.recover().await?;
         for holder in self.disk(holders).await? {
-            // Otherwise the claim is being worked on.
+            // Otherwise work on the claim is in flight.
             if holder.record.as_ref().is_some_and(|record| self.is_prepared(record)) {
                 self.release_if_stale(&holder, &BTreeSet::new()).await;
             }
@@ -144,7 +143,7 @@ impl Worker {
             return Ok(Some(DAMAGED));
         };
         if !self.is_prepared(record) {
-            // From another boot, or left by failed work that could not be undone: no container uses it.
+            // From another boot, or left by failed work and not undone: no container uses the devices.
             return self.release(&claim, record, locked, false).await;
         }
         let keeps = match claim::get(&self.client, &claim, self.options.short_patience).await? {
@@ -173,9 +172,9 @@ impl Worker {
         blocking::run(move || is_forgotten(&*file_system, &kubelet, &uid)).await
     }
 
-    /// Undoes a claim unless it or its cards are locked, or it changed since it was read; returns that reason
-    /// instead. Waits for no lock, because the caller may hold some that others wait for. `is_forgotten`: the claim
-    /// may be undone because the kubelet has forgotten it.
+    /// Undoes a claim unless the claim or its cards are locked, or the claim changed since its record was read; returns the
+    /// reason instead. Waits for no lock, because the caller may hold locks others wait for. `is_forgotten`: the claim may be
+    /// undone because the kubelet has forgotten the claim.
     async fn release(
         &self,
         claim: &ClaimReference,
@@ -189,8 +188,7 @@ impl Worker {
         if self.recorded(&claim.uid).await?.as_ref() != Some(record) {
             return Ok(Some(BUSY));
         }
-        // It may have been prepared again unchanged. The kubelet notes a claim in its checkpoint before it asks for
-        // that.
+        // The claim may have been prepared again unchanged. The kubelet notes a claim in its checkpoint before calling Prepare.
         if is_forgotten && !self.is_forgotten(&claim.uid).await? {
             return Ok(Some(BUSY));
         }

@@ -17,11 +17,11 @@ use super::{Operation, PrepareError, PreparedDevice};
 /// Result of one piece of work; without devices for Unprepare.
 pub(super) type Answer = Result<Vec<PreparedDevice>, PrepareError>;
 
-/// An answer that any number of calls can wait for. The work goes on even if none does.
+/// An answer for any number of waiting calls. The work goes on even without one.
 pub(super) type Pending = Shared<BoxFuture<'static, Answer>>;
 
-/// Running work, by claim: one piece at a time, each in a task of its own, so that a call that the kubelet gives up
-/// cancels nothing. A call for work that is already running joins it.
+/// Running work, by claim: one piece at a time, each in a task of its own, so a call given up by the kubelet cancels nothing. A
+/// call for running work joins the work.
 #[derive(Default)]
 pub(super) struct Work {
     latest: Arc<Mutex<HashMap<String, Latest>>>,
@@ -39,7 +39,7 @@ struct Latest {
     overtaken: CancellationToken,
 }
 
-/// Removes a finished piece of work from the list, also if it panicked.
+/// Removes a finished piece of work from the list, also after a panic.
 struct Listed {
     latest: Arc<Mutex<HashMap<String, Latest>>>,
     uid: String,
@@ -47,8 +47,8 @@ struct Listed {
 }
 
 impl Work {
-    /// Joins the claim's latest work if it is the same operation, else starts `make` after it. An Unprepare cancels a
-    /// Prepare that is waiting.
+    /// Joins the claim's latest work if of the same operation, else starts `make` after the latest work. An Unprepare cancels a
+    /// waiting Prepare.
     pub(super) fn join_or_start<F, W>(&self, uid: &str, operation: Operation, make: F) -> Pending
     where
         F: FnOnce(Ending) -> W,
@@ -72,10 +72,10 @@ impl Work {
         let overtaken = ending.overtaken.clone();
         let work = make(ending);
         let task = self.tasks.spawn(async move {
-            // Dropped before the answer is sent, so that a call after the answer starts anew.
+            // Dropped before the answer is sent, so a call after the answer starts anew.
             let _listed = listed;
             if let Some(before) = before {
-                // Only its end matters, not its result.
+                // Only the end of the earlier work matters, not its result.
                 let _ = before.await;
             }
             work.await
@@ -88,8 +88,8 @@ impl Work {
         answer
     }
 
-    /// Takes no new work, cancels what waits, and returns when what runs has ended, or after `longest` with the
-    /// number of tasks still running.
+    /// Takes no new work, cancels waiting work, and returns when running work has ended, or after `longest` with the number of
+    /// tasks still running.
     pub(super) async fn drain(&self, longest: Duration) -> Result<(), usize> {
         self.is_draining.store(true, Ordering::Relaxed);
         self.stopping.cancel();
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(retry.await.unwrap(), [device("a")]);
         assert_eq!(started.load(Ordering::Relaxed), 1);
 
-        // A later call does not join work that has ended.
+        // A later call does not join finished work.
         gate.notify_one();
         call().await.unwrap();
         assert_eq!(started.load(Ordering::Relaxed), 2);

@@ -1,4 +1,4 @@
-//! The kernel module `nvidia-uvm`, without which no CUDA program starts. Nothing loads it on some nodes until the first program
+//! The kernel module `nvidia-uvm`, required by every CUDA program. On some nodes nothing loads the module until the first program
 //! outside of a container asks for it.
 
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use tokio::process::Command;
 use super::{PrepareError, PrepareOptions, blocking};
 use crate::cdi;
 
-/// Where the driver's installer and packages put the program that loads its modules, below its root.
+/// Locations below the driver's root where its installer and packages put the program for loading its modules.
 const PROGRAMS: [&str; 2] = ["usr/bin/nvidia-modprobe", "usr/sbin/nvidia-modprobe"];
-/// Time limit of that program.
+/// Time limit of the program.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Loads the module if it is not there, by `nvidia-modprobe`, where the driver has that.
+/// Loads a missing module with the driver's `nvidia-modprobe`, if installed.
 ///
 /// # Errors
-/// [`PrepareError::UnifiedMemory`] if it is not there afterwards.
+/// [`PrepareError::UnifiedMemory`] if the module is still missing afterwards.
 pub(super) async fn load(options: &PrepareOptions) -> Result<(), PrepareError> {
     if is_there(options).await? {
         return Ok(());
@@ -45,7 +45,7 @@ async fn is_there(options: &PrepareOptions) -> Result<bool, PrepareError> {
     blocking::run(move || cdi::has_unified_memory(&roots)).await
 }
 
-/// Runs the program, in the driver's root where that is not this process's own: it starts `modprobe` there.
+/// Runs the program, in the driver's root if different from this process's own: the program starts `modprobe` there.
 async fn run(options: &PrepareOptions, program: &str) -> Result<(), String> {
     let mut command = match &options.in_driver_root {
         Some(change_root) => {

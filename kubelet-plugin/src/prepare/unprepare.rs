@@ -11,8 +11,8 @@ use super::worker::Worker;
 use super::{Operation, Phase, PrepareError};
 
 impl Attempt<'_> {
-    /// One attempt to undo a claim. Needs neither API nor driver, and succeeds for an unknown claim: the kubelet asks
-    /// again until it does, and a pod can't end before. Fails while pods of the claim run.
+    /// One attempt to undo a claim. Needs neither API nor driver, and succeeds for an unknown claim: the kubelet repeats
+    /// Unprepare until success, and a pod can't end before. Fails while pods of the claim run.
     pub(super) async fn unprepare(&self) -> Result<(), PrepareError> {
         let _claim_lock = self.claim_lock(self.call.time_left(LOCK_PATIENCE)).await?;
         let uid = self.claim.uid.clone();
@@ -45,7 +45,7 @@ impl Attempt<'_> {
         // First the hardware: a second attempt would need the spec.
         self.worker.unmake_of_spec(self.operation, &holder, &card_locks, self.if_held).await?;
         self.worker.undo(self.operation, &self.claim.uid, None, self.if_held).await?;
-        // Daemons may now have to lower their limits to those of the remaining shares.
+        // Daemons may now have to lower their limits to the needs of the remaining shares.
         self.worker.unsettled.notify_one();
         tracing::info!(cards = ?cards, "unprepared");
         Ok(())
@@ -53,8 +53,8 @@ impl Attempt<'_> {
 }
 
 impl Worker {
-    /// Undoes everything of a claim, its record last. The caller holds the claim's lock; `recorded` is its record
-    /// with the locks of its cards. `if_held` is about partitions that the driver does not let go.
+    /// Undoes everything of a claim, its record last. The caller holds the claim's lock; `recorded` is its record with the locks
+    /// of its cards. `if_held` is the reaction to partitions not released by the driver.
     pub(super) async fn undo(
         &self,
         operation: Operation,
@@ -71,7 +71,7 @@ impl Worker {
         self.timed(operation, Phase::Journal, self.disk(move |journal, _| journal.remove_claim(&claim)))
             .await?;
         self.unreleased.forget(uid);
-        // Sending fails if no work is waiting, which is fine.
+        // Sending fails harmlessly without waiting work.
         let _ = self.released.send(uid.into());
         Ok(())
     }

@@ -23,8 +23,8 @@ use super::{Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, blo
 use crate::cdi;
 use crate::driver::Driver;
 
-/// State shared by all work on claims. An [`Attempt`](super::attempt::Attempt) works on one claim for the kubelet;
-/// what the plugin does on its own (recover, repair, sweep, specs, MPS) is in files named after it.
+/// State shared by all work on claims. An [`Attempt`](super::attempt::Attempt) works on one claim for the kubelet; the plugin's
+/// own work (recover, repair, sweep, specs, MPS) is in files of the same names.
 pub(super) struct Worker {
     pub(super) options: PrepareOptions,
     pub(super) client: Client,
@@ -40,23 +40,23 @@ pub(super) struct Worker {
     pub(super) observer: Arc<dyn PrepareObserver>,
     pub(super) events: Events,
     pub(super) device_status: DeviceStatus,
-    /// Notified when an MPS daemon may differ from what the journal says.
+    /// Notified when an MPS daemon may differ from the journal.
     pub(super) unsettled: Notify,
-    /// The work on claims that runs.
+    /// Running work on claims.
     pub(super) activities: Activities,
-    /// Ended claims that keep what they hold.
+    /// Ended claims still holding devices.
     pub(super) unreleased: Unreleased,
-    /// UIDs of claims that have released what they held.
+    /// UIDs of claims after the release of their devices.
     pub(super) released: broadcast::Sender<Arc<str>>,
 }
 
 impl Worker {
-    /// The claim's record; `None` if it can't be understood.
+    /// The claim's record; `None` for an unreadable one.
     pub(super) async fn recorded(&self, uid: &str) -> Result<Option<ClaimRecord>, PrepareError> {
         Ok(self.record_or_damage(uid).await?.unwrap_or_default())
     }
 
-    /// Whether a record says that the claim is prepared now. What an earlier boot prepared is gone.
+    /// Whether the claim of a record is prepared now. Devices prepared by an earlier boot are gone.
     pub(super) fn is_prepared(&self, record: &ClaimRecord) -> bool {
         record.stage == Stage::Complete && record.boot_id == *self.journal.boot_id()
     }
@@ -72,7 +72,7 @@ impl Worker {
         })
     }
 
-    /// Runs a phase of the work and reports how long it took.
+    /// Runs a phase of the work and reports its duration.
     pub(super) async fn timed<T, E>(
         &self,
         operation: Operation,
@@ -88,7 +88,7 @@ impl Worker {
         result
     }
 
-    /// Runs work on the journal or the CDI directory on a thread that may block.
+    /// Runs work on the journal or the CDI directory on a blocking thread.
     pub(super) async fn disk<T, E>(
         &self,
         work: impl FnOnce(&Journal, &cdi::Directory) -> Result<T, E> + Send + 'static,

@@ -11,10 +11,10 @@ use super::Attempt;
 use crate::prepare::claim_events;
 use crate::prepare::{Phase, PrepareError};
 
-/// How long one attempt waits for the lock of its claim, and at least for those of its cards.
+/// How long one attempt waits for the lock of its claim, and at least for its cards' locks.
 pub(in crate::prepare) const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A claim that queues for its cards this long gets an Event. A few seconds are not worth one.
+/// A claim queueing this long for its cards gets an Event. A few seconds are not worth one.
 const TELL_QUEUED_AFTER: Duration = Duration::from_secs(5);
 
 impl Attempt<'_> {
@@ -23,8 +23,8 @@ impl Attempt<'_> {
         self.locked("the claim", longest, self.worker.locks.claim(&self.claim.uid)).await
     }
 
-    /// The cards' locks. Claims of one card queue for them until the call's deadline: each step on a card takes about
-    /// a second, and a claim that left the queue would start again at its end.
+    /// The cards' locks. Claims of one card queue for them until the call's deadline: each step on a card takes about a second,
+    /// and a claim leaving the queue would start again at its end.
     pub(in crate::prepare) async fn card_locks(
         &self,
         cards: &BTreeSet<PciBusId>,

@@ -18,7 +18,7 @@ use tessera_card::CardLocks;
 use tessera_journal::{ClaimMps, ClaimRecord, Journal, PartitionInstances, Stage};
 use tessera_nvml::CallError;
 
-/// What was made of a claim's plans.
+/// Partitions and shares made from a claim's plans.
 #[derive(Debug, Default)]
 pub(in crate::prepare) struct Made {
     /// Partitions, by the ids of their records.
@@ -40,7 +40,7 @@ impl Worker {
         }
     }
 
-    /// Ids of the hardware records that claims refer to, except those of one claim.
+    /// Ids of the hardware records referenced by claims, except those of one claim.
     pub(in crate::prepare) async fn references(
         &self,
         except: Option<&str>,
@@ -52,8 +52,8 @@ impl Worker {
         self.disk(references).await
     }
 
-    /// Works out what to do to the cards, all concurrently. The caller holds their locks. `own` are the ids of
-    /// hardware records that the claim already refers to.
+    /// Plans the changes of the cards, all concurrently. The caller holds their locks. `own` are the ids of hardware records
+    /// already referenced by the claim.
     pub(in crate::prepare) async fn plan(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -65,7 +65,7 @@ impl Worker {
         let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
         let own_sharing = own_sharing(claim, &self.options.driver_name, needs)?;
         for (index, (need, own_sharing)) in needs.iter().zip(own_sharing).enumerate() {
-            // Admin access to a whole card needs no change of it.
+            // Admin access to a whole card needs no change of the card.
             if need.partition.is_some() || !need.allocated.admin_access {
                 let need = DeviceNeed { own_sharing, ..need.clone() };
                 cards.entry(need.allocated.device.card()).or_default().push((index, need));
@@ -108,10 +108,10 @@ impl Worker {
         Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })
     }
 
-    /// Undoes the changes of cards in a claim's record that no other claim refers to. The caller holds the locks of
-    /// the claim and the cards.
+    /// Undoes the changes of cards in a claim's record unless another claim refers to them. The caller holds the locks of the
+    /// claim and the cards.
     ///
-    /// A missing driver or card is no error: what the claim leaves on it is undone when it is back.
+    /// A missing driver or card is no error: changes left by the claim are undone when the driver or card is back.
     pub(in crate::prepare) async fn unmake_claim(
         &self,
         operation: Operation,
@@ -131,13 +131,13 @@ impl Worker {
             return Ok(());
         }
         if record.stage == Stage::Complete {
-            // From here on the claim counts as not prepared, so that a recovery undoes it.
+            // From here on the claim counts as not prepared, so a recovery undoes the claim.
             let intent = ClaimRecord { stage: Stage::Intent, ..record.clone() };
             let written = self.disk(move |journal, _| journal.put_claim(&intent));
             let written = self.timed(operation, Phase::Journal, written).await;
             if let Err(error) = written {
-                // A pod must be able to end even on a full disk, else nothing frees the disk. If the plugin is killed
-                // before the end, the claim still counts as prepared, and the kubelet asks again to undo it.
+                // A pod must be able to end even on a full disk, else nothing frees the disk. If the plugin is killed before the
+                // end, the claim still counts as prepared, and the kubelet repeats Unprepare.
                 tracing::warn!(%error, "cannot write down that the claim is being undone; undoing it all the same");
             }
         }
@@ -155,8 +155,8 @@ impl Worker {
         self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards, if_held)).await.map(drop)
     }
 
-    /// Undoes changes of cards that a claim with an unreadable record may have made and that no other claim refers
-    /// to. The caller holds the locks of the claim and the cards.
+    /// Undoes changes of cards possibly made by a claim with an unreadable record, unless another claim refers to them. The
+    /// caller holds the locks of the claim and the cards.
     pub(in crate::prepare) async fn unmake_of_spec(
         &self,
         operation: Operation,
@@ -164,7 +164,7 @@ impl Worker {
         locks: &CardLocks,
         if_held: IfHeld,
     ) -> Result<(), PrepareError> {
-        // Without a driver, unreferenced changes are undone when it is back.
+        // Without a driver, unreferenced changes are undone when the driver is back.
         let Ok(nvml) = self.nvml() else { return Ok(()) };
         let references = self.timed(operation, Phase::Journal, self.references(Some(&holder.uid))).await?;
         let mut cards = BTreeMap::new();
@@ -174,7 +174,7 @@ impl Worker {
         self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards, if_held)).await.map(drop)
     }
 
-    /// Undoes changes of cards. [`Left::Held`] if there is a partition that is not let go.
+    /// Undoes changes of cards. Returns [`Left::Held`] if the driver does not release a partition.
     pub(in crate::prepare) async fn unmake(
         &self,
         nvml: &Arc<dyn Nvml>,
@@ -197,12 +197,12 @@ impl Worker {
                 Ok(Left::Records) => {
                     tracing::warn!(%card, "the card does not answer: what was made on it is undone when it is back");
                 }
-                // The partitions are destroyed, and the mode can wait: it can't be switched while a monitor has the
-                // card open. Claims of partitions need it as it is, and a claim of the whole card switches it.
+                // The partitions are destroyed, and the mode can wait because a monitor with the card open prevents the switch.
+                // Claims of partitions need the present mode, and a claim of the whole card switches the mode.
                 Err(error @ PrepareError::CardBusy { .. }) => {
                     tracing::warn!(%card, %error, "MIG mode is put back later");
                 }
-                // A pod must be able to end without mps-host. The records stay, so that no other claim gets the card.
+                // A pod must be able to end without mps-host. The records stay, so no other claim gets the card.
                 Err(error @ (PrepareError::Mps { .. } | PrepareError::TimeSlice { .. })) => {
                     tracing::warn!(%card, %error, "the card ceases to be shared later");
                     self.unsettled.notify_one();
@@ -213,8 +213,8 @@ impl Worker {
         failed.map_or(Ok(left), Err)
     }
 
-    /// Undoes recorded changes of a card that no claim refers to. The caller holds the card's lock, and no claim is
-    /// being worked on that uses the card. [`Left::Held`] if there is a partition that is not let go.
+    /// Undoes a card's recorded changes without a claim. The caller holds the card's lock, and no work in flight on any claim
+    /// uses the card. Returns [`Left::Held`] if the driver does not release a partition.
     pub(in crate::prepare) async fn unmake_waste(
         &self,
         card: PciBusId,
@@ -256,7 +256,7 @@ impl Worker {
             return Ok(Left::Nothing);
         }
         let nvml = self.nvml()?;
-        // What is held is tried again and again.
+        // Not logged for held partitions, because they are retried all the time.
         if !is_held {
             tracing::info!(%card, ?waste, "undoing what no claim needs");
         }

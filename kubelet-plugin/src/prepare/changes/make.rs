@@ -17,7 +17,7 @@ use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, Partition
 /// Carries out a plan whose intents are on the disk, except its shares, and completes their records. Returns the
 /// partitions by the ids of their records. Blocks, for seconds.
 ///
-/// After an error, undo what was made by [`unmake`](super::unmake()) of the plan's records.
+/// After an error, undo the plan's records with [`unmake`](super::unmake()).
 pub(in crate::prepare) fn make(
     tools: &Tools,
     plan: &CardPlan,
@@ -122,7 +122,7 @@ impl Maker<'_> {
     }
 }
 
-/// Switches a card's mode. Fails if that is not possible at once.
+/// Switches a card's mode. Fails if impossible at once.
 pub(super) fn switch_mode(
     tools: &Tools,
     card: PciBusId,

@@ -1,4 +1,4 @@
-//! Step 6: plans what to do to one card for one claim.
+//! Step 6: plans the changes of one card for one claim.
 
 mod partition;
 
@@ -20,7 +20,7 @@ use tessera_journal::{
     HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
 };
 
-/// What to do to one card for one claim.
+/// Changes of one card for one claim.
 #[derive(Debug)]
 pub(in crate::prepare) struct CardPlan {
     pub(super) card: PciBusId,
@@ -29,9 +29,9 @@ pub(in crate::prepare) struct CardPlan {
     pub(super) device: String,
     /// The intent to switch the MIG mode.
     pub(super) switch: Option<HardwareRecord>,
-    /// What to make, in this order.
+    /// Changes to make, in this order.
     pub(super) makes: Vec<Make>,
-    /// Shares to make after that.
+    /// Shares to make afterwards.
     pub(super) shares: Vec<ShareMake>,
     /// One for each of the claim's devices on the card.
     pub found: Vec<Found>,
@@ -46,22 +46,22 @@ pub(super) struct Make {
     pub compute_slices: Option<u32>,
 }
 
-/// What a device of the claim refers to.
+/// Instances and records referenced by a device of the claim.
 #[derive(Clone, Debug)]
 pub(in crate::prepare) struct Found {
     /// Position of the device in the claim.
     pub index: usize,
     /// Ids of the hardware records.
     pub hardware: Vec<String>,
-    /// The instances of a partition that exists already; `None` if it is still to be made, and for a whole card.
+    /// The instances of an existing partition; `None` for a partition still to be made, and for a whole card.
     pub instances: Option<PartitionInstances>,
 }
 
-/// Plans what to do to a card so that the devices in `needs` (all of the claim's on this card) can be used. Waste of
-/// earlier claims that is in the way is undone; nothing else is changed. Blocks on driver calls.
+/// Plans the changes of a card to make the devices in `needs` (all of the claim's on this card) usable. Waste of earlier claims
+/// in their place is undone; nothing else is changed. Blocks on driver calls.
 ///
-/// `references` are the ids of records that other claims refer to, `own` those that the claim itself already refers
-/// to. Changes in `own` that still exist are used as they are; those that are gone are made again.
+/// `references` are the ids of records referenced by other claims, `own` the ids already referenced by the claim itself. Existing
+/// changes in `own` are used as they are; missing ones are made again.
 ///
 /// # Errors
 /// [`PrepareError::ForeignInstance`], [`PrepareError::NoPartition`], [`PrepareError::MigMode`],
@@ -86,8 +86,8 @@ pub(in crate::prepare) fn plan(
             need.partition.as_ref().is_none_or(|partition| partition.placement.overlaps(there.placement))
         }),
         Some(HardwareChange::MigMode(mode)) => mode.to == whole.is_some(),
-        // A share without a claim holds the card or a partition of it. One that belonged to a single claim has that
-        // claim's limits.
+        // A share without a claim holds the card or a partition of the card. One belonging to a single claim has the limits of
+        // that claim.
         Some(HardwareChange::MpsDaemon(_) | HardwareChange::TimeSlice(_)) => {
             held.iter().any(|need| need.name != record.id)
         }
@@ -122,7 +122,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The card's records that still describe it.
+    /// The card's records still matching the card.
     fn records(&self) -> Result<Vec<HardwareRecord>, PrepareError> {
         let records =
             self.tools.journal.hardware_of(self.card)?.into_iter().filter_map(|entry| entry.record.ok());
@@ -132,7 +132,7 @@ impl Planner<'_> {
         Ok(records.filter(is_present).collect())
     }
 
-    /// The error that something of the `waste` of the card, in the place of one of the `needs`, stays there.
+    /// The error for an item of the card's `waste` staying in the place of one of the `needs`.
     fn not_released(&self, waste: &[String], needs: &[&DeviceNeed]) -> Result<PrepareError, PrepareError> {
         let records = self.records()?.into_iter().filter(|record| waste.contains(&record.id));
         let mut partitions = records.filter_map(|record| Some((record.partition()?, record.id)));
@@ -160,7 +160,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The claim's own records of partitions that are gone or were never finished, and of shares of those.
+    /// The claim's own records of partitions missing or never finished, and of shares of such partitions.
     fn gone(&self, own: &[&HardwareRecord]) -> Result<BTreeSet<String>, PrepareError> {
         let partitions: Vec<(&str, PartitionChange)> =
             own.iter().filter_map(|record| Some((&*record.id, record.partition()?))).collect();
@@ -214,7 +214,7 @@ impl Planner<'_> {
             |record: &&HardwareRecord| record.mode().is_some_and(|mode| mode.to == whole.is_none());
         let mode = mode.or_else(|| records.iter().find(switched).map(|record| record.id.clone()));
         if let Some(mode) = mode {
-            // These need the mode: everything this driver has made, and a whole card that needs the mode off.
+            // These depend on the mode: everything made by this driver, and a whole card requiring the mode off.
             let rests = |found: &&mut Found| {
                 let is_held_whole = needs.iter().any(|(index, need)| {
                     *index == found.index && need.partition.is_none() && !need.allocated.admin_access
@@ -249,7 +249,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Checks or plans that a card claimed whole is not in MIG mode.
+    /// Checks or plans for MIG mode to be off on a card claimed whole.
     fn free_whole(
         &self,
         device: &str,
@@ -264,7 +264,7 @@ impl Planner<'_> {
             let instances = self.describe(&instances.iter().collect::<Vec<_>>());
             return Err(PrepareError::ForeignInstance { device, uuid, instances });
         }
-        // If unknown, treat it as an older card, whose mode is not switched.
+        // If unknown, treat the card as an older one, whose mode is not switched.
         if !switches_at_once(&*self.tools.nvml, self.card).unwrap_or(false) {
             return Err(PrepareError::MigMode { device, uuid });
         }
@@ -272,7 +272,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Checks or plans that a card that gets partitions is in MIG mode.
+    /// Checks or plans for MIG mode to be on for a card about to get partitions.
     fn switch_on(
         &self,
         needs: &[(usize, DeviceNeed)],
@@ -332,7 +332,7 @@ impl Planner<'_> {
 }
 
 impl CardPlan {
-    /// The records that must be on the disk before hardware is touched.
+    /// Records to put on the disk before hardware is touched.
     pub(in crate::prepare) fn intents(&self) -> impl Iterator<Item = &HardwareRecord> {
         let shares = self.shares.iter().filter(|share| share.is_new).map(|share| &share.record);
         self.switch.iter().chain(self.makes.iter().map(|make| &make.record)).chain(shares)

@@ -23,22 +23,22 @@ pub(super) struct ShareMake {
     /// The device.
     pub device: String,
     pub record: HardwareRecord,
-    /// Whether the record is an intent that is not on the disk yet.
+    /// Whether the record is an intent not written to the disk yet.
     pub is_new: bool,
-    /// UUID of the shared device, if known before it is made.
+    /// UUID of the shared device, if known before the device is made.
     pub uuid: Option<String>,
-    /// The record of the partition that is shared.
+    /// The record of the shared partition.
     pub partition: Option<String>,
     /// The share's name in the claim's CDI spec.
     pub cdi_name: String,
     pub limits: Option<ShareLimits>,
-    /// The daemon, if it serves only this claim.
+    /// The daemon, if serving only this claim.
     pub own: Option<OwnDaemon>,
 }
 
 impl ShareMake {
-    /// Plans the share of a device; `None` if it is not shared or is claimed with admin access. `records` are the
-    /// card's, `intent` makes a new one.
+    /// Plans the share of a device; `None` if the device is not shared or is claimed with admin access. `records` are the card's,
+    /// `intent` makes a new one.
     pub fn plan(
         tools: &Tools,
         index: usize,
@@ -59,7 +59,7 @@ impl ShareMake {
         let recorded = recorded.filter(|record| record.stage == Stage::Complete || record.daemon().is_some());
         let is_new = recorded.is_none();
         one_interval(need, recorded)?;
-        // A device keeps the way it is shared, whatever the card's GpuPool says now.
+        // A device keeps its way of sharing, whatever the card's GpuPool says now.
         let record = match recorded {
             Some(record) => record.clone(),
             None => match tools.sharing.change(need)? {
@@ -140,7 +140,7 @@ fn make_share(
                 reason: "the partition has no UUID".to_owned(),
                 may_pass: false,
             })?;
-            // Recorded before asking mps-host: the UUID is how the daemon is found again.
+            // Recorded before the call of mps-host, because the daemon is found again by its UUID.
             let (key, owner) = match &share.own {
                 None => (uuid.clone(), None),
                 Some(own) => (own.key(&uuid).to_owned(), Some(own.owner.clone())),
@@ -184,7 +184,7 @@ fn complete(tools: &Tools, record: HardwareRecord) -> Result<(), PrepareError> {
     Ok(())
 }
 
-/// Ends a daemon that no claim shares any more. `known` are the card's records, including that of its partition.
+/// Ends a daemon no longer shared by any claim. `known` are the card's records, including its partition's.
 pub(super) fn end_daemon(
     tools: &Tools,
     record: &HardwareRecord,
@@ -200,7 +200,7 @@ pub(super) fn end_daemon(
     ended
 }
 
-/// Puts a card's time-slices back.
+/// Restores a card's time-slices.
 pub(super) fn end_time_slices(
     tools: &Tools,
     record: &HardwareRecord,

@@ -15,38 +15,38 @@ use tessera_journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChang
 /// Result of undoing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) enum Left {
-    /// All of it is undone.
+    /// Everything is undone.
     Nothing,
-    /// The card does not answer: its records stay and are undone when it is back.
+    /// The card does not answer: its records stay and are undone when the card is back.
     Records,
-    /// A partition that its driver does not destroy stays, with its record, which says so.
+    /// A partition not released by the driver stays. Its record stays too, marked as not released.
     Held,
 }
 
-/// What is done about a partition that the driver does not destroy because it is in use, where it names no program that
-/// uses it: a monitor, such as DCGM, which may have it open for ever.
+/// Reaction when the driver does not destroy a partition because of use, but names no program: a monitor such as DCGM may keep
+/// the partition open for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) enum IfHeld {
-    /// That is an error.
+    /// Fail with an error.
     Wait,
-    /// That is an error, and its record says so, so that its devices get no new claims.
+    /// Fail with an error, and mark the record as not released, so the partition's devices get no new claims.
     Tell,
-    /// Its record says so, and the claim that it was made for is done with it.
+    /// Mark the record as not released, and let the claim end without the partition.
     Leave,
 }
 
-/// Undoes the changes in records of a card, as far as they exist, and removes the records: shares first, then
-/// partitions, then the mode. Blocks, for seconds.
+/// Undoes the existing changes in records of a card and removes the records: shares first, then partitions, then the mode.
+/// Blocks, for seconds.
 ///
-/// What was made in another boot or on another card is gone, so only its record is removed. Touches nothing that it
-/// does not recognise as made by the record's change.
+/// Changes made in another boot or on another card are gone, so only their records are removed. Touches nothing unless recognised
+/// as made by the record's change.
 ///
-/// `if_held` says what is done about a partition of which the driver does not say who holds it.
+/// `if_held` is the reaction to a partition in use by unknown programs.
 ///
 /// # Errors
-/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] while programs hold it, [`PrepareError::Mps`] and
-/// [`PrepareError::TimeSlice`] if a share can't be ended, [`PrepareError::Hardware`], [`PrepareError::Journal`]. The
-/// record of what could not be undone stays.
+/// [`PrepareError::PartitionBusy`] and [`PrepareError::CardBusy`] while programs use the device, [`PrepareError::Mps`] and
+/// [`PrepareError::TimeSlice`] if a share can't be ended, [`PrepareError::Hardware`], [`PrepareError::Journal`]. The record of a
+/// change not undone stays.
 pub(in crate::prepare) fn unmake(
     tools: &Tools,
     card: PciBusId,
@@ -129,12 +129,12 @@ impl Unmaker<'_> {
             Some(HardwareChange::TimeSlice(change)) => {
                 end_time_slices(self.tools, record, &change).map(|()| Left::Nothing)
             }
-            // A record that this build does not understand is never undone.
+            // A record not understood by this build is never undone.
             None => Ok(Left::Records),
         }
     }
 
-    /// The GPU instance that the record describes, if it exists.
+    /// The GPU instance described by the record, if present.
     fn find(
         &self,
         record: &HardwareRecord,
@@ -179,7 +179,7 @@ impl Unmaker<'_> {
         }
     }
 
-    /// Writes down that the driver does not let go of a partition, for discovery and for the next process.
+    /// Records a partition as not released by the driver, for discovery and for the next process.
     fn tell_held(&self, record: &HardwareRecord, change: &PartitionChange) {
         if change.not_released {
             return;
@@ -189,16 +189,16 @@ impl Unmaker<'_> {
             no claims until it is gone; it is tried again every half minute");
         let change = HardwareChange::MigPartition(PartitionChange { not_released: true, ..change.clone() });
         let record = HardwareRecord { change: change.to_map(), ..record.clone() };
-        // A pod must be able to end even on a full disk. The record stays in any case, and with it the partition's place.
+        // A pod must be able to end even on a full disk. The record stays in any case, and with the record the partition's place.
         if let Err(error) = self.tools.journal.put_hardware_unsynced(&record) {
             tracing::warn!(device = record.id, %error, "cannot write down that a partition is not let go");
         }
         self.tools.look_again.notify_one();
     }
 
-    /// Restores the mode, unless it is meant to stay or somebody else now relies on it.
+    /// Restores the mode, unless the change is permanent or somebody else now relies on the mode.
     fn restore_mode(&self, record: &HardwareRecord, change: ModeChange) -> Result<Left, PrepareError> {
-        // `identity` was read before partitions were destroyed, which does not change the mode.
+        // `identity` was read before partitions were destroyed. Destroying partitions does not change the mode.
         if self.identity.mig_mode != Some(change.to) || (change.keep && record.stage == Stage::Complete) {
             return Ok(Left::Nothing);
         }

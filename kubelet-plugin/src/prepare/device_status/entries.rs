@@ -1,4 +1,4 @@
-//! What is to be said in a claim's `status.devices`. Pure.
+//! The entries for a claim's `status.devices`. Pure.
 
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -18,10 +18,10 @@ pub(super) struct Key {
     pub(super) share_id: Option<String>,
 }
 
-/// What became of preparing a claim.
+/// Outcome of preparing a claim.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// It is prepared.
+    /// The claim is prepared.
     Prepared,
     /// These devices cannot be prepared.
     Failed {
@@ -34,7 +34,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// The driver's results that an error is about.
+/// The driver's results affected by an error.
 pub(super) fn devices(claim: &ResourceClaim, driver: &str, about: About<'_>) -> Vec<Key> {
     let results: Vec<&DeviceRequestAllocationResult> = results(claim, driver).collect();
     let of = |is_meant: &dyn Fn(&DeviceRequestAllocationResult) -> bool| -> Vec<Key> {
@@ -60,12 +60,12 @@ pub(super) fn devices(claim: &ResourceClaim, driver: &str, about: About<'_>) -> 
     }
 }
 
-/// Whether the claim says that a device of the driver cannot be prepared.
+/// Whether the claim's status shows a failed device of the driver.
 pub(super) fn says_failed(claim: &ResourceClaim, driver: &str) -> bool {
     told(claim, driver).any(|(_, condition)| condition.status == FALSE)
 }
 
-/// The driver's entries as they should be; `None` if they are so already, or there is nothing to say.
+/// The driver's wanted entries; `None` if already present, or if there is nothing to report.
 pub(super) fn entries(
     claim: &ResourceClaim,
     driver: &str,
@@ -122,7 +122,7 @@ fn results<'a>(
     results.into_iter().flatten().filter(move |result| result.driver == driver)
 }
 
-/// The driver's devices whose readiness is told.
+/// The driver's devices with a readiness condition.
 fn told<'a>(claim: &'a ResourceClaim, driver: &'a str) -> impl Iterator<Item = (Key, &'a Condition)> {
     let devices = claim.status.as_ref().and_then(|status| status.devices.as_ref());
     devices.into_iter().flatten().filter(move |entry| entry.driver == driver).filter_map(|entry| {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(write(&mut claim, &first, 20), None, "it is told already");
         let second = failed(&["gpu-3b-00"], "two");
         assert_eq!(write(&mut claim, &second, 30), Some(vec![told("gpu-3b-00", FALSE, "two", 10)]));
-        // The other device is in the way now: the first one's entry goes.
+        // The other device fails now: the entry of the first one is removed.
         let other = failed(&["gpu-5e-00"], "two");
         assert_eq!(write(&mut claim, &other, 40), Some(vec![told("gpu-5e-00", FALSE, "two", 10)]));
         let all = failed(&["gpu-3b-00", "gpu-5e-00"], "two");

@@ -1,4 +1,4 @@
-//! Writes what is told of claims, one after another.
+//! Writes reports on claims, one after another.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use super::super::claim::{self, Found};
 use super::Told;
 use super::entries::entries;
 
-/// How often a write is tried, where it was refused because the claim has changed, or the API server is not there.
+/// Number of tries of a write after a conflict with a change of the claim or while the API server is unavailable.
 const TRIES: u32 = 3;
 
 pub(super) struct Writer {
     client: Client,
     driver_name: String,
-    /// The driver's name is in it: what another driver of ours says of the same claim is not taken away.
+    /// Contains the driver's name, so entries of another driver of ours in the same claim stay.
     field_manager: String,
     patience: Duration,
-    /// The last write was refused, which was said.
+    /// The last write was refused and the refusal was logged.
     is_refused: bool,
 }
 
@@ -43,7 +43,7 @@ impl Writer {
         Self { client, driver_name: driver_name.to_owned(), field_manager, patience, is_refused: false }
     }
 
-    /// Writes until the other end of the queue is gone.
+    /// Writes until all senders of the queue are dropped.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Told>) {
         while let Some(told) = queue.recv().await {
             let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
@@ -73,7 +73,7 @@ impl Writer {
         }
     }
 
-    /// Makes these the driver's only entries, if the claim is as it was found.
+    /// Makes these the driver's only entries, unless the claim has changed since `found`.
     async fn apply(
         &self,
         claim: &ClaimReference,

@@ -1,23 +1,23 @@
-//! Which of a claim's devices an error is about.
+//! The devices of a claim affected by an error.
 
 use super::PrepareError;
 
-/// The allocated devices that an error is about.
+/// The allocated devices affected by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) enum About<'a> {
-    /// The one of this name. What is no device that was allocated begins with the name of a card: its devices.
+    /// The device of this name. For a name never allocated, the devices of the card at its beginning, or else all.
     Device(&'a str),
-    /// Those of this request.
+    /// All devices of this request.
     Request(&'a str),
-    /// Those whose names no device of this driver can have.
+    /// All devices with names impossible for this driver.
     UnknownNames,
-    /// All.
+    /// All devices of the claim.
     All,
 }
 
 impl PrepareError {
-    /// The devices that cannot be prepared. `None` if it passes by itself, or is not about devices or how the claim
-    /// configures them: the claim is another now, the API server or this instance was in the way, the node's disk fails.
+    /// The affected devices. `None` for a passing error, or one unrelated to devices and their configuration: the claim was
+    /// replaced, the API server or this instance was in the way, the node's disk fails.
     pub(in crate::prepare) fn about(&self) -> Option<About<'_>> {
         if self.may_pass() {
             return None;
@@ -46,7 +46,7 @@ impl PrepareError {
             Self::Config { request, .. } => Some(About::Request(request)),
             Self::Device(_) => Some(About::UnknownNames),
             Self::Driver(_) | Self::DriverFiles { .. } | Self::UnifiedMemory { .. } => Some(About::All),
-            // The device is another node's, which alone can say what becomes of it.
+            // The device belongs to another node, and only the other node can report on the device.
             Self::ForeignPool { .. } => None,
             Self::Reference { .. }
             | Self::Api { .. }
@@ -67,8 +67,8 @@ impl PrepareError {
         }
     }
 
-    /// Whether the claim could be prepared with another device, here or on another node. Where its own configuration is
-    /// wrong it could not ([`INVALID_CONFIG`](tessera_api::device_status::INVALID_CONFIG)).
+    /// Whether the claim could be prepared with another device, here or on another node. False for an error in the claim's own
+    /// configuration ([`INVALID_CONFIG`](tessera_api::device_status::INVALID_CONFIG)).
     #[must_use]
     pub fn another_device_would_help(&self) -> bool {
         self.about().is_some() && self.condition_reason() != tessera_api::device_status::INVALID_CONFIG

@@ -1,4 +1,4 @@
-//! What follows from an error: labels, whether it passes, whom it tells.
+//! Consequences of an error: labels, whether the error passes, and who is notified.
 
 use super::PrepareError;
 
@@ -48,8 +48,7 @@ impl PrepareError {
         }
     }
 
-    /// Whether this passes by itself, so that Prepare waits for it. Everything else needs somebody to act, or the
-    /// claim has been replaced.
+    /// Whether this passes by itself, so Prepare waits. Everything else needs somebody to act, or the claim has been replaced.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         match self {
@@ -89,7 +88,7 @@ impl PrepareError {
         }
     }
 
-    /// Whether an Event reports that work ended with this error. Not for errors that only postpone the work.
+    /// Whether an Event reports the end of work with this error. Not for errors with the only effect of postponing the work.
     pub(in crate::prepare) const fn is_news(&self) -> bool {
         !matches!(self, Self::Stopping | Self::Overtaken | Self::Reference { .. })
     }

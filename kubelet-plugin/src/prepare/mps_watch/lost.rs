@@ -1,7 +1,7 @@
 //! Shares whose MPS server was replaced, or is gone.
 //!
-//! A claim's record names the server that its share was prepared on. When that has changed the pods are told, and the
-//! record names the new one: so they are told once, also by the next instance of the plugin.
+//! A claim's record names the MPS server of its share. After a change of server, the pods get a report and the record gets the
+//! new name, so each change is reported once, even by the next instance of the plugin.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use tessera_mps_host::protocol::{Daemon, DaemonState};
 use crate::prepare::worker::Worker;
 use crate::prepare::{ClaimReference, PrepareError};
 
-/// A server with shares that is no more.
+/// A former MPS server with shares.
 #[derive(Debug)]
 pub(super) struct Lost {
     /// UUID of the (first) device.
     pub uuid: String,
-    /// Whether no other has taken its place.
+    /// Whether no other server has taken its place.
     pub is_gone: bool,
-    /// The devices' names, and the claims with shares on it.
+    /// The devices' names, and the claims with shares on the server.
     pub shares: Vec<(String, ClaimReference)>,
 }
 
 impl Worker {
-    /// Servers that claims were prepared on and their devices no longer have, by mps-host's names for them. Each is
-    /// found once. `daemons` are those of mps-host.
+    /// Former servers of claims, no longer running on their devices, by mps-host's names for them. Each is found once. `daemons`
+    /// are those of mps-host.
     pub(super) async fn lost_servers(
         &self,
         daemons: &[Daemon],
@@ -41,13 +41,13 @@ impl Worker {
         Ok(lost)
     }
 
-    /// Updates the servers in a claim's record, and adds those that it has lost.
+    /// Updates the servers in a claim's record, and adds the lost ones to `lost`.
     async fn take_over_servers(
         &self,
         uid: &str,
         lost: &mut BTreeMap<String, Lost>,
     ) -> Result<(), PrepareError> {
-        // Whoever works on the claim may be about to change record and daemon: the next look is soon enough.
+        // Work in flight on the claim may be about to change record and daemon: the next look is soon enough.
         let Some(_claim_lock) = self.locks.try_claim(uid)? else { return Ok(()) };
         let Some(mut record) = self.recorded(uid).await?.filter(|record| self.is_prepared(record)) else {
             return Ok(());
@@ -75,7 +75,7 @@ impl Worker {
     }
 }
 
-/// The devices of a claim, by position, that have another server than its record says, with that server.
+/// The devices of a claim, by position, whose server differs from the record, with the present server.
 fn others(record: &ClaimRecord, daemons: &[Daemon]) -> Vec<(usize, Option<String>)> {
     let devices = record.devices.iter().enumerate();
     let other = |(index, device): (usize, &ClaimDevice)| {
@@ -85,10 +85,10 @@ fn others(record: &ClaimRecord, daemons: &[Daemon]) -> Vec<(usize, Option<String
     devices.filter_map(other).collect()
 }
 
-/// The server of a device, if it is another than `had`.
+/// The server of a device, if different from `had`.
 fn other_server(had: Option<&str>, uuid: &str, daemons: &[Daemon]) -> Option<Option<String>> {
     let now = match daemons.iter().find(|daemon| daemon.serves(uuid)) {
-        // The server of a daemon that is being started is not known yet.
+        // The server of a starting daemon is not known yet.
         Some(daemon) if daemon.state == DaemonState::Running => Some(daemon.server_identity()?),
         Some(_) => return None,
         None => None,

@@ -21,7 +21,7 @@ use crate::prepare::worker::Worker;
 /// The `action` of these Events.
 const ACTION: &str = "ShareByMPS";
 
-/// Minimum pause between equal Events about one device. A daemon that dies in a loop needs one only.
+/// Minimum pause between equal Events about one device. A daemon dying in a loop needs only one.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// How many claims are looked up concurrently, and the time limit of each.
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An Event names at most this many processes.
 const MOST_PROCESSES: usize = 8;
 
-/// Sends Events about daemons to the pods that use them, or to the Node if no pod is known.
+/// Sends Events about daemons to their pods, or to the Node if no pod is known.
 pub(super) struct Teller {
     worker: Arc<Worker>,
     /// When each kind of Event was last sent about each device, by its UUID.
@@ -64,7 +64,7 @@ impl Teller {
         Self { worker, told: HashMap::new(), ending: HashMap::new() }
     }
 
-    /// Reports what is different with a daemon from the last look at it.
+    /// Reports changes of a daemon since the last look.
     pub async fn changed(&mut self, before: Option<&Daemon>, now: &Daemon) {
         let was_in = |is: fn(&DaemonState) -> bool| before.is_some_and(|before| is(&before.state));
         let was_fault = before.and_then(|before| before.fault.as_ref());
@@ -99,7 +99,7 @@ impl Teller {
         self.tell(now.device.as_str(), &News { severity, reason, note, occurrence }, users, true);
     }
 
-    /// Reports a fault of a client, with those that must end.
+    /// Reports a fault of a client, with the clients forced to end.
     pub async fn fault(&mut self, device: &DeviceUuid, id: &str, clients: &[ClientProcess]) {
         let (severity, note, occurrence) = (Severity::Warning, fault(clients), id.to_owned());
         let users = self.users(device).await;
@@ -111,7 +111,7 @@ impl Teller {
         );
     }
 
-    /// Reports servers that were replaced or are gone. Claims that were prepared on the new server have lost nothing.
+    /// Reports replaced or missing servers. Claims prepared on the new server have lost nothing.
     pub async fn lost_servers(&mut self, daemons: &[Daemon]) {
         let lost = match self.worker.lost_servers(daemons).await {
             Ok(lost) => lost,
@@ -129,12 +129,12 @@ impl Teller {
             let users = self.users_of(shares).await;
             let news =
                 News { severity: Severity::Warning, reason: "MPSServerDied", note, occurrence: server };
-            // Without shares nobody lost anything.
+            // Without shares there is no loss to report.
             self.tell(&uuid, &news, users, false);
         }
     }
 
-    /// Reports that shares are without mps-host.
+    /// Reports the absence of mps-host from a node with shares.
     pub fn away(&self, error: &MpsHostError) {
         let note =
             format!("{error}. Until it is back nobody starts a daemon of a shared card again that dies");
@@ -148,20 +148,20 @@ impl Teller {
         self.worker.events.send(&content, &self.node());
     }
 
-    /// Notes who uses a device whose daemon is being ended: the claims' records are removed before its clients have
+    /// Notes the users of a device whose daemon is ending: the claims' records are removed before its clients have
     /// been ended.
     pub async fn clients_remain(&mut self, device: DeviceUuid) {
         let users = self.users(&device).await;
         self.ending.insert(device, users);
     }
 
-    /// Forgets them: the daemon has ended.
+    /// Forgets the noted users: the daemon has ended.
     pub fn stopped(&mut self, device: &DeviceUuid) {
         self.ending.remove(device);
     }
 
-    /// Reports clients that were ended with their daemon. `id` is that of the event; a version of mps-host without ids
-    /// has every instance of the plugin send its own Event.
+    /// Reports clients ended with their daemon. `id` is the event's; with a version of mps-host without ids, every instance of
+    /// the plugin sends its own Event.
     pub async fn clients_ended(
         &mut self,
         device: &DeviceUuid,
@@ -226,7 +226,7 @@ impl Teller {
         node_reference(&self.worker.options.node_name)
     }
 
-    /// The users of a device: claims with a share of it, by the journal, and their pods, by the API server.
+    /// The users of a device: claims with a share of the device, by the journal, and their pods, by the API server.
     async fn users(&self, device: &DeviceUuid) -> Users {
         let entries = match self.worker.disk(|journal, _| journal.shared_claims()).await {
             Ok(entries) => entries,

@@ -11,7 +11,7 @@ use tessera_mps_host::protocol::{Settings, StaticShares};
 const MIB: i64 = 1 << 20;
 const NANO: i128 = 1_000_000_000;
 
-/// Limits of one process of a claim on a device that is shared by MPS.
+/// Limits of one process of a claim on a device shared by MPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) struct ShareLimits {
     /// MiB.
@@ -24,7 +24,7 @@ pub(in crate::prepare) struct ShareLimits {
     pub compute: u8,
 }
 
-/// Why no limits follow from an allocation.
+/// Why an allocation has no valid limits.
 #[derive(Debug, thiserror::Error)]
 #[error("the allocation consumes {capacity} {value:?}: expected {expected}")]
 pub(in crate::prepare) struct InvalidShare {
@@ -34,8 +34,8 @@ pub(in crate::prepare) struct InvalidShare {
 }
 
 impl ShareLimits {
-    /// The limits from the capacity that an allocation consumes. MPS limits single processes, so the capacity is
-    /// divided by the number of processes that the claim declared.
+    /// The limits from the capacity consumed by an allocation. MPS limits single processes, so the capacity is divided by the
+    /// number of processes declared in the claim.
     pub fn of(consumed: Option<&BTreeMap<String, QuantityText>>) -> Result<Self, InvalidShare> {
         let number = |name: &'static str, expected: &'static str, range: std::ops::RangeInclusive<i64>| {
             let text = consumed.and_then(|consumed| consumed.get(name)).map(|text| text.0.clone());
@@ -55,7 +55,7 @@ impl ShareLimits {
         Ok(Self { memory_limit_mib, active_thread_percentage, memory_mib, compute })
     }
 
-    /// In the form of a claim's record, before the daemon is known.
+    /// The limits in the form of a claim's record, before the daemon is known.
     pub fn to_record(self) -> ClaimMps {
         ClaimMps {
             memory_limit_mib: Some(self.memory_limit_mib),
@@ -70,8 +70,8 @@ impl ShareLimits {
     }
 }
 
-/// A daemon's limits per process: the largest that any of its shares needs. A container that drops its own limits
-/// gets no more than that. `leaving` is the UID of a claim that does not count any more.
+/// A daemon's limits per process: the largest need of any of its shares. A container dropping its own limits gets no more.
+/// `leaving` is the UID of a claim left out of the count.
 pub(super) fn most(
     journal: &Journal,
     device: &str,
@@ -87,7 +87,7 @@ pub(super) fn most(
     Ok(Settings { memory_limit_mib: memory, active_thread_percentage: percentage })
 }
 
-/// All shares of a device with multiprocessors of their own, by their CDI names, which are unique on the node.
+/// All shares of a device with multiprocessors of their own, by their CDI names, unique on the node.
 pub(super) fn static_shares(
     journal: &Journal,
     device: &str,

@@ -17,11 +17,11 @@ use tessera_mps_host::protocol::{Daemon, Ensure, ErrorCode, Release, Settings};
 /// How long one attempt waits for mps-host. Prepare tries again until the call's deadline.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same for calls that can go on without an answer.
+/// The same for calls able to go on without an answer.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Seconds for processes that outlive their claim to leave. The kubelet unprepares only after the containers have
-/// ended, so there should be none.
+/// Seconds for processes outliving their claim to leave. The kubelet unprepares only after the containers have ended, so there
+/// should be none.
 const GRACE_SECONDS: u32 = 5;
 
 /// A claim's share of a device.
@@ -36,8 +36,8 @@ pub struct Share<'a> {
 }
 
 impl Sharing {
-    /// Starts or changes a daemon so that it allows this share and all others of the device. The caller holds the
-    /// card's lock, and has recorded the claim.
+    /// Starts or changes a daemon to allow this share and all others of the device. The caller holds the card's lock, and has
+    /// recorded the claim.
     pub fn ensure_mps(
         &self,
         journal: &Journal,
@@ -75,8 +75,8 @@ impl Sharing {
         Ok(at(daemon, record))
     }
 
-    /// Starts or changes the daemon of a single claim. `uuid` is the device's; the caller holds the locks of all
-    /// cards that the daemon serves.
+    /// Starts or changes the daemon of a single claim. `uuid` is the device's; the caller holds the locks of all cards served by
+    /// the daemon.
     pub fn ensure_own_mps(
         &self,
         device: &str,
@@ -106,8 +106,8 @@ impl Sharing {
         })
     }
 
-    /// Lowers a daemon's limits to what the remaining shares need, without those of the claim `leaving`. The caller
-    /// holds the card's lock.
+    /// Lowers a daemon's limits to the needs of the remaining shares, without those of the claim `leaving`. The caller holds the
+    /// card's lock.
     pub fn lower_mps(
         &self,
         journal: &Journal,
@@ -123,8 +123,8 @@ impl Sharing {
         self.set_mps(device, wish)
     }
 
-    /// Starts or changes a daemon as the shares of its device need it, unless `daemons` shows that it is so already.
-    /// The caller holds the card's lock.
+    /// Starts or changes a daemon for the present shares of its device, unless `daemons` shows the right settings already. The
+    /// caller holds the card's lock.
     pub fn settle_mps(
         &self,
         journal: &Journal,
@@ -147,7 +147,7 @@ impl Sharing {
         self.set_mps(device, wish)
     }
 
-    /// With the short wait: no pod's start depends on it.
+    /// With the short wait, because no pod's start depends on the call.
     fn set_mps(&self, device: &str, wish: Ensure) -> Result<(), PrepareError> {
         let answer = Handle::current().block_on(self.mps.ensure(wish, SHORT_PATIENCE));
         answer.map(drop).map_err(|error| PrepareError::Mps {
@@ -157,12 +157,12 @@ impl Sharing {
         })
     }
 
-    /// All daemons that mps-host runs.
+    /// All daemons of mps-host.
     pub async fn mps_daemons(&self) -> Result<Vec<Daemon>, MpsHostError> {
         self.mps.list(SHORT_PATIENCE).await
     }
 
-    /// Ends a daemon of a device of `card`: one that no claim shares any more, or one of a single claim.
+    /// Ends a daemon of a device of `card`: one no longer shared by any claim, or one of a single claim.
     pub fn release_mps(
         &self,
         nvml: &dyn Nvml,
@@ -190,8 +190,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// Updates the names of a claim's static partitions: a daemon that was restarted has made new ones. Returns
-    /// whether any changed.
+    /// Updates the names of a claim's static partitions, since a restarted daemon has made new ones. Returns whether any changed.
     pub fn follow_static_partitions(&self, record: &mut ClaimRecord) -> bool {
         let is_static =
             |device: &&mut ClaimDevice| device.mps.as_ref().is_some_and(|mps| mps.static_partition.is_some());
@@ -222,8 +221,8 @@ impl Sharing {
         is_changed
     }
 
-    /// The positions of those devices for which mps-host has no daemon, or no daemon with the given static partition.
-    /// If mps-host does not answer, none: without it nothing could be repaired.
+    /// The positions of devices without a daemon in mps-host, or whose daemon lacks the given static partition. If mps-host does
+    /// not answer, none: repairs need mps-host.
     pub fn without_mps(&self, shares: &[(usize, String, Option<String>)]) -> Vec<usize> {
         let is_there = |daemon: &Daemon, partition: &str| {
             daemon.static_partitions.iter().flatten().any(|(_, there)| there.name == partition)
@@ -245,8 +244,8 @@ impl Sharing {
     }
 }
 
-/// The daemon that the shares of a device need, without those of the claim `leaving`; `None` if there are no others,
-/// or if their records can't be read.
+/// The daemon needed by the shares of a device, without those of the claim `leaving`; `None` if there are no others, or if their
+/// records can't be read.
 fn wish(
     journal: &Journal,
     device: &str,
@@ -276,7 +275,7 @@ fn at(daemon: Daemon, record: ClaimMps) -> ClaimMps {
     }
 }
 
-/// Whether it passes by itself: mps-host comes back, or a process on the card ends.
+/// Whether the error passes by itself: mps-host comes back, or a process on the card ends.
 fn may_pass(error: &MpsHostError) -> bool {
     match error {
         MpsHostError::Away { .. } => true,

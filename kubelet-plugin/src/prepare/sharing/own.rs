@@ -1,4 +1,4 @@
-//! Devices that one claim holds alone and its pods and containers share.
+//! Devices held by one claim alone and shared by its pods and containers.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use tessera_mps_host::protocol::{Ensure, OtherDevice, Settings};
 pub(in crate::prepare) enum OwnSharing {
     /// By time.
     TimeSlicing {
-        /// As `nvidia-smi compute-policy` numbers intervals.
+        /// Number of the interval in `nvidia-smi compute-policy`.
         interval: u32,
     },
     /// By MPS.
     Mps(OwnDaemon),
 }
 
-/// An MPS daemon of one claim. It serves all cards of one configuration object, because a process can be a client of
-/// only one daemon; or it serves one partition.
+/// An MPS daemon of one claim. The daemon serves all cards of one configuration object, because a process can be a client of only
+/// one daemon; or one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::prepare) struct OwnDaemon {
     /// UID of the claim.
@@ -49,8 +49,8 @@ impl OwnSharing {
 /// How the pods of a claim share each of its devices.
 ///
 /// # Errors
-/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] if that is not possible, as far as this can be
-/// known before anything is made.
+/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] for impossible sharing, as far as known before anything is
+/// made.
 pub(in crate::prepare) fn own_sharing(
     claim: &ClaimReference,
     driver_name: &str,
@@ -123,12 +123,12 @@ fn one_partition_a_request(need: &DeviceNeed, earlier: &[DeviceNeed]) -> Result<
 }
 
 impl OwnDaemon {
-    /// The UUID that mps-host knows the daemon by, if it serves cards.
+    /// The daemon's UUID in mps-host, if the daemon serves cards.
     pub fn first_card(&self) -> Option<&str> {
         self.cards.keys().next().map(String::as_str)
     }
 
-    /// The UUID that mps-host knows the daemon by; `partition` is the UUID of the partition, if it serves one.
+    /// The daemon's UUID in mps-host; `partition` is the UUID of the partition, if the daemon serves one.
     pub fn key<'a>(&'a self, partition: &'a str) -> &'a str {
         self.first_card().unwrap_or(partition)
     }
@@ -172,8 +172,8 @@ impl OwnDaemon {
         Ok(wish)
     }
 
-    /// In the form of a claim's record for one device. The environment names devices by position only, and which ones
-    /// a container has is unknown here, so with several devices only the daemon's limits apply.
+    /// In the form of a claim's record for one device. The environment names devices by position only, and the devices of a
+    /// container are unknown here, so with several devices only the daemon's limits apply.
     pub fn to_record(&self, wish: &Ensure) -> ClaimMps {
         ClaimMps {
             memory_limit_mib: wish.settings.memory_limit_mib.filter(|_| wish.others.is_empty()),

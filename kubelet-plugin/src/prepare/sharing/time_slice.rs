@@ -11,7 +11,7 @@ use crate::prepare::PrepareError;
 use crate::prepare::record_ids::device_of_share;
 use tessera_journal::{HardwareRecord, Journal, TimeSliceChange};
 
-/// Time limit of the driver's tool. On an idle card it first initialises the card, for seconds.
+/// Time limit of the driver's tool. On an idle card the tool first initialises the card, for seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Sharing {
@@ -38,7 +38,7 @@ impl Sharing {
         }
         let set = self.set_interval(&device, card, &record.card_uuid, change.interval);
         if set.as_ref().is_err_and(|unset| !unset.is_perhaps_set) {
-            // Nothing will have to be put back, with a tool that the node may not even have.
+            // Nothing to put back later, with a tool possibly missing on the node.
             change.interval = 0;
             record.change = tessera_journal::HardwareChange::TimeSlice(change.clone()).to_map();
             journal.put_hardware_unsynced(record)?;
@@ -46,7 +46,7 @@ impl Sharing {
         set.map_err(|unset| unset.of(&device))
     }
 
-    /// Restores the earlier settings, except those that somebody else has changed since.
+    /// Restores the earlier settings, except those changed by somebody else since.
     pub fn put_back_time_slice(
         &self,
         nvml: &dyn Nvml,
@@ -69,7 +69,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// Sets the interval with `nvidia-smi`, because NVML has no function for it.
+    /// Sets the interval with `nvidia-smi`, because NVML has no function for the interval.
     fn set_interval(&self, device: &str, card: PciBusId, uuid: &str, interval: u32) -> Result<(), Unset> {
         let arguments = ["compute-policy", "-i", uuid, "--set-timeslice", &interval.to_string()];
         match NvidiaSmi::new(self.installed.clone()).run(&arguments, PATIENCE) {

@@ -9,7 +9,7 @@ use crate::prepare::need::{DeviceNeed, PartitionNeed};
 use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances};
 
 impl Planner<'_> {
-    /// Finds an existing partition, or plans to make it.
+    /// Finds an existing partition, or plans a new one.
     pub(super) fn find(
         &self,
         need: &DeviceNeed,
@@ -40,7 +40,7 @@ impl Planner<'_> {
                 Some(there.ok_or_else(|| no_partition("; with admin access, nothing is made"))?);
             return Ok(());
         }
-        // Another share of a device that is already planned for this claim.
+        // Another share of a device already planned for this claim.
         if plan.makes.iter().any(|make| make.record.id == partition.id) {
             found.hardware.push(partition.id.clone());
             return Ok(());
@@ -82,7 +82,7 @@ impl Planner<'_> {
     }
 }
 
-/// A partition's instances: the compute instance with that id, or the first. `None` if there is none with a UUID.
+/// A partition's instances: the compute instance with the given id, or the first. `None` if there is none with a UUID.
 fn of(instance: &GpuInstance, compute_instance: Option<u32>) -> Option<PartitionInstances> {
     let is_asked = |id: u32| compute_instance.is_none_or(|asked| asked == id);
     let compute = instance.compute_instances.iter().find(|compute| is_asked(compute.id))?;
