@@ -1,5 +1,5 @@
-//! Which card was where, and since when: an allocation names a device by its PCI address, and one that is older than the card
-//! there was made for another card.
+//! History of the cards at each PCI address. An allocation names a device by its PCI address. An allocation older than the card at
+//! the address was made for another card.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use tessera_journal::{FileSystem, LocalFileSystem, replace_synced};
 /// Version of the file's format. Fields may be added without a new one.
 const VERSION: u32 = 1;
 
-/// The cards that were seen at each address last, kept in a file across restarts and reboots.
+/// The last card seen at each address, kept in a file across restarts and reboots.
 pub struct CardHistory {
     path: PathBuf,
     file_system: Arc<dyn FileSystem>,
@@ -25,7 +25,7 @@ pub struct CardHistory {
 #[derive(Debug, Default)]
 struct Known {
     cards: BTreeMap<PciBusId, Seen>,
-    /// What is in the file; `None` where that is not known.
+    /// Content of the file; `None` if unknown.
     written: Option<BTreeMap<PciBusId, Seen>>,
 }
 
@@ -34,7 +34,7 @@ struct Known {
 #[serde(rename_all = "camelCase")]
 struct Seen {
     uuid: String,
-    /// When it was first seen there, where another was before. Absent for the first that was ever seen there.
+    /// When the card was first seen at this address, after another card. Absent for the first card ever seen there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
 }
@@ -46,15 +46,15 @@ struct Stored {
     cards: BTreeMap<PciBusId, Seen>,
 }
 
-/// A card is not the one that was at its address.
+/// The card at an address is not the one of the allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// When the present one was first seen; `None` where discovery has not seen it yet.
+    /// When the present card was first seen; `None` if discovery has not seen the card yet.
     pub since: Option<Timestamp>,
 }
 
 impl CardHistory {
-    /// Uses `cards.json` in the plugin's own directory. A file that cannot be read knows of no card, which is logged.
+    /// Uses `cards.json` in the plugin's own directory. An unreadable file counts as empty, and a warning is logged.
     #[must_use]
     pub fn open(state_directory: &Path) -> Self {
         Self::open_with(state_directory, Arc::new(LocalFileSystem))
@@ -76,8 +76,8 @@ impl CardHistory {
         Self { path, file_system, known: Mutex::new(known) }
     }
 
-    /// Notes the cards of the machine as they are now. Blocks until what is new is on the disk; where that fails it is tried
-    /// again with the next look, and holds until this process ends.
+    /// Records the machine's present cards. Blocks until new entries are on the disk. A failed write is retried with the next look;
+    /// until then the entries hold for this process only.
     pub fn learn(&self, machine: &Machine) {
         let mut known = self.known();
         for card in &machine.cards {
@@ -104,14 +104,14 @@ impl CardHistory {
         }
     }
 
-    /// Checks that the card with this UUID was there when devices of that address were allocated.
+    /// Checks that the card with this UUID was at the address when the address's devices were allocated.
     ///
     /// # Errors
-    /// It came later.
+    /// [`Replaced`] if the card came later.
     pub fn check(&self, card: PciBusId, uuid: &str, allocated: Timestamp) -> Result<(), Replaced> {
         match self.known().cards.get(&card) {
             Some(seen) if seen.uuid != uuid => Err(Replaced { since: None }),
-            // API objects have whole seconds. Nobody changes a card within one, so what was allocated in the same is this card's.
+            // API objects have whole seconds. Nobody changes a card within one, so an allocation of the same second is for this card.
             Some(Seen { since: Some(since), .. }) if allocated.as_second() < since.as_second() => {
                 Err(Replaced { since: Some(*since) })
             }
@@ -183,7 +183,7 @@ mod tests {
         );
         history.learn(&with("GPU-2"));
         assert!(!is_good(&history, "GPU-2", -1) && is_good(&history, "GPU-2", 2));
-        // Also for the next process, whether it sees the same card or a third.
+        // Also for the next process, whether the address has the same card or a third.
         let next = CardHistory::open(directory.path());
         next.learn(&with("GPU-2"));
         assert!(!is_good(&next, "GPU-2", -1) && is_good(&next, "GPU-2", 2));

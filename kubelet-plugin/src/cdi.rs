@@ -1,21 +1,21 @@
-//! The Container Device Interface (CDI) specs that tell the container runtime what to add to a claim's containers.
+//! The Container Device Interface (CDI) specs for a claim's containers, read by the container runtime.
 //!
 //! One transient spec per claim, `<driver>-claim_<uid>.json`, of kind `<driver>/claim`, with one CDI device for each
 //! allocated device. For each of its devices a container gets the node of the card, and for a partition also its two
-//! capability nodes. In addition it gets the nodes that all CUDA programs need (`nvidiactl`, `nvidia-uvm`, …), the
+//! capability nodes. In addition the container gets the nodes needed by all CUDA programs (`nvidiactl`, `nvidia-uvm`, …), the
 //! driver's files, and these variables:
 //!
 //! - `GPU_DEVICE_<PCI address>=<uuid>` for each device, `GPU_DEVICE_3B_00=GPU-…`; for a partition
-//!   `GPU_DEVICE_3B_00_MIG_1G10GB_6=MIG-…`. The prefix is that of Kubernetes' own example DRA driver. There is one
-//!   variable per device and not one list, because a container with two claims has two specs, and a variable that
-//!   both set would have the last one's value.
-//! - `NVIDIA_VISIBLE_DEVICES=void`, as NVIDIA's DRA driver sets it: it keeps the older NVIDIA runtime hook, if a node
-//!   still has it, from adding every card of the node to images that ask for `all`.
+//!   `GPU_DEVICE_3B_00_MIG_1G10GB_6=MIG-…`. The prefix is from Kubernetes' own example DRA driver. There is one
+//!   variable per device and not one list, because a container with two claims has two specs, and a variable set by
+//!   both would have the last one's value.
+//! - `NVIDIA_VISIBLE_DEVICES=void`, as in NVIDIA's DRA driver: the variable keeps the older NVIDIA runtime hook, if a node
+//!   still has one, from adding every card of the node to images asking for `all`.
 //!
-//! Beside it a spec of kind `<driver>/metadata` mounts a file for each request that says what its devices are (KEP-5304,
+//! A second spec of kind `<driver>/metadata` mounts a file for each request with the properties of its devices (KEP-5304,
 //! [`RequestMetadata`]).
 //!
-//! The types are our own: the spec is a public format, and a claim's spec needs only a small part of it.
+//! The types are our own: the spec is a public format, and a claim's spec needs only a small part.
 
 mod capabilities;
 mod claim_spec;

@@ -1,4 +1,4 @@
-//! Turns what NVML and sysfs report into the facts that [`tessera_inventory`] works on, and keeps them up to date.
+//! Turns the reports of NVML and sysfs into facts for [`tessera_inventory`], and keeps them up to date.
 //!
 //! ```text
 //! Nvml ──┐
@@ -7,9 +7,9 @@
 //! journal┘ (which GPU instances are this driver's own: those are left out)
 //! ```
 //!
-//! A failing query costs one attribute of one card, and a fact that was read once stays when it can't be read again:
-//! the published attributes of a card must not flicker while claims hold it. A card that disappears stays in the
-//! machine, as lost. A card that never reported its identity is left out.
+//! A failing query costs one attribute of one card, and an unreadable fact keeps its last known value:
+//! the published attributes of a card must not flicker while claims hold the card. A card that disappears stays in the
+//! machine, as lost. A card without a known identity is left out.
 
 mod facts;
 mod faults;
@@ -53,27 +53,27 @@ pub use xid_memory::XidMemory;
 pub struct DiscoveryOptions {
     /// Where sysfs is mounted (`--sysfs-root`).
     pub sysfs_root: PathBuf,
-    /// File for facts that cards report only outside MIG mode, for the next process; `None` keeps them in memory
+    /// File for facts reported only outside MIG mode, for the next process; `None` keeps them in memory
     /// only.
     pub memory: Option<PathBuf>,
     /// Interval between two looks without a cause.
     pub interval: Duration,
     /// Time until the next look when something is missing: a query failed, or a card is still registering with its
-    /// NVLink fabric. Doubles with every look that finds nothing new, up to `interval`.
+    /// NVLink fabric. Doubles with every look without news, up to `interval`.
     pub unsettled_interval: Duration,
-    /// Notified by code that changes the hardware, to make discovery look again.
+    /// Notified by code that has changed the hardware, for a new look.
     pub look_again: Arc<Notify>,
-    /// Keeps XIDs beyond the end of this process; `None` for a process that is not started again.
+    /// Keeps XIDs beyond the end of this process; `None` for a process without restarts.
     pub xid_memory: Option<XidMemory>,
-    /// Which XIDs count.
+    /// The XIDs that count.
     pub policy: HealthPolicy,
-    /// How long the driver library may be away, because it is opened anew, before all cards count as lost.
+    /// How long the driver library may be away, to be opened anew, before all cards count as lost.
     pub away: Duration,
-    /// Whether the driver library is closed by request. That is not away.
+    /// Whether the driver library is closed by request, which does not count as away.
     pub let_go: LetGo,
-    /// The cards that this process has reset.
+    /// The cards reset by this process.
     pub reset_cards: ResetCards,
-    /// Keeps which card was where, and since when; `None` for a process that prepares nothing.
+    /// Keeps the cards seen at each address, and since when; `None` for a process without claims to prepare.
     pub history: Option<Arc<CardHistory>>,
     /// How long a driver call, for one card or for all, may take before its subject counts as not answering.
     pub deadline: Duration,
@@ -116,9 +116,9 @@ struct Shared {
 
 /// Keeps `machines` up to date with the hardware until cancelled. Reads at once, then whenever the driver reports an
 /// event, `hardware` or `own` changes, or an interval is over; sends only changes. Sends `None` until cards have been
-/// seen, and, on a machine with GPU instances, until `own` tells which of them are this driver's.
+/// seen, and, on a machine with GPU instances, until `own` lists this driver's.
 ///
-/// Every driver call runs on a thread of its own. One that hangs delays a reading once, by
+/// Every driver call runs on a thread of its own. A hanging call delays a reading once, by
 /// [`deadline`](DiscoveryOptions::deadline): its card counts as not answering until the call returns, and the rest is
 /// read as usual.
 pub async fn run(
@@ -162,7 +162,7 @@ pub async fn run(
             let was_open = listening_to.take().is_some();
             listening_to.clone_from(&nvml);
             if was_open && nvml.is_none() {
-                // Nothing of the library is held here, or it could not be opened anew.
+                // Hold nothing of the library here: the library must be free to be opened anew.
                 let away = async {
                     driver::is_not_let_go(&mut let_go).await;
                     tokio::time::sleep(options.away).await;
@@ -191,9 +191,9 @@ pub async fn run(
         pause = match look {
             Ok(Look { machine, watch, looks, settled }) => {
                 events = events.or(watch);
-                // Before the machine: what is made of a machine depends on the looks.
+                // Before the machine: consumers of a machine depend on the looks.
                 options.looks.send_replace(looks);
-                // Before anything is made of the machine: nothing may be allocated of a card that is not known to be new.
+                // Before the machine is sent: nothing may be allocated on a card not yet checked for replacement.
                 if let (Some(history), Some(machine)) = (&history, &machine) {
                     history.learn(machine);
                 }
@@ -248,7 +248,7 @@ fn look(
     shared: &Arc<Shared>,
 ) -> Look {
     let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
-    // Listen before reading, so that no event falls in between.
+    // Listen before reading, to miss no event in between.
     let watch = nvml.filter(|_| listen).and_then(|nvml| discovery.listen(nvml, sink(shared)));
     shared.save();
     discovery.were_reset(shared.reset_cards.take());

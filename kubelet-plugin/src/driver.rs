@@ -1,4 +1,4 @@
-//! Keeps the driver library open. It may come and go: a node can boot before its driver is installed.
+//! Keeps the driver library open. The library may come and go: a node can boot before its driver is installed.
 
 mod closer;
 mod kernel_list;
@@ -36,21 +36,21 @@ pub type Driver = watch::Receiver<Option<Arc<dyn Nvml>>>;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often to check that the open library still answers.
+/// Interval of checks of the open library.
 const CHECK: Duration = Duration::from_secs(15);
 
-/// How long the library may be away, because it is opened anew, before the cards count as lost.
+/// How long the library may be away, to be opened anew, before the cards count as lost.
 pub(crate) const AWAY: Duration = Duration::from_secs(8);
 
-/// Why there is no open library before the first attempt has ended.
+/// Reason for a missing library before the first attempt has ended.
 const OPENING: &str = "the driver library is being opened";
 
-/// How long opening may take before it counts as failed. Without persistence mode the driver wakes up one card after the other,
-/// some seconds each; one that hangs never returns.
+/// How long opening may take before the attempt counts as failed. Without persistence mode the driver wakes up one card after the
+/// other, some seconds each. A card that hangs never returns.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long whoever uses the library has to let go of it before it is opened anew. Those who listen to events take half a
-/// second; a call that hangs may take for ever.
+/// How long the library's users have to release the library before it is opened anew. Event listeners take half a second. A
+/// hanging call may take for ever.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often a lasting problem is logged again.
@@ -59,7 +59,7 @@ const REMIND: Duration = Duration::from_secs(600);
 /// Opens the library: [`Library::open_below`], or a stand-in of a test.
 type Open = dyn Fn(&DriverRoot) -> Result<Arc<dyn Nvml>, OpenError> + Send + Sync;
 
-/// Says whether this process has let go of all sessions with the library: [`Library::is_closed_within`], or a stand-in of a test.
+/// Whether this process has closed all sessions with the library: [`Library::is_closed_within`], or a stand-in of a test.
 type IsClosed = dyn Fn(&DriverRoot) -> bool + Send + Sync;
 
 /// Metrics of the driver library. Clones share their values.
@@ -74,7 +74,7 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-/// Opens the driver library as soon as there is one that works, and again after the driver was replaced.
+/// Opens the driver library as soon as a working one is installed, and again after the driver was replaced.
 pub struct DriverKeeper {
     driver_root: DriverRoot,
     proc_root: PathBuf,
@@ -103,7 +103,7 @@ impl DriverMetrics {
 }
 
 impl DriverKeeper {
-    /// A keeper of the driver installed below `driver_root`, whose kernel side tells below `proc_root` of itself; nothing is
+    /// A keeper of the driver installed below `driver_root`, whose kernel module's files are below `proc_root`; nothing is
     /// opened before [`Self::run`].
     #[must_use]
     pub fn new(driver_root: DriverRoot, proc_root: PathBuf, metrics: DriverMetrics) -> Self {
@@ -139,13 +139,13 @@ impl DriverKeeper {
         }
     }
 
-    /// The open library, as it comes and goes.
+    /// The open library, followed as it comes and goes.
     #[must_use]
     pub fn driver(&self) -> Driver {
         self.driver.subscribe()
     }
 
-    /// Why there is no open library.
+    /// Reason for a missing library.
     #[must_use]
     pub fn reason(&self) -> watch::Receiver<Option<String>> {
         self.reason.subscribe()
@@ -163,12 +163,12 @@ impl DriverKeeper {
         self.closer.clone()
     }
 
-    /// Keeps the library open until `shutdown`. All driver calls are on blocking threads; one that hangs does not
-    /// delay this.
+    /// Keeps the library open until `shutdown`. All driver calls are on blocking threads, so a hanging call does not
+    /// delay this task.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let work = async {
             loop {
-                // Before the library: what comes in between is then news, not overlooked.
+                // List before opening: a card added in between then counts as new instead of being overlooked.
                 let listed = KernelList::read_in_background(&self.proc_root).await;
                 let nvml = self.open().await;
                 self.reason.send_replace(None);
@@ -217,7 +217,7 @@ impl DriverKeeper {
         }
     }
 
-    /// Returns when the asker is done; or, with an answer to the asker, when hanging calls of the driver keep the library open.
+    /// Returns when the requester is done; or, after an answer to the requester, when hanging driver calls keep the library open.
     async fn keep_closed(&self, request: Request) {
         let (is_closed, root) = (Arc::clone(&self.is_closed), self.driver_root.clone());
         if tokio::task::spawn_blocking(move || is_closed(&root)).await.unwrap_or(false) {
@@ -227,7 +227,7 @@ impl DriverKeeper {
         }
     }
 
-    /// Tries until it succeeds.
+    /// Retries until the library is open.
     async fn open(&self) -> Arc<dyn Nvml> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut told: Option<(String, Instant)> = None;
@@ -272,7 +272,7 @@ pub(crate) async fn is_away(
     mut let_go: LetGo,
 ) {
     loop {
-        // Both senders live as long as the plugin: an error means that it is ending.
+        // Both senders live as long as the plugin: an error means the plugin is ending.
         if driver.wait_for(Option::is_none).await.is_err() {
             return std::future::pending().await;
         }
@@ -294,15 +294,15 @@ pub(crate) async fn is_away(
 enum End {
     /// The library's error.
     Failed(String),
-    /// What the kernel lists and the library, which looked for cards when it was opened, cannot know.
+    /// The kernel's list differs from the library's, which looks for cards only when opened.
     Outdated(String),
     /// Closed on request.
     Asked(Request),
 }
 
-/// Returns when the driver's version can't be read any more, which is so after the kernel module was unloaded or replaced;
-/// when the kernel lists a card that was not there when the library was opened; or when the library was opened beside calls that
-/// hung, which kept it from looking for cards, and they have returned.
+/// Returns when the driver's version can't be read any more (the kernel module was unloaded or replaced), when the kernel lists a
+/// card added after the library was opened, or when the library was opened beside hanging calls, which kept the library from
+/// looking for cards, and these calls have returned.
 async fn until_it_ends(nvml: Arc<dyn Nvml>, mut listed: Option<KernelList>, proc_root: &Path) -> End {
     loop {
         tokio::time::sleep(CHECK).await;
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(attempts.load(Ordering::SeqCst), 2);
     }
 
-    /// A keeper whose library opens at once, and whose sessions have ended when `is_closed` says so.
+    /// A keeper whose library opens at once, and whose sessions have ended if `is_closed`.
     fn keeper(is_closed: bool) -> DriverKeeper {
         let open = |_: &DriverRoot| -> Result<Arc<dyn Nvml>, OpenError> { Ok(Arc::new(NoCards)) };
         let (root, metrics) =
@@ -412,7 +412,7 @@ mod tests {
         drop(closed);
         hardware.wait_for(Option::is_some).await.unwrap();
         let_go.wait_for(|is_let_go| !is_let_go).await.unwrap();
-        // Who asked may have given up.
+        // The requester may have given up.
         closer.close("again".to_owned()).await.map(drop).unwrap();
         hardware.wait_for(Option::is_some).await.unwrap();
         running.abort();

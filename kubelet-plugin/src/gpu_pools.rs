@@ -1,4 +1,4 @@
-//! Which GpuPool decides on each card of this node, and what is offered of it.
+//! The GpuPool of each card of this node, and the card's offer.
 //!
 //! ```text
 //! GpuPools (watched) ─┐
@@ -7,7 +7,7 @@
 //! last known (file) ──┘                          ├─> resolve ─> Resolution ─> publishing, layouts, preparing
 //! machine ───────────────────────────────────────┘
 //! ```
-//! Pools that cannot be read are not "no pools": what was known last holds, over restarts too. Until anything is known,
+//! Unreadable pools are not "no pools": the last known ones hold, over restarts too. Until anything is known,
 //! nothing new is published.
 
 mod follow;

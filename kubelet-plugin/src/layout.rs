@@ -1,4 +1,4 @@
-//! Static MIG layouts: an administrator's file says how cards are partitioned, and the plugin makes it so.
+//! Static MIG layouts: an administrator's file defines how cards are partitioned, and the plugin applies the file.
 //!
 //! ```text
 //! file, name from the GpuPool ─> LayoutConfig ─┐
@@ -6,9 +6,9 @@
 //! driver: mode, instances, clients ─────────────────────────┼─> decide ─> journal intent ─> carry out ─> complete
 //! claims on the card, under its lock ───────────────────────┘     └─> what is in the way: Event, metric, taint
 //! ```
-//! A card is changed only while no claim holds any part of it and no program uses it; until then it takes no new
-//! claims. Only what this driver made for a layout is ever destroyed. Partitions of a layout are published as
-//! existing partitions, like those that an administrator made.
+//! A card is changed only while no claim holds any part of the card and no program uses it; until then the card takes no new
+//! claims. Only instances made by this driver for a layout are ever destroyed. Partitions of a layout are published as
+//! existing partitions, like an administrator's own.
 
 mod announce;
 mod carry_out;

@@ -45,7 +45,7 @@ pub enum NvidiaSmiError {
     /// Killed, for not having ended in time.
     #[error("nvidia-smi does not end within {0:?}")]
     Late(Duration),
-    /// The system does not tell its end.
+    /// The exit status could not be read.
     #[error("cannot wait for nvidia-smi: {0}")]
     Lost(io::Error),
     /// Ended with an error.

@@ -221,13 +221,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Root of the driver's installation as the node sees it.
+    /// Root of the driver's installation on the node.
     #[must_use]
     pub fn host_driver_root(&self) -> &Path {
         self.host_driver_root.as_deref().unwrap_or(&self.driver_root)
     }
 
-    /// Where the driver is installed, as this process sees it.
+    /// The driver's installation, with paths for this process.
     #[must_use]
     pub fn installed(&self) -> DriverRoot {
         DriverRoot { path: self.driver_root.clone(), first: self.driver_paths.clone() }
@@ -252,7 +252,7 @@ impl Options {
         self.nvidia_cdi_hook.clone().or_else(beside).filter(|path| path.is_file())
     }
 
-    /// What runs a program of the driver in the driver's root: this program, where that is not its own root.
+    /// Command prefix for running a program of the driver in the driver's root: this program, unless their roots are the same.
     #[must_use]
     pub fn in_driver_root(&self) -> Option<[OsString; 3]> {
         let program = std::env::current_exe().ok().filter(|_| self.driver_root != Path::new("/"))?;

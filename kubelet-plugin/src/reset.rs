@@ -4,9 +4,9 @@
 //! machine, policy ─> a reset helps ─> its taint is out ─> the card's lock, no claim on it
 //!                                                             └─> the library is closed ─> nvidia-smi --gpu-reset ─> opened anew
 //! ```
-//! The driver resets no card that a program has open, and the plugin has all of them open: so it closes its library for as long as the
-//! reset takes. Claims of other cards go on; those that are prepared meanwhile wait. Nothing is kept on disk: an instance that ends in
-//! between leaves a card that has its fault or has it no more.
+//! The driver resets no card opened by a program, and the plugin has all cards open. So the plugin closes its library for the
+//! duration of the reset. Claims of other cards go on; claims being prepared meanwhile wait. Nothing is kept on disk: an instance
+//! killed during a reset leaves a card with or without its fault.
 
 mod decide;
 mod keeper;

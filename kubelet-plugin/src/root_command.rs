@@ -1,5 +1,5 @@
 //! `kubelet-plugin in-root DIRECTORY PROGRAM ARGUMENT…`: runs a program of the driver in the driver's own root, with the programs
-//! and libraries that it finds there. For the plugin itself: its image has nothing but the plugin.
+//! and libraries found there. For the plugin itself: its image has nothing but the plugin.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 /// The name of the subcommand.
 pub const SUBCOMMAND: &str = "in-root";
 
-/// Changes the root of this process and becomes the program. Returns only if that fails, which it tells on stderr.
+/// Changes the root of this process and becomes the program. Returns only on failure, with a message on stderr.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let [_, root, program, arguments @ ..] = &arguments[..] else {

@@ -10,14 +10,14 @@
 //!                http: /metrics /usage /healthz /readyz
 //! ```
 //!
-//! Everything starts at once, so that the time until the slices are visible is that of the slowest part, not the sum
-//! of all. Whatever the node lacks (driver, disk, API server, kubelet) is waited for and reported in the log and by
+//! Everything starts at once: slices become visible after the time of the slowest part, not after the sum of all. Missing
+//! dependencies on the node (driver, disk, API server, kubelet) are waited for and reported in the log and by
 //! `/readyz`. A wrong command line ends the process with an error.
 //!
-//! Every part runs as a task. If one ends by itself, for example by a panic, the process shuts down in order with
-//! exit code 1: without one of its parts the plugin would look alive and do half its work. The kubelet starts it
-//! again, and the journal has all it needs. A panic in a single call of the kubelet, or in a single claim's work, is
-//! an error of that call or claim only.
+//! Every part runs as a task. If a part ends by itself, for example by a panic, the process shuts down in order with
+//! exit code 1: without one of its parts the plugin would look alive and do half its work. The kubelet restarts
+//! the container, and the journal has all needed state. A panic in a single call of the kubelet, or in a single claim's work,
+//! is an error of that call or claim only.
 
 mod dump;
 mod free_threads;
@@ -73,7 +73,7 @@ use node::NodePart;
 use other_owners::OtherOwners;
 use readiness::Readiness;
 
-/// Runs an instance until it is told to end; `started` is when the process started.
+/// Runs an instance until SIGTERM or SIGINT; `started` is the start time of the process.
 ///
 /// # Errors
 /// If the options cannot work, or a part of the program ended by itself.
@@ -109,7 +109,7 @@ pub async fn run(options: Options, metrics: Metrics, started: Instant) -> anyhow
     }
 }
 
-/// Starts all parts. Returns as soon as they run, without waiting for what they need.
+/// Starts all parts. Returns at once, without waiting for their dependencies.
 async fn start(
     options: &Options,
     metrics: &Metrics,

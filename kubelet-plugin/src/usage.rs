@@ -1,4 +1,4 @@
-//! What the node's cards do, and what claims use of them: looked up in one sweep for all readers.
+//! Activity of the node's cards and their use by claims: read in one sweep for all readers.
 //!
 //! ```text
 //! Nvml ──> look (card by card, on a thread that may hang) ──┐
@@ -6,7 +6,7 @@
 //! /proc ──> pods of processes, where cards are shared ───────┘           └─> NodeUsage  (/usage)
 //! ```
 //!
-//! Readers get the last report, so that none of them costs a call of the driver, and what is gone has no series any more.
+//! Readers get the last report, so no reader costs a call of the driver, and removed cards and claims have no series any more.
 
 mod claims;
 mod collector;

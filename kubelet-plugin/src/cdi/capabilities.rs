@@ -18,13 +18,13 @@ const FILE_MODE: u32 = 0o444;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct CapabilityError {
-    /// The file that should contain them.
+    /// The expected file of the numbers.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The error.
     pub reason: String,
 }
 
-/// The two capability nodes that a container needs to use a MIG partition: one for its GPU instance, one for its
+/// The two capability nodes needed by a container to use a MIG partition: one for its GPU instance, one for its
 /// compute instance (`/dev/nvidia-caps/nvidia-cap<n>`; NVIDIA's MIG User Guide, "Device Nodes and Capabilities"). The
 /// nodes may be missing on the host; their numbers are in `/proc/driver/nvidia/capabilities` while the instances
 /// exist.

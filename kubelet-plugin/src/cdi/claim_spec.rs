@@ -18,7 +18,7 @@ pub struct ClaimSpecDevice {
     pub card: PciBusId,
     /// `N` of the card's `/dev/nvidiaN`.
     pub minor: u32,
-    /// UUID by which CUDA programs know it.
+    /// UUID of the device for CUDA programs.
     pub uuid: String,
     /// The capability nodes of a partition ([`partition_nodes`](super::partition_nodes)); `None` for a whole card.
     pub partition_nodes: Option<Vec<DeviceNode>>,
@@ -26,7 +26,7 @@ pub struct ClaimSpecDevice {
     pub mps: Option<ClaimMps>,
 }
 
-/// The spec of one claim, with what the node has of the other drivers. Blocks: it looks at device nodes.
+/// The spec of one claim, with the node's devices of other drivers. Blocks: device nodes are looked up.
 #[must_use]
 pub fn claim_spec(
     vendor: &Vendor,
@@ -81,7 +81,7 @@ pub fn claim_spec(
 const PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
 
 /// Makes a container a client of an MPS daemon, with limits for each of its processes. A memory limit refers to
-/// device 0, so it is only set for a daemon with a single device.
+/// device 0, so is only set for a daemon with a single device.
 fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits {
     let Some(mps) = mps else { return edits };
     edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_DIRECTORY}"));
@@ -100,7 +100,7 @@ fn with_mps(mut edits: ContainerEdits, mps: Option<&ClaimMps>) -> ContainerEdits
         kind: None,
     };
     // Read-only is enough: connecting to a socket and writing into a named pipe need only the file's permissions. So
-    // a container that runs as root can't plant files where the next daemon, which is root on the node, makes its
+    // a container running as root can't plant files where the next daemon, root on the node, makes its
     // own.
     edits.mounts.extend(mps.pipe_directory.iter().map(|host| mount(host, PIPE_DIRECTORY, "ro")));
     edits.mounts.extend(mps.shm_directory.iter().map(|host| mount(host, "/dev/shm", "rw")));
@@ -156,7 +156,7 @@ mod tests {
         );
 
         assert_eq!(spec.kind, "gpu.tessera.dev/claim");
-        // A node with another path on the host needs that.
+        // A node whose path on the host differs needs this version.
         assert_eq!(spec.cdi_version, "0.5.0");
         let cards: Vec<_> = spec
             .devices

@@ -12,12 +12,12 @@ use super::{DeviceNode, Roots};
 const NVIDIA_MAJOR: u32 = 195;
 /// Minor number of `/dev/nvidiactl`.
 const CONTROL_MINOR: u32 = 255;
-/// Permission bits the driver gives its nodes unless told otherwise (`NVreg_DeviceFileMode`).
+/// Default permission bits of the driver's nodes (`NVreg_DeviceFileMode`).
 const FILE_MODE: u32 = 0o666;
 /// Minor number of `/dev/nvidia-modeset`.
 const MODESET_MINOR: u32 = 254;
 
-/// The nodes of one card: `/dev/nvidia<minor>`, and those under `/dev/dri` if it has a display engine.
+/// The nodes of one card: `/dev/nvidia<minor>`, and the card's nodes under `/dev/dri` if there is a display engine.
 pub(super) fn card(roots: &Roots, address: PciBusId, minor: u32) -> Vec<DeviceNode> {
     let mut nodes = vec![card_of_partition(roots, minor)];
     nodes.extend(graphics(roots, address));
@@ -30,10 +30,10 @@ pub(super) fn card_of_partition(roots: &Roots, minor: u32) -> DeviceNode {
     existing(roots, &name).unwrap_or_else(|| numbered(&name, NVIDIA_MAJOR, minor))
 }
 
-/// The nodes that every CUDA program opens, whichever cards it uses. None of them alone gives access to a card.
+/// The nodes opened by every CUDA program, whatever its cards. None of them alone gives access to a card.
 ///
-/// A host may lack nodes until the first program that needs them makes them with `nvidia-modprobe`. Their numbers are
-/// known anyway, and numbers are what a container is given.
+/// A host may lack nodes until the first program in need of them makes them with `nvidia-modprobe`. Their numbers are
+/// known anyway, and a container is given numbers.
 pub(super) fn control(roots: &Roots) -> Vec<DeviceNode> {
     let mut nodes = vec![
         existing(roots, "nvidiactl").unwrap_or_else(|| numbered("nvidiactl", NVIDIA_MAJOR, CONTROL_MINOR)),
@@ -50,13 +50,13 @@ pub(super) fn control(roots: &Roots) -> Vec<DeviceNode> {
     nodes
 }
 
-/// Whether the module for unified memory is loaded, without which no CUDA program starts. Blocks for the file system.
+/// Whether the module for unified memory, needed by every CUDA program, is loaded. Blocks for the file system.
 #[must_use]
 pub fn has_unified_memory(roots: &Roots) -> bool {
     major_of(&roots.proc, "nvidia-uvm").is_some()
 }
 
-/// The node `/dev/<name>` with its numbers, if there is a character device of that name.
+/// The node `/dev/<name>` with its numbers, if there is a character device of this name.
 pub(super) fn existing(roots: &Roots, name: &str) -> Option<DeviceNode> {
     let seen = roots.dev.join("dev").join(name);
     let metadata = fs::metadata(&seen).ok()?;
@@ -86,7 +86,7 @@ fn numbered(name: &str, major: u32, minor: u32) -> DeviceNode {
     }
 }
 
-/// The card's nodes of the kernel's graphics subsystem, which Vulkan and EGL open.
+/// The card's nodes of the kernel's graphics subsystem, opened by Vulkan and EGL.
 fn graphics(roots: &Roots, address: PciBusId) -> Vec<DeviceNode> {
     let directory = roots.sysfs.join("bus/pci/devices").join(address.to_string()).join("drm");
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
@@ -98,7 +98,7 @@ fn graphics(roots: &Roots, address: PciBusId) -> Vec<DeviceNode> {
     names.iter().filter_map(|name| existing(roots, &format!("dri/{name}"))).collect()
 }
 
-/// The major number under which a module registered its character devices (`/proc/devices`).
+/// The major number of a module's character devices (`/proc/devices`).
 pub(super) fn major_of(proc_root: &Path, name: &str) -> Option<u32> {
     let devices = fs::read_to_string(proc_root.join("devices")).ok()?;
     devices
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn numbers_come_from_the_node_where_there_is_one() {
         let (_directory, mut roots) = machine();
-        // The one character device that everyone may look at on every machine.
+        // The one character device readable by everyone on every machine.
         std::os::unix::fs::symlink("/dev/null", roots.dev.join("dev/nvidia3")).unwrap();
         let host = roots.dev.join("dev/nvidia3").to_string_lossy().into_owned();
         let expected = DeviceNode {

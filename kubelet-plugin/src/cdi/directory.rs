@@ -1,4 +1,4 @@
-//! The directories of CDI specs, and of the metadata that they mount.
+//! The directories of CDI specs, and of the metadata mounted by them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,8 +9,8 @@ use super::metadata::{self, MetadataClaim, RequestMetadata};
 use super::{CdiError, Spec, Vendor};
 use tessera_journal::{FileSystem, Listed, replace_by};
 
-/// The directory from which the container runtime reads specs. On most nodes it is in memory and empty after a
-/// reboot, so nothing in it is synced.
+/// The directory from which the container runtime reads specs. On most nodes the directory is in memory and empty after a
+/// reboot, so nothing is synced.
 pub struct Directory {
     path: PathBuf,
     /// Where the files of claims' metadata lie, named by claim and request.
@@ -19,7 +19,7 @@ pub struct Directory {
     file_system: Arc<dyn FileSystem>,
 }
 
-/// A file in the directory that this driver wrote.
+/// A file in the directory written by this driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecFile {
     /// UID of the claim, from the file's name.
@@ -27,8 +27,8 @@ pub struct SpecFile {
 }
 
 impl Directory {
-    /// The directory `path`, which is created when the first spec is written. The files of claims' metadata go to
-    /// `metadata`, a directory that the container runtime sees under the same name.
+    /// The directory `path`, created when the first spec is written. The files of claims' metadata go to
+    /// `metadata`, a directory with the same path for the container runtime.
     #[must_use]
     pub fn new(file_system: Arc<dyn FileSystem>, path: PathBuf, metadata: PathBuf, vendor: Vendor) -> Self {
         Self { path, metadata, vendor, file_system }
@@ -40,20 +40,20 @@ impl Directory {
         &self.vendor
     }
 
-    /// Writes a claim's spec, replacing an existing one. The container runtime sees either the old or the new one,
+    /// Writes a claim's spec, replacing an existing one. The container runtime reads either the old or the new one,
     /// complete. Blocks for some file operations.
     ///
     /// # Errors
-    /// [`CdiError::Io`]; the spec is then as it was before.
+    /// [`CdiError::Io`]; the old spec is then unchanged.
     pub fn write(&self, uid: &str, spec: &Spec) -> Result<(), CdiError> {
         self.write_spec(&self.vendor.file_name(uid), spec)
     }
 
-    /// Writes what the claim's containers are told about its devices: a file for each request, and then the spec that mounts
-    /// them. A container that has a file mounted keeps it as it was. Blocks for some file operations.
+    /// Writes the metadata of the claim's devices: a file for each request, and then the spec that mounts
+    /// them. A container with a mounted file keeps the old content. Blocks for some file operations.
     ///
     /// # Errors
-    /// [`CdiError::Io`]; [`Directory::remove`] removes what was written.
+    /// [`CdiError::Io`]; [`Directory::remove`] removes the files written so far.
     pub fn write_metadata(
         &self,
         claim: MetadataClaim<'_>,
@@ -67,7 +67,7 @@ impl Directory {
         self.write_spec(&self.vendor.metadata_file_name(claim.uid), &spec)
     }
 
-    /// Whether a claim's metadata of these requests is there as a whole. Blocks for file reads.
+    /// Whether all metadata files of these requests exist for a claim. Blocks for file reads.
     ///
     /// # Errors
     /// [`CdiError::Io`] if a file exists and can't be read.
@@ -95,7 +95,7 @@ impl Directory {
         self.replace(&self.path, name, &content)
     }
 
-    /// Replaces a file of a claim, whose lock is held: there is one temporary name for each file.
+    /// Replaces a file of a claim, whose lock is held: each file has a single temporary name.
     fn replace(&self, directory: &Path, name: &str, content: &[u8]) -> Result<(), CdiError> {
         let (temporary, path) = (directory.join(temporary(name)), directory.join(name));
         let replace = || replace_by(&*self.file_system, &temporary, &path, content);
@@ -108,10 +108,10 @@ impl Directory {
         .map_err(|error| CdiError::io("write", &path, error))
     }
 
-    /// Reads a claim's spec; `None` if there is none, or if it can't be understood. Blocks for a file read.
+    /// Reads a claim's spec; `None` if missing or not understood. Blocks for a file read.
     ///
     /// # Errors
-    /// [`CdiError::Io`] if it exists and can't be read.
+    /// [`CdiError::Io`] if the spec exists and can't be read.
     pub fn read(&self, uid: &str) -> Result<Option<Spec>, CdiError> {
         let path = self.path.join(self.vendor.file_name(uid));
         match self.file_system.read(&path) {
@@ -121,8 +121,8 @@ impl Directory {
         }
     }
 
-    /// The specs of claims that other installations of Tessera on this node have prepared, each with its driver's
-    /// name and the claim's UID. Files that can't be read or are no specs are skipped: they give nothing to a
+    /// The specs of claims prepared by other installations of Tessera on this node, each with its driver's
+    /// name and the claim's UID. Unreadable files and files other than specs are skipped: they give nothing to a
     /// container. Blocks for file reads.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Directory {
         self.remove_metadata(uid, |name| finished(name) != name)
     }
 
-    /// Removes those files of a claim's metadata whose names are `chosen`.
+    /// Removes the files of a claim's metadata whose names are `chosen`.
     fn remove_metadata(&self, uid: &str, chosen: impl Fn(&str) -> bool) -> Result<(), CdiError> {
         for file in self.list(&self.metadata)? {
             let of_claim = finished(&file.name).split_once('_').is_some_and(|(of, _)| of == uid);
@@ -201,12 +201,12 @@ impl Directory {
     }
 }
 
-/// The name under which a file is written. Runtimes read `.json` and `.yaml` only.
+/// The name of a file while being written. Runtimes read `.json` and `.yaml` only.
 fn temporary(name: &str) -> String {
     format!(".{name}.new")
 }
 
-/// The name that a half-written file was to have; of a finished one its own.
+/// The final name of a half-written file; of a finished one its own.
 fn finished(name: &str) -> &str {
     name.strip_prefix('.').and_then(|name| name.strip_suffix(".new")).unwrap_or(name)
 }

@@ -1,12 +1,12 @@
-//! The files of the driver that its programs need in every container: libraries, tools, firmware, sockets.
+//! The files of the driver needed by its programs in every container: libraries, tools, firmware, sockets.
 //!
-//! `nvidia-ctk cdi generate` knows them best, and its hooks also add the libraries to a container's `ld.so.cache`. It
-//! can take half a minute, so its answer is cached on disk, by driver version. If a node doesn't have it, or it
+//! `nvidia-ctk cdi generate` knows them best, and its hooks also add the libraries to a container's `ld.so.cache`. The tool
+//! can take half a minute, so its answer is cached on disk, by driver version. If the tool is missing,
 //! fails or is of a version with unsafe hooks, the files are searched ([`search`]), and the same hooks are run with the
-//! program that the plugin brings along.
+//! program shipped with the plugin.
 //!
-//! Only mounts, hooks and variables are taken from `nvidia-ctk`, never device nodes: which nodes a container gets
-//! depends on its claims alone.
+//! Only mounts, hooks and variables are taken from `nvidia-ctk`, never device nodes: a container's device nodes
+//! depend on its claims alone.
 
 mod cache;
 mod hooks;
@@ -24,14 +24,14 @@ use tessera_journal::FileSystem;
 
 pub use search::cuda_versions;
 
-/// What every container with a card gets of the driver. Contains no device nodes.
+/// The driver's part of every container with a card. Contains no device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverFiles {
     /// Mounts, hooks and variables.
     pub edits: ContainerEdits,
     /// How they were found.
     pub source: DriverFilesSource,
-    /// The version of a `nvidia-ctk` that was not used, because its hooks are unsafe.
+    /// The version of an `nvidia-ctk` left unused because its hooks are unsafe.
     pub unsafe_tool: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct DriverFiles {
 pub enum DriverFilesSource {
     /// `nvidia-ctk cdi generate`, now or at an earlier start with the same driver.
     NvidiaCtk,
-    /// Our own search, because the node has no `nvidia-ctk`, it failed, or its hooks are unsafe.
+    /// Our own search, because `nvidia-ctk` is missing on the node or failed, or its hooks are unsafe.
     Search,
 }
 
@@ -49,8 +49,8 @@ pub enum DriverFilesSource {
 /// time for a version, milliseconds afterwards.
 ///
 /// `hook` is NVIDIA's program for hooks (`nvidia-cdi-hook`), at the same path on the host, for nodes without `nvidia-ctk`;
-/// `cache` is the file for the answer of `nvidia-ctk`, which is searched below the driver root. Never fails: what is not
-/// found is not mounted ([`DriverFiles::has_cuda`]).
+/// `cache` is the file for the answer of `nvidia-ctk`, which is searched below the driver root. Never fails: files not
+/// found are not mounted ([`DriverFiles::has_cuda`]).
 pub async fn find_driver_files(
     roots: &Roots,
     version: &str,
@@ -63,7 +63,7 @@ pub async fn find_driver_files(
         match by_tool(&tool, roots, version, cache, &*file_system).await {
             Ok(edits) => {
                 let found = DriverFiles { edits, source: DriverFilesSource::NvidiaCtk, unsafe_tool: None };
-                // It knows nothing of these directories.
+                // The tool does not search these directories.
                 let searches = !found.has_cuda() && !roots.driver_paths.is_empty();
                 if !searches {
                     return found;
@@ -84,7 +84,7 @@ pub async fn find_driver_files(
     DriverFiles { edits, source: DriverFilesSource::Search, unsafe_tool }
 }
 
-/// What the tool says, now or at an earlier start.
+/// The tool's answer, from now or an earlier start.
 async fn by_tool(
     tool: &Path,
     roots: &Roots,
@@ -105,7 +105,7 @@ async fn by_tool(
     Ok(edits)
 }
 
-/// Whether all libraries and all programs of hooks are there. Sockets come and go with their daemons.
+/// Whether all libraries and hook programs exist. Sockets come and go with their daemons.
 fn is_whole(edits: &ContainerEdits, roots: &Roots) -> bool {
     let is_there = |path: &str| roots.from_host(Path::new(path)).exists();
     let libraries = edits.mounts.iter().map(|mount| &*mount.host_path).filter(|path| is_library(path));
@@ -121,7 +121,7 @@ fn file_name(path: &str) -> &str {
 }
 
 impl DriverFiles {
-    /// The files that still exist. Some disappear after they were found, such as the socket of a stopped daemon, and
+    /// The files still present. Some disappear later, such as the socket of a stopped daemon, and
     /// a runtime refuses to start a container with a mount of a missing file.
     #[must_use]
     pub fn present(&self, roots: &Roots) -> Self {
@@ -130,13 +130,13 @@ impl DriverFiles {
         present
     }
 
-    /// Whether all libraries and all programs of hooks that were found are still there. Blocks for the file system.
+    /// Whether all libraries and hook programs are still present. Blocks for the file system.
     #[must_use]
     pub fn is_whole(&self, roots: &Roots) -> bool {
         is_whole(&self.edits, roots)
     }
 
-    /// Whether CUDA's library is among them, without which no program can use a card.
+    /// Whether CUDA's library, without which no program can use a card, is among them.
     #[must_use]
     pub fn has_cuda(&self) -> bool {
         self.edits.mounts.iter().any(|mount| file_name(&mount.host_path).starts_with("libcuda.so"))
@@ -146,7 +146,7 @@ impl DriverFiles {
     #[must_use]
     pub fn without_hooks(mut self, names: &[String]) -> Self {
         self.edits.hooks.retain(|hook| {
-            // `nvidia-cdi-hook update-ldcache` and, as older tools write it, `nvidia-ctk hook update-ldcache`.
+            // `nvidia-cdi-hook update-ldcache`, or from older tools `nvidia-ctk hook update-ldcache`.
             let name = hook.args.iter().skip(1).find(|argument| *argument != "hook");
             !name.is_some_and(|name| names.contains(name))
         });

@@ -19,7 +19,7 @@ pub enum CdiError {
     /// A spec could not be read, written or removed.
     #[error("cannot {action} CDI spec {path}: {source}{}", hint(.source))]
     Io {
-        /// What was tried, as a verb.
+        /// The failed action, as a verb.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! What the host needs of the device nodes that containers are given by their numbers.
+//! Device nodes and links needed on the host for containers, which are given devices by number.
 
 use std::fs;
 use std::io;
@@ -9,24 +9,24 @@ use rustix::fs::{CWD, FileType, Mode, chmod, makedev, mknodat};
 
 use super::{DeviceNode, Roots, Spec};
 
-/// Something that the host lacks and that could not be made.
+/// A node or link missing on the host and impossible to make.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make {}: {source}", path.display())]
 pub struct HostNodeError {
-    /// The node, or the link to it.
+    /// The node, or its link.
     pub path: PathBuf,
     /// The operating system's answer.
     source: io::Error,
 }
 
-/// Makes the nodes of a spec that the host lacks, and the links `/dev/char/<major>:<minor>` to all of them.
+/// Makes the nodes of a spec missing on the host, and the links `/dev/char/<major>:<minor>` to all of them.
 ///
-/// In a user namespace the container runtime makes no nodes: it mounts those of the host. And systemd, where it has the
-/// containers' cgroups, knows a device by its link: at a `daemon-reload` it takes devices without one from running containers.
-/// `nvidia-modprobe` makes the same nodes, and nobody removes them. What is there stays as it is. Blocks for the file system.
+/// In a user namespace the container runtime makes no nodes but mounts the host's. And systemd, when managing the
+/// containers' cgroups, finds a device by its link: a `daemon-reload` takes devices without a link from running containers.
+/// `nvidia-modprobe` makes the same nodes, and nobody removes them. Existing ones stay unchanged. Blocks for the file system.
 ///
 /// # Errors
-/// The first [`HostNodeError`]; what else can be made has been made.
+/// The first [`HostNodeError`]; all other nodes and links have been made.
 pub fn complete_host_nodes(roots: &Roots, spec: &Spec) -> Result<(), HostNodeError> {
     let devices = spec.devices.iter().map(|device| &device.container_edits);
     let edits = std::iter::once(&spec.container_edits).chain(devices);
@@ -50,7 +50,7 @@ fn complete(dev: &Path, node: &DeviceNode) -> Result<(), HostNodeError> {
     make_unless_there(&path, |path| {
         let mode = Mode::from_raw_mode(node.file_mode.unwrap_or(0o666));
         mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor))?;
-        // Without what the process masks.
+        // Undo the process's umask.
         Ok(chmod(path, mode)?)
     })
     .map_err(error(&path))?;
@@ -66,7 +66,7 @@ fn make_unless_there(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) ->
         fs::create_dir_all(directory)?;
     }
     match make(path) {
-        // Work on another claim has made it meanwhile.
+        // Work on another claim has made the file meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Without the right to make nodes (not root) this is told, and what can be made is made.
+    /// Without the right to make nodes (not root) an error is returned, and everything else is made.
     #[test]
     fn nodes_that_the_host_lacks_are_made_or_told() {
         let root = tempfile::tempdir().unwrap();

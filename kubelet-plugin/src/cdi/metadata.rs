@@ -1,8 +1,8 @@
-//! What a claim's containers are told about its devices: one file for each request (KEP-5304).
+//! Metadata of a claim's devices for its containers: one file for each request (KEP-5304).
 //!
-//! The form of the files, their place in containers and the names of the CDI devices are those of Kubernetes' own library for
-//! drivers (`kubeletplugin/metadata.go` and `api/metadata` of `k8s.io/dynamic-resource-allocation`), so that its readers
-//! find them. Where they lie on the node is not part of that.
+//! The form of the files, their place in containers and the names of the CDI devices follow Kubernetes' own library for
+//! drivers (`kubeletplugin/metadata.go` and `api/metadata` of `k8s.io/dynamic-resource-allocation`), so its readers
+//! find them. Their place on the node is our choice.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ use super::{ContainerEdits, Device, Mount, Spec, Vendor};
 /// Where containers find the files.
 const CONTAINER_DIRECTORY: &str = "/var/run/kubernetes.io/dra-device-attributes";
 
-/// The versions of the API that a file is written in, the newest first: a reader takes the first that it knows. Kubernetes
+/// The API versions of a file, the newest first: a reader takes the first known one. Kubernetes
 /// 1.36 has the second alone. They have the same fields.
 const API_VERSIONS: [&str; 2] = ["metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"];
 
-/// A claim, as its files name it.
+/// A claim, with the names for its files.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataClaim<'a> {
     /// Its namespace.
@@ -31,22 +31,22 @@ pub struct MetadataClaim<'a> {
     pub name: &'a str,
     /// Its UID.
     pub uid: &'a str,
-    /// The entry of the pod's `resourceClaims` that it was made for, if it was made of a template.
+    /// The entry of the pod's `resourceClaims`, for a claim made from a template.
     pub pod_claim: Option<&'a str>,
 }
 
-/// What is told about the devices of one request.
+/// Metadata of the devices of one request.
 #[derive(Clone, Debug)]
 pub struct RequestMetadata<'a> {
     /// The request, without the alternative's part.
     pub request: &'a str,
-    /// The alternative that was allocated, of a request with `firstAvailable`.
+    /// The allocated alternative, for a request with `firstAvailable`.
     pub alternative: Option<&'a str>,
     /// Its devices.
     pub devices: Vec<DeviceMetadata<'a>>,
 }
 
-/// What is told about a device.
+/// Metadata of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceMetadata<'a> {
     /// Its pool.
@@ -69,7 +69,7 @@ impl RequestMetadata<'_> {
             let mut object = json!({
                 "kind": "DeviceMetadata",
                 "apiVersion": version,
-                // What is told of a device does not change while a claim has it.
+                // The metadata of a device does not change while a claim has the device.
                 "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 1},
                 "requests": [{"name": request, "devices": devices}],
             });
@@ -99,12 +99,12 @@ impl DeviceMetadata<'_> {
     }
 }
 
-/// Name of the CDI device by which a container gets the file of a request.
+/// Name of the CDI device for the file of a request.
 fn device_name(uid: &str, request: &str) -> String {
     format!("{uid}_{request}")
 }
 
-/// The fully qualified name of that device, which the kubelet passes to the container runtime.
+/// The fully qualified name of the CDI device for a request's file, passed by the kubelet to the container runtime.
 #[must_use]
 pub fn metadata_device_id(vendor: &Vendor, uid: &str, request: &str) -> String {
     format!("{vendor}/{METADATA_CLASS}={}", device_name(uid, request))
@@ -115,7 +115,7 @@ pub(super) fn file_name(uid: &str, request: &str) -> String {
     format!("{}.json", device_name(uid, request))
 }
 
-/// The CDI spec of a claim's files, which lie in `directory`.
+/// The CDI spec of a claim's files in `directory`.
 pub(super) fn metadata_spec(
     vendor: &Vendor,
     directory: &Path,

@@ -7,7 +7,7 @@ use super::CdiError;
 /// The class of the specs of claims: kind `<driver>/claim`.
 pub const CLASS: &str = "claim";
 
-/// The class of the specs of claims' metadata: kind `<driver>/metadata`, as Kubernetes' own library for drivers names it.
+/// The class of the specs of claims' metadata: kind `<driver>/metadata`, as in Kubernetes' own library for drivers.
 pub(super) const METADATA_CLASS: &str = "metadata";
 
 /// A driver name as a CDI vendor: the first part of our specs' kinds and file names.
@@ -18,7 +18,7 @@ impl Vendor {
     /// The vendor of a driver.
     ///
     /// # Errors
-    /// [`CdiError::Vendor`] if the name is not allowed as a CDI vendor: it must begin with a letter.
+    /// [`CdiError::Vendor`] if the name is not allowed as a CDI vendor: its first character must be a letter.
     pub fn new(driver_name: &str) -> Result<Self, CdiError> {
         let letter = |byte: u8| byte.is_ascii_alphabetic();
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -35,7 +35,7 @@ impl Vendor {
         format!("{}/{CLASS}", self.0)
     }
 
-    /// The fully qualified name of a claim's device, which the kubelet passes to the container runtime.
+    /// The fully qualified name of a claim's device, passed by the kubelet to the container runtime.
     #[must_use]
     pub fn device_id(&self, device_name: &str) -> String {
         format!("{}/{CLASS}={device_name}", self.0)
@@ -51,14 +51,14 @@ impl Vendor {
         format!("{}-{METADATA_CLASS}_{uid}.json", self.0)
     }
 
-    /// The claim's UID from the file name of its spec, or of that of its metadata; `None` if the file is not ours.
+    /// The claim's UID from the file name of its spec or of its metadata's spec; `None` if the file is not ours.
     pub(super) fn uid<'a>(&self, file_name: &'a str) -> Option<&'a str> {
         let (vendor, uid) =
             vendor_and_uid(file_name, CLASS).or_else(|| vendor_and_uid(file_name, METADATA_CLASS))?;
         (vendor == self.0).then_some(uid)
     }
 
-    /// Driver name and claim UID from the file name of a spec that another installation of Tessera may have written,
+    /// Driver name and claim UID from the file name of a spec possibly written by another installation of Tessera,
     /// under another driver name.
     pub(super) fn other<'a>(&self, file_name: &'a str) -> Option<(&'a str, &'a str)> {
         vendor_and_uid(file_name, CLASS)
@@ -66,7 +66,7 @@ impl Vendor {
     }
 }
 
-/// Vendor and UID of `<vendor>-<class>_<uid>.json`. A driver's name is a DNS name, so it contains no `_`.
+/// Vendor and UID of `<vendor>-<class>_<uid>.json`. A driver's name is a DNS name, so contains no `_`.
 fn vendor_and_uid<'a>(file_name: &'a str, class: &str) -> Option<(&'a str, &'a str)> {
     let (vendor, uid) = file_name.strip_suffix(".json")?.split_once('_')?;
     let vendor = vendor.strip_suffix(class)?.strip_suffix('-')?;

@@ -1,7 +1,7 @@
-//! Devices of other kernel drivers that programs on cards use: GDRCopy, GPUDirect Storage, InfiniBand.
+//! Devices of other kernel drivers used by programs on cards: GDRCopy, GPUDirect Storage, InfiniBand.
 //!
-//! As NVIDIA's device plugin gives them (its `gdrcopyEnabled`, `gdsEnabled`, `mofedEnabled`) and as nvidia-container-toolkit finds them
-//! (`internal/discover/gdrcopy.go`, `gds.go`, `mofed.go`): all that the node has, to every container with a card.
+//! Given as by NVIDIA's device plugin (its `gdrcopyEnabled`, `gdsEnabled`, `mofedEnabled`) and found as by nvidia-container-toolkit
+//! (`internal/discover/gdrcopy.go`, `gds.go`, `mofed.go`): all of the node's, to every container with a card.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub enum OtherDriver {
 }
 
 impl OtherDriver {
-    /// Adds what the node has of it. Blocks for the file system.
+    /// Adds the node's devices of this driver. Blocks for the file system.
     pub(super) fn add(self, roots: &Roots, edits: &mut ContainerEdits) {
         let (names, mounts) = match self {
             Self::Gdrcopy => (vec!["gdrdrv".to_owned()], &[][..]),
@@ -43,7 +43,7 @@ impl OtherDriver {
     }
 }
 
-/// Names in a directory of `/dev` that begin so, sorted, with the directory.
+/// Names in a directory of `/dev` with this prefix, sorted, with the directory.
 fn beginning(roots: &Roots, directory: &str, start: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(roots.dev.join("dev").join(directory)) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -72,7 +72,7 @@ mod tests {
             "infiniband/rdma_cm",
             "infiniband/umad0",
         ] {
-            // The one character device that everyone may look at on every machine.
+            // The one character device readable by everyone on every machine.
             std::os::unix::fs::symlink("/dev/null", dev.join(name)).unwrap();
         }
         let roots = Roots {

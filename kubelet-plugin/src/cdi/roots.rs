@@ -1,24 +1,24 @@
-//! Paths as this process, the host and containers see them.
+//! Paths of driver files and devices for this process, the host and containers.
 
 use std::path::{Path, PathBuf};
 
 use tessera_nvml::DriverRoot;
 
-/// Where this process and the host (and so the container runtime) see the driver's files and device nodes. The two
-/// differ in a pod. On an emulated machine both also differ from what containers see.
+/// Paths of the driver's files and device nodes for this process and for the host (and so the container runtime). The two
+/// differ in a pod. On an emulated machine both also differ from the paths in containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
-    /// Root of the driver's installation as this process sees it.
+    /// Root of the driver's installation for this process.
     pub driver: PathBuf,
-    /// Directories below it that are searched before the usual ones, for libraries and for programs.
+    /// Directories below it searched before the usual ones, for libraries and for programs.
     pub driver_paths: Vec<PathBuf>,
-    /// The same root as the host sees it.
+    /// The host's path of the same root.
     pub host_driver: PathBuf,
-    /// Directory with `dev/` as this process sees it.
+    /// Directory with `dev/` for this process.
     pub dev: PathBuf,
-    /// sysfs as this process sees it.
+    /// sysfs for this process.
     pub sysfs: PathBuf,
-    /// procfs as this process sees it.
+    /// procfs for this process.
     pub proc: PathBuf,
 }
 
@@ -37,14 +37,14 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// Where the driver is installed, as this process sees it.
+    /// The driver's installation, with paths for this process.
     #[must_use]
     pub fn installed(&self) -> DriverRoot {
         DriverRoot { path: self.driver.clone(), first: self.driver_paths.clone() }
     }
 
-    /// The host's path of a file that this process sees at `path`: a path below the driver root is moved below the
-    /// host's driver root, others stay as they are.
+    /// The host's path of this process's `path`: a path below the driver root is moved below the
+    /// host's driver root, others stay unchanged.
     #[must_use]
     pub fn on_host(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.driver) {
@@ -53,7 +53,7 @@ impl Roots {
         }
     }
 
-    /// This process's path of a file that the host has at `path`, the inverse of [`Roots::on_host`].
+    /// This process's path of the host's `path`, the inverse of [`Roots::on_host`].
     #[must_use]
     pub fn from_host(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.host_driver) {
@@ -62,7 +62,7 @@ impl Roots {
         }
     }
 
-    /// The path in containers of a driver file that this process sees at `path`: as if the driver were installed in
+    /// The path in containers of the driver file at this process's `path`: as if the driver were installed in
     /// the container.
     #[must_use]
     pub fn in_container(&self, path: &Path) -> PathBuf {

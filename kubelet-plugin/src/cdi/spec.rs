@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 /// A CDI spec file, in versions 0.3.0 to 1.0.0 of the format
-/// (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>). Omits fields that Tessera neither
-/// writes nor takes over from `nvidia-ctk`.
+/// (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>). Omits fields neither written by Tessera
+/// nor taken over from `nvidia-ctk`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// Version of the format, as low as the content allows: a runtime refuses specs newer than it knows.
+    /// Version of the format, as low as the content allows: a runtime refuses specs newer than its own version.
     pub cdi_version: String,
     /// `<vendor>/<class>`.
     pub kind: String,
-    /// Devices that containers can ask for, by `<kind>=<name>`.
+    /// Devices available to containers, by `<kind>=<name>`.
     pub devices: Vec<Device>,
     /// Edits for every container with any of the devices, applied once.
     #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
@@ -42,7 +42,7 @@ pub struct ContainerEdits {
     /// Files and directories of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Programs of the host that the runtime runs while it creates the container.
+    /// Programs of the host, run by the runtime while creating the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// Supplementary groups of the container's process.
@@ -89,11 +89,11 @@ pub struct Mount {
     pub kind: Option<String>,
 }
 
-/// A program of the host that the runtime runs while it creates the container.
+/// A program of the host, run by the runtime while creating the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// The stage at which it runs: `createContainer`, ….
+    /// The stage of the hook: `createContainer`, ….
     pub hook_name: String,
     /// The program.
     pub path: String,
@@ -103,7 +103,7 @@ pub struct Hook {
     /// Its environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Timeout in seconds, after which it is killed.
+    /// Timeout in seconds, after which the program is killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }

@@ -1,8 +1,8 @@
-//! The version of the CDI format that a spec needs.
+//! The version of the CDI format needed by a spec.
 
 use super::{ContainerEdits, Spec};
 
-/// The lowest version of the format that has everything the spec uses, by the rules of the reference implementation
+/// The lowest version of the format with all features used by the spec, by the rules of the reference implementation
 /// (`MinimumRequiredVersion`, whose floor is 0.3.0).
 pub(super) fn minimum_version(spec: &Spec) -> &'static str {
     let edits = || {

@@ -23,7 +23,7 @@ pub(super) struct Sources {
     pub(super) own: Option<Arc<dyn OwnPartitions>>,
 }
 
-/// The facts of a card that answers; a fact that can't be read stays as in `known`. `None` if the card's identity is
+/// The facts of an answering card; an unreadable fact stays as in `known`. `None` if the card's identity is
 /// unknown.
 pub(super) fn card(
     pci: PciBusId,
@@ -48,7 +48,7 @@ pub(super) fn card(
         Err(error) if error.is_unsupported() || next.minor.is_none() => {
             faults::set(&mut next.faults, HealthClass::MinorNumber, true);
         }
-        // It was told before, and may be again.
+        // Known from before, and perhaps readable again later.
         Err(_) => {}
     }
     next.minor = problems.take(own, "minor", read.minor.map(Some), next.minor);
@@ -69,7 +69,7 @@ pub(super) fn card(
     let addressing_mode =
         read.addressing_mode.map(|mode| mode.map(|mode| nvml::AddressingMode::name(mode).to_owned()));
     next.addressing_mode = problems.take(own, "addressingMode", addressing_mode, next.addressing_mode);
-    // MIG mode reserves a different amount, which what is published must not depend on.
+    // MIG mode reserves a different amount, which must not change the published capacity.
     let is_divided = matches!(&read.mig, Ok(Some(mode)) if mode.current);
     if let Ok(Some(memory)) = &read.memory
         && (!is_divided || next.reserved_memory_bytes == 0)
@@ -134,7 +134,7 @@ fn nvlinks(
         }
     };
     let active: Vec<_> = links.into_iter().filter(|link| link.active).collect();
-    // With another number of links, it is unclear which is which of those known.
+    // With another number of links, the known ones cannot be matched.
     let known = known.filter(|known| known.len() == active.len()).unwrap_or_default();
     let mut known = known.into_iter();
     let link = |link: nvml::NvLinkReadings| {
@@ -148,7 +148,7 @@ fn nvlinks(
     Some(active.into_iter().map(link).collect())
 }
 
-/// What two cards report about each other; a fact that can't be read stays as in `known`.
+/// The report of two cards about each other; an unreadable fact stays as in `known`.
 pub(super) fn pair(
     own: PciBusId,
     other: PciBusId,

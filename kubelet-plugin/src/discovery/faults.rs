@@ -1,4 +1,4 @@
-//! What is wrong with a card, from what its driver answers.
+//! Faults of a card, from its driver's answers.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use super::own_partitions::OwnPartitions;
 use super::problem::Problems;
 use super::resets::Counted;
 
-/// Takes what the driver says of the card's health into `card`. What can't be read stays as it was. Returns what the driver
-/// counts.
+/// Updates `card` with the driver's health readings. Unreadable values stay unchanged. Returns the driver's
+/// counters.
 pub(super) fn read(
     card: &mut Card,
     answer: Result<HealthReadings, NvmlError>,
@@ -72,7 +72,7 @@ pub(super) fn read(
     Counted::new(energy_millijoules.ok().flatten(), persistence_mode.ok().flatten().unwrap_or_default())
 }
 
-/// Takes from the journal which partitions of ended claims the driver does not destroy.
+/// Takes the partitions of ended claims that the driver fails to destroy from the journal.
 pub(super) fn read_own(card: &mut Card, own: Option<&dyn OwnPartitions>, problems: &mut Problems) {
     let Some(own) = own else { return };
     match own.of_card(card.pci, card.uuid.as_deref().unwrap_or_default()) {
@@ -86,10 +86,10 @@ pub(super) fn read_own(card: &mut Card, own: Option<&dyn OwnPartitions>, problem
     }
 }
 
-/// A class that a reading may show, and when it does.
+/// A class of faults, and the condition for it in a reading.
 type Shows<T> = (HealthClass, fn(&T) -> bool);
 
-/// What was found of a card.
+/// The faults and problems of a card.
 struct Found<'a> {
     pci: PciBusId,
     faults: &'a mut BTreeSet<HealthFault>,
@@ -113,7 +113,7 @@ impl Found<'_> {
     }
 }
 
-/// Adds the fault of that class, or takes it away.
+/// Adds or removes the fault of this class.
 pub(super) fn set(faults: &mut BTreeSet<HealthFault>, class: HealthClass, is_there: bool) {
     faults.retain(|fault| fault.class != class);
     if is_there {
@@ -121,7 +121,7 @@ pub(super) fn set(faults: &mut BTreeSet<HealthFault>, class: HealthClass, is_the
     }
 }
 
-/// Gives the card its XIDs, and says whether an NVLink is down. Where the driver recommends a recovery, that counts for all.
+/// Adds the card's XIDs and a down NVLink to its faults. If the driver recommends a recovery, the recommendation is for all faults.
 pub(super) fn complete(card: &mut Card, xids: impl Iterator<Item = HealthFault>, nvlink_down: bool) {
     card.faults.retain(|fault| !matches!(fault.class, HealthClass::Xid | HealthClass::NvlinkDown));
     card.faults.extend(xids);

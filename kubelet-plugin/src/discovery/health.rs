@@ -10,22 +10,22 @@ use tessera_nvml::Event;
 
 use super::resets::LastSeen;
 
-/// The most XIDs that are kept of a card: a card that has had more needs no others.
+/// Maximum number of XIDs kept for a card: more would not change the card's state.
 const MOST: usize = 16;
 
 /// The driver recommends another recovery now.
 const RECOVERY_ACTION_CHANGED: u64 = 154;
 
-/// An XID that counts against a card.
+/// An XID counted against a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct XidError {
     /// Its number.
     pub(super) xid: u64,
-    /// The GPU instance that it happened in, by the id that it had then.
+    /// The GPU instance of the XID, by its id at the time.
     #[serde(default)]
     gpu_instance: Option<u32>,
-    /// The memory slices of that GPU instance, once they are known. Until then the whole card counts.
+    /// The memory slices of this GPU instance, once known. Until then the whole card counts.
     #[serde(default)]
     slices: Option<Placement>,
 }
@@ -33,23 +33,23 @@ pub(super) struct XidError {
 /// The XIDs of each card.
 pub(super) type Xids = BTreeMap<PciBusId, Vec<XidError>>;
 
-/// What is kept on disk.
+/// State kept on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Remembered {
-    /// What counts.
+    /// The counted XIDs.
     pub(super) xids: Xids,
-    /// How those cards were last seen: a reset shows by that.
+    /// Last seen state of the cards with XIDs, to detect resets.
     pub(super) cards: BTreeMap<PciBusId, LastSeen>,
 }
 
-/// The driver's events that count against cards. Grows with the number of cards, not of events.
+/// The driver's events counted against cards. Grows with the number of cards, not of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HealthBook {
     policy: HealthPolicy,
     xids: Xids,
-    /// How the cards with XIDs were last seen.
+    /// Last seen state of the cards with XIDs.
     seen: BTreeMap<PciBusId, LastSeen>,
-    /// Whether either differs from what is on the disk.
+    /// Whether either differs from the disk.
     is_unsaved: bool,
     told: BTreeSet<(Option<PciBusId>, u64)>,
 }
@@ -62,7 +62,7 @@ impl XidError {
 }
 
 impl HealthBook {
-    /// Starts with XIDs from before this process. What `policy` says nothing of does not count.
+    /// Starts with XIDs from before this process. XIDs whose effect in `policy` is `Off` do not count.
     pub(super) fn of_earlier(earlier: Remembered, policy: HealthPolicy) -> Self {
         let Remembered { mut xids, cards: seen } = earlier;
         for (card, errors) in &mut xids {
@@ -75,18 +75,18 @@ impl HealthBook {
         Self { told: told.collect(), xids, seen, policy, is_unsaved: false }
     }
 
-    /// What to save, if anything changed.
+    /// State to save, if anything changed.
     pub(super) fn unsaved(&mut self) -> Option<Remembered> {
         let remembered = || Remembered { xids: self.xids.clone(), cards: self.seen.clone() };
         std::mem::take(&mut self.is_unsaved).then(remembered)
     }
 
-    /// Notes that saving failed.
+    /// Marks the state as unsaved after a failure.
     pub(super) fn keep_unsaved(&mut self) {
         self.is_unsaved = true;
     }
 
-    /// Notes an event. Returns whether it is a reason to look at the cards again.
+    /// Records an event. Returns whether to look at the cards again.
     pub(super) fn note(&mut self, event: &Event) -> bool {
         let (card, xid, gpu_instance) = match event {
             Event::Xid { card, xid, gpu_instance, .. } => (*card, *xid, *gpu_instance),
@@ -134,7 +134,7 @@ impl HealthBook {
         }
     }
 
-    /// Notes that the card was reset or replaced.
+    /// Records a reset or replacement of the card.
     pub(super) fn forget(&mut self, card: PciBusId) {
         self.is_unsaved |= self.xids.remove(&card).is_some();
         self.seen.remove(&card);
@@ -146,7 +146,7 @@ impl HealthBook {
         self.xids.iter().filter(|(_, errors)| !errors.is_empty()).map(|(card, _)| *card)
     }
 
-    /// Notes how a card with XIDs was last seen.
+    /// Records the state of a card with XIDs.
     pub(super) fn saw(&mut self, card: PciBusId, now: &LastSeen) {
         if self.seen.get(&card).is_none_or(|before| now.is_news_to(before)) {
             self.seen.insert(card, now.clone());
@@ -160,7 +160,7 @@ impl HealthBook {
         self.xids.get(&card).is_some_and(|errors| errors.iter().any(missing))
     }
 
-    /// Notes where the GPU instances of a card are. What is known already stays: another instance may get the same id.
+    /// Records the places of a card's GPU instances. Known places stay: another instance may get the same id.
     pub(super) fn place(&mut self, card: PciBusId, instances: &[GpuInstance]) {
         for error in self.xids.get_mut(&card).into_iter().flatten() {
             let Some(id) = error.gpu_instance.filter(|_| error.slices.is_none()) else { continue };

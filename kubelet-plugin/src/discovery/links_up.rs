@@ -1,11 +1,11 @@
-//! Tells NVLinks that went down from those that never were up, and from those that MIG mode keeps down.
+//! Distinguishes NVLinks gone down from links never up, and from links kept down by MIG mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::PciBusId;
 use tessera_inventory::machine::{Card, NvLink, NvLinkRemote};
 
-/// The most NVLinks that each card had in this process. A link that never was up is no fault: a card need not have a bridge on
+/// The most active NVLinks of each card in this process. A link never up is no fault: a card need not have a bridge on
 /// each of its connectors.
 #[derive(Debug, Default)]
 pub(super) struct LinksUp(BTreeMap<PciBusId, Most>);

@@ -18,7 +18,7 @@ pub(super) struct MigReader<'a> {
 }
 
 impl MigReader<'_> {
-    /// The facts; what can't be read stays as in `known`.
+    /// The facts; unreadable ones stay as in `known`.
     pub(super) fn read(
         &self,
         mode: Reading<MigMode>,
@@ -57,7 +57,7 @@ impl MigReader<'_> {
             Err(message) => {
                 problems.add(Some(self.pci), "MIG instances", message);
                 if !was_known {
-                    // Unknown which slices are taken, so nothing can be offered.
+                    // The taken slices are unknown, so nothing can be offered.
                     mig.profiles.clear();
                 }
             }
@@ -65,14 +65,14 @@ impl MigReader<'_> {
         Some(mig)
     }
 
-    /// The GPU instances that this driver did not make for claims.
+    /// The GPU instances not made by this driver for claims.
     fn instances_of_others(&self, mode: MigMode, known: &[GpuInstance]) -> Result<Vec<GpuInstance>, String> {
         if !mode.current {
             return Ok(Vec::new());
         }
         let mut others = self.look()?;
         if others.iter().any(|other| known.iter().all(|known| known.id != other.id)) {
-            // One of ours may have been made and destroyed between reading the journal and the driver: then it is
+            // One of ours may have been made and destroyed between reading the journal and the driver: then the instance is
             // gone now.
             let again = self.look()?;
             others.retain(|other| again.iter().any(|one| one.id == other.id));
@@ -86,7 +86,7 @@ impl MigReader<'_> {
             Some(own) => own.of_card(self.pci, self.uuid).map_err(|error| error.to_string()),
             None => Ok(Vec::new()),
         };
-        // Read the journal before and after the driver: a record exists before its instance and is removed after it.
+        // Read the journal before and after the driver: a record exists before its instance and is removed after the instance.
         let mut ours = own()?;
         let mut instances = self.nvml.gpu_instances(self.pci).map_err(|error| error.to_string())?;
         ours.extend(own()?);

@@ -1,4 +1,4 @@
-//! Which GPU instances this driver has made for claims.
+//! The GPU instances made by this driver for claims.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use tokio::sync::watch;
 
 use tessera_journal::{HardwareRecord, Journal, JournalError};
 
-/// Distinguishes the GPU instances that this driver makes for claims from all others. NVML can't do that, the journal
+/// Distinguishes the GPU instances made by this driver for claims from all others. NVML can't do so, the journal
 /// can.
 ///
-/// Ours come and go with claims, and what is published of a card doesn't depend on them. Others are published as they
-/// are.
+/// Ours come and go with claims, and the publication of a card doesn't depend on them. Others are published
+/// unchanged.
 pub trait OwnPartitions: Send + Sync + 'static {
-    /// The partitions that this driver is making, keeps or is destroying on a card at this moment.
+    /// The partitions this driver is making, keeps or is destroying on a card at this moment.
     ///
     /// # Errors
     /// [`JournalError`] if the journal can't be read.
     fn of_card(&self, card: PciBusId, uuid: &str) -> Result<Vec<OwnPartition>, JournalError>;
 }
 
-/// The journal as discovery uses it; `None` until it is open.
+/// The journal for discovery; `None` until opened.
 pub type OwnPartitionsReceiver = watch::Receiver<Option<Arc<dyn OwnPartitions>>>;
 
 /// A partition of this driver, already made or not.
@@ -31,9 +31,9 @@ pub struct OwnPartition {
     pub placement: Placement,
     /// Id of its GPU instance, once known.
     pub gpu_instance: Option<u32>,
-    /// Ids of GPU instances that existed before it: it is none of these.
+    /// Ids of GPU instances that existed before the partition, so the partition is none of them.
     pub present: Vec<u32>,
-    /// Whether it is of an ended claim, and the driver does not destroy it.
+    /// Whether the partition is of an ended claim, and the driver does not destroy it.
     pub not_released: bool,
 }
 

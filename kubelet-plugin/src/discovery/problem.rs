@@ -1,4 +1,4 @@
-//! Facts that could not be read, each logged once.
+//! Unreadable facts, each logged once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,22 +6,22 @@ use std::fmt;
 use tessera_api::PciBusId;
 use tessera_nvml::{NvmlError, Reading};
 
-/// One thing that could not be read.
+/// An unreadable fact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The card; `None` for the machine.
     pub card: Option<PciBusId>,
     /// The fact, named like its attribute.
     pub fact: &'static str,
-    /// What went wrong.
+    /// The error.
     pub message: String,
 }
 
-/// What could not be read in one look.
+/// The unreadable facts of one look.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<Problem>);
 
-/// Problems that were logged already, so that each is logged once until it passes.
+/// Problems already logged: each is logged once until resolved.
 #[derive(Debug, Default)]
 pub(super) struct Told(BTreeSet<Problem>);
 
@@ -93,7 +93,7 @@ struct Alike {
     facts: BTreeSet<&'static str>,
 }
 
-/// Problems by their message. Messages that differ only in the card's address count as one: what a whole node lacks
+/// Problems by their message. Messages that differ only in the card's address count as one: a problem of the whole node
 /// is logged once, not for each card.
 fn kinds<'a>(problems: impl Iterator<Item = &'a Problem>) -> BTreeMap<String, Alike> {
     let mut kinds: BTreeMap<String, (Alike, String)> = BTreeMap::new();

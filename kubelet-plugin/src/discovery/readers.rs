@@ -1,4 +1,4 @@
-//! Threads for driver calls. A call may hang for as long as the machine runs, and nothing can end it.
+//! Threads for driver calls. A call may hang for as long as the machine runs, and nothing can end such a call.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tessera_api::PciBusId;
 use tokio::sync::Notify;
 
-/// What a driver call is about. At most one call per subject runs at a time.
+/// Subject of a driver call. At most one call per subject runs at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     /// The driver's events.
@@ -22,15 +22,15 @@ pub(super) enum Subject {
     Cards,
     /// One card.
     Card(PciBusId),
-    /// The connections of a card to those that follow it.
+    /// The connections of a card to the cards after it in the list.
     Pairs(PciBusId),
 }
 
 /// A driver call, run on a thread of its own.
 pub(super) type Question<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// Runs driver calls, each on a thread of its own, with a time limit. A call that does not return in time is
-/// abandoned, and its subject is not asked again until it returns. So each hanging subject takes one thread and
+/// Runs driver calls, each on a thread of its own, with a time limit. A call not returning in time is
+/// abandoned, and its subject is not asked again until the call returns. So each hanging subject takes one thread and
 /// delays nothing else.
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -49,9 +49,9 @@ enum Progress {
     Running,
     /// Its answer is in the channel.
     Answered,
-    /// Abandoned: nobody waits for it any more.
+    /// Abandoned: nobody waits for the call any more.
     Left,
-    /// Returned after it was abandoned.
+    /// Returned after being abandoned.
     Returned,
 }
 
@@ -76,7 +76,7 @@ impl Readers {
         self.left.keys().copied().filter(|subject| self.is_hanging(*subject))
     }
 
-    /// The answers that came in time, in the order of the questions. Subjects with a hanging call are not asked.
+    /// The answers received in time, in the order of the questions. Subjects with a hanging call are not asked.
     ///
     /// # Panics
     /// If a question panicked.
@@ -129,7 +129,7 @@ impl Readers {
                             self.left.insert(*subject, call.clone());
                         }
                     }
-                    // Take answers that arrived just before the deadline.
+                    // Take answers received just before the deadline.
                     receiver.try_iter().for_each(&mut take);
                     break;
                 }

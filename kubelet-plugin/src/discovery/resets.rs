@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use tessera_api::PciBusId;
 use tessera_api::health::Recovery;
 
-/// What of a card shows that it was reset, as it was last seen.
+/// Last seen state of a card, to detect resets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct LastSeen {
     pub(super) uuid: Option<String>,
     pub(super) driver_version: Option<String>,
-    /// What the driver recommended.
+    /// The driver's recommendation.
     pub(super) recovery: Option<Recovery>,
-    /// Whether it was lost.
+    /// Whether the card was lost.
     pub(super) lost: bool,
-    /// Whether this process has reset it since.
+    /// Whether this process has reset the card since.
     #[serde(skip)]
     pub(super) was_reset: bool,
     pub(super) counted: Counted,
 }
 
-/// The cards that this process has reset and discovery has not looked at since. Clones share them.
+/// The cards reset by this process since discovery's last look at them. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ResetCards(Arc<Mutex<BTreeSet<PciBusId>>>);
 
-/// What a driver counts anew after a reset.
+/// Counters that a reset sets back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Counted {
     pub(super) energy_millijoules: Option<u64>,
-    /// Whether the driver keeps the card when nobody has it open, and with it what it counted.
+    /// Whether the driver keeps an unused card initialized, and so its counters.
     pub(super) persistence_mode: bool,
     /// Whether less was counted in the last look.
     #[serde(skip)]
@@ -40,7 +40,7 @@ pub(super) struct Counted {
 }
 
 impl ResetCards {
-    /// Notes that a card was reset.
+    /// Records a reset of a card.
     pub fn add(&self, card: PciBusId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(card);
     }
@@ -57,28 +57,28 @@ impl Counted {
     }
 }
 
-/// All cards as they were last seen.
+/// Last seen state of all cards.
 #[derive(Debug, Default)]
 pub(super) struct Resets(BTreeMap<PciBusId, LastSeen>);
 
 impl Resets {
-    /// Starts with what an earlier process saw.
+    /// Starts with the state of an earlier process.
     pub(super) fn of_earlier(cards: BTreeMap<PciBusId, LastSeen>) -> Self {
         Self(cards)
     }
 
-    /// Notes that the card is lost.
+    /// Marks the card as lost.
     pub(super) fn lose(&mut self, card: PciBusId) {
         self.0.entry(card).or_default().lost = true;
     }
 
-    /// Notes a reset of the card, for the next look.
+    /// Records a reset of the card, for the next look.
     pub(super) fn note(&mut self, card: PciBusId) {
         self.0.entry(card).or_default().was_reset = true;
     }
 
-    /// Notes how the card is now, and returns whether it was reset, or is another one. `same_library` says whether the driver
-    /// library was open since the last look: a card that nobody has open counts anew without a reset, unless it is in
+    /// Records the card's present state, and returns whether the card was reset or replaced. `same_library` says whether the driver
+    /// library has been open since the last look: a card opened by nobody counts anew without a reset, unless in
     /// persistence mode.
     pub(super) fn learn(&mut self, card: PciBusId, mut now: LastSeen, same_library: bool) -> bool {
         let Some(before) = self.0.get(&card) else {
@@ -106,19 +106,19 @@ impl Resets {
                 Counted { energy_millijoules: before.counted.energy_millijoules, is_less, ..now.counted };
         }
         if !was_reset {
-            // A driver that could not be asked this time.
+            // The driver could not be asked this time.
             now.recovery = now.recovery.or(before.recovery);
         }
         self.0.insert(card, now);
         was_reset
     }
 
-    /// How the card was last seen.
+    /// Last seen state of the card.
     pub(super) fn last_seen(&self, card: PciBusId) -> Option<&LastSeen> {
         self.0.get(&card)
     }
 
-    /// Whether another look tells more.
+    /// Whether another look is needed to detect a reset.
     pub(super) fn wants_another_look(&self) -> bool {
         self.0.values().any(|seen| seen.counted.is_less)
     }

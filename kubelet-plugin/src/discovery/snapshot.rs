@@ -34,14 +34,14 @@ use reading::Reading;
 /// Default time limit of driver calls for one card. Waking up an idle card takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is known about this machine's cards, from all looks of this process.
+/// State of this machine's cards, from all looks of this process.
 #[derive(Debug)]
 pub struct Discovery {
     sysfs: Arc<Sysfs>,
     readers: Readers,
-    /// The cards that the driver listed, including those that have not answered yet.
+    /// The cards listed by the driver, including cards without an answer so far.
     addresses: BTreeSet<PciBusId>,
-    /// Whether all GPU instances can be told apart into ours and others', or there are none.
+    /// Whether all GPU instances are known to be ours or others', or there are none.
     told_apart: bool,
     driver_version: Option<String>,
     cuda_driver_version: Option<u32>,
@@ -63,7 +63,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Knows nothing yet.
+    /// A state without cards.
     #[must_use]
     pub fn new(sysfs_root: PathBuf) -> Self {
         Discovery {
@@ -88,7 +88,7 @@ impl Discovery {
         }
     }
 
-    /// Keeps facts that cards report only outside MIG mode in `file`, for the next process; loads what is there.
+    /// Keeps facts reported only outside MIG mode in `file`, for the next process; loads the file's content.
     #[must_use]
     pub fn remembering_in(mut self, file: PathBuf) -> Self {
         self.undivided = Undivided::kept_in(file);
@@ -107,13 +107,13 @@ impl Discovery {
         }
     }
 
-    /// How a card was last seen.
+    /// Last seen state of a card.
     pub(super) fn last_seen(&self, card: PciBusId) -> Option<&LastSeen> {
         self.resets.last_seen(card)
     }
 
-    /// Sets the time limit of driver calls for each card (10 s by default). `returned` is notified when a call that
-    /// took longer returns.
+    /// Sets the time limit of driver calls for each card (10 s by default). `returned` is notified when a call
+    /// beyond the limit returns.
     #[must_use]
     pub(super) fn answered_within(mut self, deadline: Duration, returned: Arc<Notify>) -> Self {
         self.readers = Readers::new(deadline).telling(returned);
@@ -176,7 +176,7 @@ impl Discovery {
         self.finish(problems);
     }
 
-    /// Notes that the driver went away: every card is lost until it is back. That is no reset: only the library may be opened
+    /// Records the driver's absence: every card is lost until its return. The absence is no reset: only the library may be opened
     /// anew.
     pub(super) fn driver_gone(&mut self) {
         for card in self.cards.values_mut() {
@@ -189,7 +189,7 @@ impl Discovery {
         self.finish(Problems::default());
     }
 
-    /// Starts to listen to the driver's events; `None` if that fails or takes too long.
+    /// Starts to listen to the driver's events; `None` if listening fails or takes too long.
     pub(super) fn listen(
         &mut self,
         nvml: &Arc<dyn Nvml>,
@@ -200,7 +200,7 @@ impl Discovery {
         watch.inspect_err(|error| tracing::debug!(%error, "the driver reports no events")).ok()
     }
 
-    /// The machine; `None` until cards have been seen, and while it is unknown who made the existing GPU instances.
+    /// The machine; `None` until cards have been seen, and while the owner of existing GPU instances is unknown.
     #[must_use]
     pub fn machine(&self) -> Option<Machine> {
         (self.is_seen() && self.told_apart).then(|| Machine {
@@ -211,18 +211,18 @@ impl Discovery {
         })
     }
 
-    /// What the last look could not read.
+    /// Problems of the last look.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Cards that were reset or replaced before the last look, as far as it shows.
+    /// Cards reset or replaced before the last look, as far as detectable.
     pub(super) fn returned(&self) -> &[PciBusId] {
         &self.returned
     }
 
-    /// Cards with an XID in a GPU instance of which it was not known where it is, with their instances.
+    /// Cards with an XID in a GPU instance of unknown place, with their instances.
     pub(super) fn instances_of_xids(&self) -> &[(PciBusId, Vec<GpuInstance>)] {
         &self.instances_of_xids
     }
@@ -232,7 +232,7 @@ impl Discovery {
         &self.looks
     }
 
-    /// Whether nothing is missing that may come by itself.
+    /// Whether nothing is missing that may appear by itself.
     pub(super) fn is_settled(&self) -> bool {
         let registering = |card: &Card| {
             card.fabric.as_ref().is_some_and(|fabric| {
@@ -302,7 +302,7 @@ impl Discovery {
         present.into_iter().collect()
     }
 
-    /// Reads all cards. Returns those that hang.
+    /// Reads all cards. Returns the hanging ones.
     fn read_cards(
         &mut self,
         sources: &Sources,

@@ -20,10 +20,10 @@ pub(super) enum SysfsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file does not contain what such files should.
+    /// The file's content is not of the expected form.
     #[error("{} says '{content}', which is no NUMA node", path.display())]
     NoNumber {
         /// The file.
@@ -44,8 +44,8 @@ impl Sysfs {
         Sysfs { root }
     }
 
-    /// The root complex above a device, `pci0000:3a`: the first directory of that form on the device's path. Other
-    /// directories may come before it, as on Hyper-V.
+    /// The root complex above a device, `pci0000:3a`: the first directory of this form on the device's path. Other
+    /// directories may come before, as on Hyper-V.
     pub(super) fn pcie_root(&self, device: PciBusId) -> Result<String, SysfsError> {
         let path = self.device(device)?;
         let root =
@@ -53,7 +53,7 @@ impl Sysfs {
         root.ok_or(SysfsError::NoRoot { path })
     }
 
-    /// The NUMA node a device is attached to. `None` if the kernel knows none (−1) or if the node has no CPUs: on
+    /// The NUMA node of a device. `None` if the kernel knows none (−1) or if the node has no CPUs: on
     /// Grace Blackwell the card's own memory is such a node, and nothing can be scheduled next to it.
     pub(super) fn numa_node(&self, device: PciBusId) -> Result<Option<u32>, SysfsError> {
         let path = self.device(device)?.join("numa_node");

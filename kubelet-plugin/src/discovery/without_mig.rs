@@ -1,4 +1,4 @@
-//! Remembers what cards report only outside MIG mode.
+//! Keeps facts reported by cards only outside MIG mode.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,16 +10,16 @@ use tessera_inventory::machine::{Card, NvLink, NvLinkRemote, Pairs};
 
 use tessera_journal::{FileSystem as _, LocalFileSystem, replace_unsynced};
 
-/// Facts that cards report only outside MIG mode. In MIG mode a card's NVLinks are down, at both ends, and it
+/// Facts reported by cards only outside MIG mode. In MIG mode a card's NVLinks are down, at both ends, and the card
 /// reserves a different amount of memory.
 ///
-/// Partitions for claims come and go, and what is published of the machine (groups, order, capacities) must not
-/// change with them: a partitioned card is whole again before a claim gets it whole. So a card in MIG mode for claims
-/// is published as it was outside MIG mode. A file keeps these facts for the plugin's next start, which may find the
-/// card partitioned.
+/// Partitions for claims come and go, and the machine's publication (groups, order, capacities) must not
+/// change with them: a partitioned card is whole again before a claim gets the whole card. So a card in MIG mode for claims
+/// is published in its state outside MIG mode. A file keeps these facts for the plugin's next start, when the
+/// card may be partitioned.
 ///
-/// A card with GPU instances of others (an administrator's, a layout's), or one that needs a reset to switch its
-/// mode, stays partitioned and is published as it is.
+/// A card with GPU instances of others (an administrator's, a layout's), or whose mode switches only with a
+/// reset, stays partitioned and is published as such.
 #[derive(Debug, Default)]
 pub(super) struct Undivided {
     known: Known,
@@ -45,7 +45,7 @@ struct KnownCard {
 }
 
 impl Undivided {
-    /// Loads `file`, and keeps it up to date. An unreadable file counts as empty.
+    /// Loads `file`, and keeps the file up to date. An unreadable file counts as empty.
     pub(super) fn kept_in(file: PathBuf) -> Self {
         let known = read(&file).unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
@@ -79,7 +79,7 @@ impl Undivided {
             })
     }
 
-    /// Adds facts from outside MIG mode, where known, to cards that are in MIG mode for claims and to those at the
+    /// Adds facts from outside MIG mode, where known, to cards in MIG mode for claims and to cards at the
     /// other end of their links.
     pub(super) fn complete(&self, cards: &mut [Card], pairs: &mut Pairs) {
         let divided: Vec<PciBusId> =
@@ -122,7 +122,7 @@ impl Undivided {
         }
     }
 
-    /// Learns from cards that are not in MIG mode, and writes the file if anything is new.
+    /// Learns from cards outside MIG mode, and writes the file if anything is new.
     pub(super) fn learn(&mut self, cards: &[Card], pairs: &Pairs) {
         let mut next = self.known.clone();
         let whole: Vec<&Card> = cards.iter().filter(|card| !in_mig_mode(card)).collect();

@@ -15,7 +15,7 @@ use tessera_journal::{BootId, FileSystem, LocalFileSystem, replace_unsynced};
 /// Version of the file's format. The first had one number for each card.
 const VERSION: u32 = 2;
 
-/// Remembers on disk which cards had an XID in this boot of the machine, so that a restarted plugin gives them no new
+/// Keeps the cards with an XID in this boot of the machine on disk, so a restarted plugin gives them no new
 /// work either. After a boot every card has been reset.
 #[derive(Clone)]
 pub struct XidMemory {
@@ -30,7 +30,7 @@ struct Content {
     version: u32,
     boot_id: BootId,
     xids: Xids,
-    /// How the cards were last seen, which older plugins of the same version neither write nor read.
+    /// Last seen state of the cards. Older plugins of the same version neither write nor read this field.
     #[serde(default)]
     cards: BTreeMap<PciBusId, LastSeen>,
 }
@@ -57,7 +57,7 @@ impl XidMemory {
         Self { path: state_directory.join("xids.json"), proc_root, file_system: Arc::new(LocalFileSystem) }
     }
 
-    /// The XIDs of this boot. Empty if there is no file, or if it can't be used, which is logged. Blocks.
+    /// The XIDs of this boot. Empty, with a log message, if the file can't be used; also empty if there is no file. Blocks.
     pub(super) fn read(&self) -> Remembered {
         match self.try_read() {
             Ok(remembered) => remembered,
@@ -88,7 +88,7 @@ impl XidMemory {
         Ok(if is_of_this_boot { remembered } else { Remembered::default() })
     }
 
-    /// Replaces what is remembered. Blocks.
+    /// Replaces the file's content. Blocks.
     ///
     /// # Errors
     /// The operating system's error: the directory does not exist yet, the disk is full or read-only.

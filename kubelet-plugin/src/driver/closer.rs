@@ -1,4 +1,4 @@
-//! Closing the driver library for a while: the driver resets no card that a program has open.
+//! Closing the driver library for a while: the driver resets no card opened by a program.
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -17,7 +17,7 @@ pub struct Closed {
 
 /// One wish to have the library closed.
 pub(super) struct Request {
-    /// The purpose, as a sentence: the reason why there is no library.
+    /// The purpose, as a sentence: the reason for the missing library.
     pub(super) why: String,
     answer: oneshot::Sender<Result<Closed, String>>,
 }
@@ -29,7 +29,7 @@ impl DriverCloser {
         (Self(requests), received)
     }
 
-    /// Waits until the library is open, then until all have closed it.
+    /// Waits until the library is open, then until all users have closed the library.
     ///
     /// # Errors
     /// The obstacle, as a sentence.
@@ -42,7 +42,7 @@ impl DriverCloser {
 }
 
 impl Request {
-    /// Tells the asker of the closed library, and returns when the asker is done.
+    /// Hands the closed library to the requester, and returns when the requester is done.
     pub(super) async fn keep_closed(self) {
         let (until_dropped, dropped) = oneshot::channel();
         if self.answer.send(Ok(Closed { _until_dropped: until_dropped })).is_ok() {
@@ -51,9 +51,9 @@ impl Request {
         }
     }
 
-    /// Tells the asker why the library stays open.
+    /// Answers the requester with the reason for the open library.
     pub(super) fn refuse(self, why: String) {
-        // Who asked may have gone.
+        // The requester may have gone.
         let _ = self.answer.send(Err(why));
     }
 }

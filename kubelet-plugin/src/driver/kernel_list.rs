@@ -1,20 +1,20 @@
-//! What the kernel's side of the driver tells of itself and its cards, in `/proc/driver/nvidia`.
+//! The driver's version and cards as listed by its kernel module in `/proc/driver/nvidia`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The driver's version and its cards, as the kernel has them now. The library lists the cards that were there when it was
-/// opened, and no others.
+/// The driver's version and its cards, as the kernel has them now. The library lists only cards that were there when it was
+/// opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KernelList {
     version: String,
-    /// UUIDs by address; `None` while nobody has used the card since it came (the driver writes `GPU-????????-…` then).
+    /// UUIDs by address; `None` while nobody has used the card since its arrival (the driver writes `GPU-????????-…` then).
     cards: BTreeMap<String, Option<String>>,
 }
 
 impl KernelList {
-    /// Reads it on a thread that may block; `None` where the driver tells nothing there.
+    /// Reads the list on a thread that may block; `None` if the driver has no such list.
     pub(super) async fn read_in_background(proc_root: &Path) -> Option<Self> {
         let proc_root = proc_root.to_owned();
         tokio::task::spawn_blocking(move || Self::read(&proc_root)).await.ok()?
@@ -35,8 +35,8 @@ impl KernelList {
         Some(Self { version, cards })
     }
 
-    /// What is new in `now`, if anything: another version, a card that was not there, or another card in one's place. A card
-    /// that is gone is none: the library says of itself that it is lost.
+    /// News in `now`, if any: another version, an added card, or another card at an address. A removed card is no news: the
+    /// library itself reports the card as lost.
     pub(super) fn news(&self, now: &Self) -> Option<String> {
         if self.version != now.version {
             return Some(format!("another driver was loaded ({})", now.version));

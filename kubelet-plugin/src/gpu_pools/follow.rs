@@ -28,26 +28,26 @@ use tessera_kube_util::node_labels::Labels;
 use tessera_kube_util::server_version::ServerVersion;
 use tessera_publish::PublishStatus;
 
-/// How long the API server has, after the start, to tell pools, labels and its version: new pools with old labels may say what
-/// nobody ever wanted.
+/// How long to wait, after the start, for pools, labels and version of the API server: new pools with old labels may give a
+/// result nobody ever wanted.
 const ALL: Duration = Duration::from_secs(5);
 
-/// How long to wait before the file is written again after that failed.
+/// Pause before a failed write of the file is retried.
 const WRITE_AGAIN: Duration = Duration::from_secs(30);
 
 const NO_KIND: &str = "the cluster has no kind GpuPool: every card is offered as if there were no pools";
 
 /// Follows the pools.
 pub struct PoolFollower {
-    /// The DRA driver: the domain of the attributes that selectors read.
+    /// The DRA driver: the domain of the attributes used by selectors.
     pub driver_name: String,
     /// The API server.
     pub client: Client,
     /// Where the last known pools and labels are kept.
     pub file: PathBuf,
-    /// Whether there is a file of MIG layouts.
+    /// Whether a file of MIG layouts is configured.
     pub has_layouts: bool,
-    /// How long devices of a card that is managed no longer keep their taint.
+    /// How long devices keep their taint after their card stopped being managed.
     pub handover: Duration,
     /// The node's labels.
     pub labels: Labels,
@@ -55,7 +55,7 @@ pub struct PoolFollower {
     pub kubernetes: ServerVersion,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
-    /// Receives what the pools say of the machine.
+    /// Receives the machine as resolved by the pools.
     pub resolution: watch::Sender<Option<Arc<Resolution>>>,
     /// Receives how reading them goes.
     pub reading: watch::Sender<Reading>,
@@ -66,25 +66,25 @@ pub struct PoolFollower {
 /// How reading the pools and the node's labels goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Whether they are known, now or from earlier, and the API server's version; nothing is published before that.
+    /// Whether pools and API server version are known, now or from earlier; nothing is published before.
     pub is_known: bool,
     /// Why the pools cannot be read at present.
     pub trouble: Option<String>,
 }
 
-/// What goes on between two events.
+/// State kept between two events.
 struct State {
-    /// What holds.
+    /// The pools, labels and version in force.
     known: Known,
-    /// What the API server has told since the start.
+    /// Data received from the API server since the start.
     pools: Told,
     labels: Option<BTreeMap<String, String>>,
     kubernetes: Option<String>,
     file: KnownFile,
     handover: Handover,
-    /// What was known before this process could not be read.
+    /// The state of the previous process could not be read.
     lost: bool,
-    /// The last error of the watch, said once while it lasts.
+    /// The last error of the watch, logged once while it lasts.
     told: Option<String>,
     /// The file lacks something.
     unwritten: bool,
@@ -110,7 +110,7 @@ impl PoolFollower {
             let is_published = self.published.borrow_and_update().in_sync;
             let next = machine.and_then(|machine| self.resolve(&mut state, &machine, is_published));
             let taint_goes = state.handover.next().filter(|_| next.is_some());
-            // Before anything is published: the next process must know which cards have the taint.
+            // Before anything is published: the next process must know the cards with the taint.
             state.keep();
             self.reading.send_if_modified(|reading| {
                 let now = state.reading();
@@ -131,10 +131,10 @@ impl PoolFollower {
             tokio::select! {
                 event = events.next() => match event {
                     Some(event) => state.observe(event),
-                    // It retries whatever happens.
+                    // The watch retries after any error.
                     None => return,
                 },
-                // An error means that the process is ending.
+                // An error means the process is ending.
                 changed = self.labels.changed() => if changed.is_err() { return std::future::pending().await },
                 changed = self.kubernetes.changed() => if changed.is_err() { return std::future::pending().await },
                 changed = self.machines.changed() => if changed.is_err() { return std::future::pending().await },
@@ -148,7 +148,7 @@ impl PoolFollower {
         }
     }
 
-    /// What holds of the machine, with the taints that stay for a while.
+    /// Resolves the pools for the machine, including taints kept for a handover.
     fn resolve(&self, state: &mut State, machine: &Arc<Machine>, is_published: bool) -> Option<Resolution> {
         let mut next = resolve(&self.driver_name, &state.known, machine, self.has_layouts)?;
         state.handover.keep_taints(Instant::now(), is_published, &mut state.known.tainted, &mut next);
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Lets what the API server told hold; `anyway` even if that is only a part.
+    /// Puts the API server's data in force; `anyway` even if only a part has arrived.
     fn settle(&mut self, anyway: bool) {
         if anyway || (self.pools.pools.is_some() && self.labels.is_some() && self.kubernetes.is_some()) {
             self.known.pools = self.pools.pools.clone().or_else(|| self.known.pools.take());
@@ -192,7 +192,7 @@ impl State {
     fn observe(&mut self, event: Result<Event<DynamicObject>, watcher::Error>) {
         match event {
             Ok(event) => {
-                // Said before the server was asked anything.
+                // `Init` is emitted before the first request to the server.
                 if !matches!(event, Event::Init) && self.told.take().is_some() {
                     tracing::info!("GpuPools can be read again");
                 }
@@ -228,13 +228,13 @@ impl State {
         Reading { is_known, trouble: self.told.clone() }
     }
 
-    /// Writes down what is known.
+    /// Writes the known pools, labels and version to the file.
     fn keep(&mut self) {
         if self.file.holds(&self.known) {
             self.unwritten = false;
             return;
         }
-        // Blocking is fine: a small file, which changes as rarely as pools and labels do.
+        // Blocking is fine: a small file, changing as rarely as pools and labels do.
         match self.file.write(&self.known) {
             Ok(()) => self.unwritten = false,
             Err(error) => {
@@ -246,7 +246,7 @@ impl State {
     }
 }
 
-/// Waits until the slices are as wanted, or no longer so.
+/// Waits until the slices become as wanted, or stop being so.
 async fn differs(
     published: &mut watch::Receiver<PublishStatus>,
     is_published: bool,
@@ -267,7 +267,7 @@ fn pools(client: Client) -> impl Stream<Item = watcher::Result<Event<DynamicObje
     watcher(api, watcher::Config::default())
 }
 
-/// The API server's code of an error, where it has one.
+/// The API server's code of an error, if any.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::WatchError(status) => Some(status.code),
@@ -278,7 +278,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// Logs what is new.
+/// Logs changes.
 fn tell(before: Option<&Resolution>, now: &Resolution) {
     if let Some(advice) =
         now.advice.as_ref().filter(|_| before.is_none_or(|before| before.advice != now.advice))

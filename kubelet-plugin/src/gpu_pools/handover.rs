@@ -1,7 +1,7 @@
-//! Cards that are managed no longer keep their taint for a while.
+//! Cards no longer managed keep their taint for a while.
 //!
-//! The report of the node says the new allocation at once, so that the controller stops giving the card out. What it was
-//! writing at that moment may arrive later, and kube-scheduler must not have given the same device to another claim by
+//! The node's report has the new allocation at once, so the controller stops allocating the card. A write in flight at
+//! that moment may arrive later, and kube-scheduler must not have allocated the same device to another claim by
 //! then.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 use super::Resolution;
 
-/// The cards that are being handed over from the controller to kube-scheduler.
+/// The cards being handed over from the controller to kube-scheduler.
 #[derive(Debug)]
 pub(super) struct Handover {
     /// How long the taint stays.
     time: Duration,
-    /// Until when it does, by card.
+    /// End of the taint, by card.
     until: BTreeMap<PciBusId, Instant>,
-    /// Whether the API server had what is to be published.
+    /// Whether the API server had the publication.
     was_published: bool,
 }
 
@@ -32,10 +32,10 @@ impl Handover {
         Self { time, until: BTreeMap::new(), was_published: false }
     }
 
-    /// Lets the taint be in what `resolution` offers of cards that are managed no longer, until their time has passed.
+    /// Keeps the taint in the offer of cards in `resolution` that are managed no longer, until their time has passed.
     ///
-    /// `tainted` are the cards that have the taint, those of an earlier process included: for these the time begins anew.
-    /// `is_published` says whether the API server has what is to be published. The time begins when it has: before, the
+    /// `tainted` are the cards with the taint, including an earlier process's, whose time begins anew.
+    /// `is_published` says whether the API server has the new publication. The time begins then: before, the
     /// controller cannot know.
     pub(super) fn keep_taints(
         &mut self,

@@ -1,4 +1,4 @@
-//! What is known of the GpuPools, of this node's labels and of the API server.
+//! The known GpuPools, labels of this node and version of the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::{GpuPoolSpec, PciBusId};
 
-/// What is known; from the API server, or from a file that was written when it last was.
+/// State received from the API server, or read from the file of its last known values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Known {
@@ -17,10 +17,10 @@ pub struct Known {
     pub labels: Option<BTreeMap<String, String>>,
     /// The pools of the cluster by name; `None` until they are known.
     pub pools: Option<BTreeMap<String, KnownPool>>,
-    /// `gitVersion` of the API server; empty where it refuses to tell; `None` until its first answer.
+    /// `gitVersion` of the API server; empty if refused; `None` until the first answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// Cards whose devices have the taint of managed cards: of managed pools, and those that were so until a moment ago.
+    /// Cards whose devices have the taint of managed cards: of managed pools, and of pools managed until a moment ago.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tainted: BTreeSet<PciBusId>,
 }
@@ -31,26 +31,26 @@ pub struct Known {
 pub struct KnownPool {
     /// The object's uid: another object of the same name is another pool.
     pub uid: String,
-    /// When it was made.
+    /// Creation time of the pool.
     pub created: Option<Time>,
-    /// The last spec that could be read; `None` where none ever could.
+    /// The last readable spec; `None` if there never was one.
     pub spec: Option<GpuPoolSpec>,
-    /// Why the present spec cannot be read; `None` if it can.
+    /// Why the present spec cannot be read; `None` if readable.
     pub error: Option<String>,
 }
 
-/// The pools that the API server tells.
+/// The pools received from the API server.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The pools by name; `None` until a whole list was told.
+    /// The pools by name; `None` until the first complete list.
     pub(super) pools: Option<BTreeMap<String, KnownPool>>,
     /// A list under way.
     listing: BTreeMap<String, KnownPool>,
 }
 
 impl Told {
-    /// Takes in what the watch says. `known` are the pools known so far: where a spec cannot be read, the last one that
-    /// could be is kept.
+    /// Applies an event of the watch. `known` are the pools known so far: for an unreadable spec, the last readable one is
+    /// kept.
     pub(super) fn observe(
         &mut self,
         event: Event<DynamicObject>,

@@ -1,4 +1,4 @@
-//! The file in which the last known pools and labels outlive this process.
+//! The file that keeps the last known pools and labels over a restart.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Known;
 use tessera_journal::{FileSystem as _, LocalFileSystem, replace_synced};
 
-/// The file, and what is in it.
+/// The file and its content.
 #[derive(Debug)]
 pub(super) struct KnownFile {
     path: PathBuf,
@@ -14,10 +14,10 @@ pub(super) struct KnownFile {
 }
 
 impl KnownFile {
-    /// Reads the file. A missing one knows nothing, and so does one below something that is not a directory.
+    /// Reads the file. A missing file, or one below something other than a directory, counts as empty.
     ///
     /// # Errors
-    /// Why it cannot be read, with its path. Writing replaces it.
+    /// Why the file cannot be read, with its path. Writing replaces the file.
     pub(super) fn open(path: PathBuf) -> (Self, Result<Known, String>) {
         let known = match read(&path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -34,7 +34,7 @@ impl KnownFile {
         self.written == *known
     }
 
-    /// Replaces what is in the file. Blocks until it is on the disk.
+    /// Replaces the file's content. Blocks until the new content is on the disk.
     ///
     /// # Errors
     /// The operating system's.

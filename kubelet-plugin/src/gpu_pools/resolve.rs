@@ -1,4 +1,4 @@
-//! What the known pools say of the machine.
+//! Resolves the known pools for the machine.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use tessera_inventory::gpu_pools::{self, GpuPool, Resolution};
 
 use super::{Known, KnownPool};
 
-/// Decides on each card of `machine`; `None` until pools, labels and the API server's version are known. `has_layouts` says whether there is a file
-/// of MIG layouts.
+/// Decides on each card of `machine`; `None` until pools, labels and the API server's version are known. `has_layouts` says
+/// whether a file of MIG layouts is configured.
 #[must_use]
 pub fn resolve(
     driver_name: &str,

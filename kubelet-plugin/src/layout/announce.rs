@@ -13,7 +13,7 @@ use tessera_kube_util::events::{Events, NodeEvents, Severity};
 /// Minimum pause before the same state of a card is reported again, for another reason.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Reports to administrators how layouts go, in log, Events of the Node and metrics. Each state once while it lasts.
+/// Reports the states of layouts to administrators, in log, Events of the Node and metrics. Each state once while it lasts.
 pub(super) struct Announcer {
     events: NodeEvents,
     metrics: LayoutMetrics,

@@ -1,4 +1,4 @@
-//! Carries out what was decided for a card.
+//! Carries out the decided work on a card.
 
 use tessera_api::PciBusId;
 use tessera_card::{MakeError, Pending, Switched, destroy_partition, make_partition, switch_mig_mode};
@@ -12,20 +12,20 @@ use super::decide::Work;
 pub(super) enum Outcome {
     /// All is done.
     Done,
-    /// The mode changes with the card's next reset. Instances that need it are not made yet.
+    /// The mode changes with the card's next reset. Instances depending on the mode are not made yet.
     NeedsReset {
         /// The mode to come.
         on: bool,
     },
 }
 
-/// Why the work was broken off. What was done stays: the journal's intent says what to look for.
+/// Why the work was broken off. Finished steps stay: the journal's intent has the instances to look for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CarryOutError {
     /// The driver refused.
     #[error("cannot {what}")]
     Driver {
-        /// What was being done.
+        /// The failed step.
         what: String,
         /// The driver's error.
         source: NvmlError,
@@ -33,7 +33,7 @@ pub(super) enum CarryOutError {
     /// The driver accepted the order, but the mode did not switch.
     #[error("MIG mode does not switch {}: a program still has the card open", if *on { "on" } else { "off" })]
     ModeUnchanged {
-        /// The mode that was ordered.
+        /// The ordered mode.
         on: bool,
     },
     /// A GPU instance has no compute instance profile with all its slices.

@@ -1,4 +1,4 @@
-//! Decides what to do to a card for its layout.
+//! Decides the changes to a card for its layout.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use tessera_inventory::layout::Desired;
 /// A message names at most this many claims or processes.
 const NAMED: usize = 5;
 
-/// What to do to a card now.
+/// Action for a card.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is as wanted. The record to keep, if any: `None` if nothing on it belongs to the layout.
+    /// The card matches the layout. The record to keep, if any: `None` if nothing on the card belongs to the layout.
     Done(Option<LayoutRecord>),
     /// Something is in the way.
     Wait(Obstacle),
@@ -31,15 +31,15 @@ pub(super) enum Decision {
 /// Why a card can't be changed now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// Claims hold a part of it.
+    /// Claims hold a part of the card.
     Claims(Vec<String>),
-    /// Programs use it.
+    /// Programs use the card.
     Clients(Vec<u32>),
-    /// Foreign instances are on it.
+    /// Foreign instances are on the card.
     Foreign(Vec<GpuInstance>),
 }
 
-/// Steps that lead to the wanted state.
+/// Steps to the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     /// Instances to destroy, the first step.
@@ -87,7 +87,7 @@ pub(super) fn decide(
     let mode_only = mode_only(layout, seen, switch).filter(|_| mode_switched);
 
     if missing.is_empty() && excess.is_empty() && switch.is_none() {
-        // Instances that somebody else made exactly so stay theirs.
+        // Identical instances made by somebody else stay theirs.
         let own = record.filter(|_| !seen.instances.is_empty() && foreign.is_empty());
         let record = own.map(|own| LayoutRecord::new(layout, recorded(wanted), own.mode_switched));
         return Decision::Done(record.or(mode_only));
@@ -143,12 +143,12 @@ pub(super) fn decide(
     }))
 }
 
-/// How to switch the mode; `None` if it is right.
+/// How to switch the mode; `None` if already right.
 fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Option<bool> {
     let wanted = match desired {
         Desired::Fixed(_) => true,
         Desired::Off => false,
-        // If the mode follows the claims, it is only restored.
+        // A mode following the claims is only restored.
         Desired::OnDemand if seen.switch_needs_reset => true,
         Desired::OnDemand | Desired::Untouched if record.is_some_and(|record| record.mode_switched) => false,
         Desired::OnDemand | Desired::Untouched | Desired::Impossible(_) => return None,
@@ -157,7 +157,7 @@ fn switch(desired: &Desired, seen: &Seen, record: Option<&LayoutRecord>) -> Opti
 }
 
 /// Record of a mode without instances, where the card keeps its mode until a reset: otherwise nothing would be left
-/// to say that a layout switched it.
+/// to show a layout's switch.
 fn mode_only(layout: &str, seen: &Seen, switch: Option<bool>) -> Option<LayoutRecord> {
     let is_on = seen.mode.current || seen.mode.pending || switch == Some(true);
     (seen.switch_needs_reset && is_on).then(|| LayoutRecord::new(layout, Vec::new(), true))
@@ -174,7 +174,7 @@ fn recorded(wanted: &[PlannedInstance]) -> Vec<RecordedInstance> {
 }
 
 impl Obstacle {
-    /// Whether it may pass by itself. Until then the card must take no new claims.
+    /// Whether the obstacle may pass by itself. Until then the card must take no new claims.
     pub(super) fn may_pass(&self) -> bool {
         !matches!(self, Obstacle::Foreign(_))
     }

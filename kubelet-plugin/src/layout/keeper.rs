@@ -35,25 +35,25 @@ use tessera_publish::{PublishStatus, Role};
 pub struct LayoutPace {
     /// Interval between two looks at file and cards without a cause.
     pub interval: Duration,
-    /// Time until the next look at a card whose layout waits.
+    /// Time until the next look at a card with a pending layout.
     pub retry: Duration,
-    /// How long a card takes no new claims before it is changed. Claims that the scheduler had already given it are
-    /// prepared in that time, and noticed.
+    /// How long a card takes no new claims before a change. Claims already scheduled to the card are
+    /// prepared in this time, and noticed.
     pub grace: Duration,
 }
 
-/// How long to wait until discovery sees what was made.
+/// How long to wait until discovery sees the changes.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long one step of the work on a card may take. Instances take about a second each to make or to destroy.
 const STEP: Duration = Duration::from_secs(60);
 
-/// Keeps claims from a card while it is changed or reset.
+/// Keeps claims from a card during a change or reset.
 pub trait CardHolder: Clone + Send + Sync + 'static {
-    /// Holds the card until it is dropped.
+    /// Holds the card until dropped.
     type Guard: Send + 'static;
 
-    /// Takes the card's lock, undoes its waste, and returns the claims that hold any part of it.
+    /// Takes the card's lock, undoes its waste, and returns the claims holding any part of the card.
     fn hold(&self, card: PciBusId) -> impl Future<Output = Result<CardHold<Self::Guard>, String>> + Send;
 
     /// The journal.
@@ -63,9 +63,9 @@ pub trait CardHolder: Clone + Send + Sync + 'static {
 /// A card on which no claim is being prepared.
 #[derive(Debug)]
 pub struct CardHold<Guard> {
-    /// Claims that hold any part of it.
+    /// Claims holding any part of the card.
     pub claims: Vec<String>,
-    /// Keeps others from it until dropped.
+    /// Keeps others from the card until dropped.
     pub guard: Guard,
 }
 
@@ -73,7 +73,7 @@ pub struct CardHold<Guard> {
 pub struct LayoutKeeper<Holder> {
     /// The file of layouts, in `mig-parted`'s format.
     pub file: PathBuf,
-    /// Which layout each card shall have.
+    /// The layout assigned to each card.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
     /// This node.
     pub node_name: String,
@@ -83,7 +83,7 @@ pub struct LayoutKeeper<Holder> {
     pub client: Client,
     /// The driver library.
     pub hardware: Driver,
-    /// The machine as discovery sees it.
+    /// The machine from discovery.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
     /// Makes discovery look again.
     pub look_again: Arc<Notify>,
@@ -91,13 +91,13 @@ pub struct LayoutKeeper<Holder> {
     pub holder: Holder,
     /// Receives the state of the cards.
     pub status: watch::Sender<LayoutStatus>,
-    /// What is published. An instance on standby leaves the cards to the one that publishes.
+    /// State of the publisher. An instance on standby leaves the cards to the publishing one.
     pub published: watch::Receiver<PublishStatus>,
     /// The metrics.
     pub metrics: LayoutMetrics,
     /// Timing.
     pub pace: LayoutPace,
-    /// Whether nothing was published of this node before: then no claim can be on its way to it.
+    /// Whether nothing was published of this node before: then no claim can be on its way here.
     pub fresh: bool,
 }
 
@@ -163,7 +163,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
     }
 
-    /// Looks at every card, changes those that can be changed, and waits until discovery has seen it.
+    /// Looks at every card, changes the cards free to change, and waits until discovery has seen the changes.
     async fn pass(
         &mut self,
         machine: &Machine,
@@ -205,7 +205,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
             .filter(|(_, _, looked)| looked.changed)
             .map(|(card, desired, _)| (*card, desired.clone()))
             .collect();
-        // What is unknown stays as it was.
+        // Cards with an unknown layout keep their status.
         let unknown = before.iter().filter(|(card, _)| wanted.of(**card).is_none());
         let mut cards: BTreeMap<_, _> = unknown.map(|(card, status)| (*card, status.clone())).collect();
         for (card, desired, Looked { state, message, .. }) in looks {
@@ -235,7 +235,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
         match self.lay_out(card.pci, layout, desired, ready).await {
             Ok(looked) => looked,
-            // Perhaps half done, so the card must take no new claims until it is finished.
+            // Perhaps half done, so the card must take no new claims until the work is finished.
             Err(message) => looked(LayoutState::Pending, message),
         }
     }
@@ -257,10 +257,10 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         if stored.is_none() && *desired == Desired::Untouched {
             return done(LayoutState::Applied, String::new(), false);
         }
-        // Before the library: who holds the card now may wait until nobody has that open.
+        // Hold the card before taking the library: the card's present holder may be waiting until nobody has the library open.
         let hold = in_time(self.holder.hold(card)).await?;
         let nvml = self.hardware.borrow().clone().ok_or("the driver is gone")?;
-        // The call keeps the card held, so that a hanging call has a single thread, however often this is repeated.
+        // The call keeps the card held, so repeated attempts leave a hanging call with a single thread.
         let (seen, hold) = {
             let nvml = nvml.clone();
             in_time(blocking(move || (look(&*nvml, card), hold))).await?
@@ -294,7 +294,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
                 let intent = work.intent.to_hardware(card, &seen.uuid, journal.boot_id(), Stage::Intent);
                 journal.put_hardware(&[&intent]).await.map_err(failed)?;
                 let (complete, ordered) = (work.complete.clone(), work.ordered.clone());
-                // The work goes on if this task is dropped, and holds the card until it ends.
+                // The work goes on if this task is dropped, and holds the card until done.
                 let (outcome, _hold) =
                     in_time(blocking(move || (carry_out(&*nvml, card, &work), hold))).await?;
                 let outcome = outcome.map_err(|error| {
@@ -317,7 +317,7 @@ impl<Holder: CardHolder> LayoutKeeper<Holder> {
         }
     }
 
-    /// Waits until discovery has seen what was made, so that it is published when the card takes claims again.
+    /// Waits until discovery has seen the changes: they must be published when the card takes claims again.
     async fn wait_until_seen(&mut self, changed: &BTreeMap<PciBusId, Desired>) {
         self.look_again.notify_one();
         let seen = |machine: &Option<Arc<Machine>>| {
@@ -337,7 +337,7 @@ fn reset(on: bool) -> String {
     format!("MIG mode is {mode} after a reset of the card (nvidia-smi --gpu-reset) or a reboot of the node")
 }
 
-/// Limits the time for one card, so that one that hangs does not delay the layouts of the others.
+/// Limits the time for one card, so a hanging card does not delay the layouts of the others.
 async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let late = |_| format!("the card is being worked on, or does not answer, for {STEP:?} now");
     tokio::time::timeout(STEP, work).await.map_err(late)?

@@ -1,11 +1,11 @@
-//! Reads what is on a card.
+//! Reads the state of a card.
 
 use std::collections::BTreeSet;
 
 use tessera_api::PciBusId;
 use tessera_nvml::{Architecture, GpuInstance, MigMode, Nvml, NvmlError};
 
-/// What is on a card at one moment.
+/// State of a card at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) uuid: String,
@@ -13,7 +13,7 @@ pub(super) struct Seen {
     /// Whether the card needs a reset to switch the mode.
     pub(super) switch_needs_reset: bool,
     pub(super) instances: Vec<GpuInstance>,
-    /// Process ids of the programs that use the card.
+    /// Process ids of the programs using the card.
     pub(super) clients: BTreeSet<u32>,
 }
 

@@ -12,7 +12,7 @@ use super::status::LayoutState;
 /// Metrics of static MIG layouts. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct LayoutMetrics {
-    /// 1 while the file of MIG layouts, or the node's label that names one, can't be read.
+    /// 1 while the file of MIG layouts, or the node's label with a layout's name, can't be read.
     pub(super) file_wrong: Gauge,
     cards: Family<StateLabel, Gauge>,
 }

@@ -9,12 +9,12 @@ use tessera_nvml::GpuInstance;
 use super::look::Seen;
 use tessera_journal::{BootId, HardwareRecord, Stage};
 
-/// The journal's record of a card's layout: the GPU instances that this driver has made for it, or was making or
-/// destroying when the record was written. At that time nobody else's instances were at these placements, so whatever
-/// is there since belongs to the layout.
+/// The journal's record of a card's layout: the GPU instances this driver had made for the layout, or was making or
+/// destroying, when the record was written. At that time nobody else's instances were at these placements, so all
+/// instances there since belong to the layout.
 ///
-/// It is a [`HardwareRecord`] of the kind `migLayout`, named `layout-<card>`. No claim refers to it, and the code for
-/// claims does not find it by the names of what is made for them.
+/// The record is a [`HardwareRecord`] of the kind `migLayout`, named `layout-<card>`. No claim refers to the record, and the code
+/// for claims does not find it by the names of hardware made for claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LayoutRecord {
@@ -50,8 +50,8 @@ impl LayoutRecord {
         format!("layout-{}", DeviceName::Card(card))
     }
 
-    /// Reads a record if it is of this card and this boot. What an earlier boot made is gone, except for the mode of
-    /// a card that needs a reset to switch it: such a card keeps its mode over reboots.
+    /// Reads a record if it is of this card and this boot. Instances of an earlier boot are gone. The mode stays on
+    /// a card whose mode switches only with a reset, over reboots too.
     pub(super) fn read(record: &HardwareRecord, seen: &Seen, boot: &BootId) -> Option<Self> {
         let is_of_boot = record.boot_id == *boot;
         if record.card_uuid != seen.uuid || !(is_of_boot || seen.switch_needs_reset) {

@@ -1,4 +1,4 @@
-//! Reads the wanted layouts from the file, by the names that pools give.
+//! Reads the wanted layouts from the file, by the names in pools.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ const LARGEST_FILE: u64 = 1 << 20;
 /// A configuration and its name.
 pub(super) type Named = (String, Arc<LayoutConfig>);
 
-/// Why a wanted layout is unknown. Until it is known again, the last one applies.
+/// Why a wanted layout is unknown. Until known again, the last one applies.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     /// The file can't be read.
     #[error("cannot read the layout file {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
-    /// It exceeds the size limit.
+    /// The file exceeds the size limit.
     #[error("the layout file {path} is larger than {LARGEST_FILE} bytes")]
     TooLarge { path: PathBuf },
     /// Its content is wrong.
@@ -29,15 +29,15 @@ pub(super) enum SourceError {
     Content { path: PathBuf, reason: String },
 }
 
-/// The layouts that cards shall have.
+/// The layouts assigned to cards.
 #[derive(Debug, Default)]
 pub(super) struct Wanted(BTreeMap<PciBusId, Option<Named>>);
 
 impl Wanted {
-    /// Brings it up to date with the names in `resolution`.
+    /// Updates the layouts for the names in `resolution`.
     ///
     /// # Errors
-    /// The first error; cards with a layout that is not found keep the last one.
+    /// The first error; cards whose layout is not found keep the last one.
     pub(super) fn read(&mut self, path: &Path, resolution: &Resolution) -> Result<(), SourceError> {
         self.0.retain(|card, _| resolution.cards.contains_key(card));
         for card in resolution.cards.keys().filter(|card| !resolution.layouts.contains_key(card)) {
@@ -71,7 +71,7 @@ impl Wanted {
         result
     }
 
-    /// The layout that a card shall have, or none; `None` while that is unknown.
+    /// The layout assigned to a card, or none; `None` while unknown.
     pub(super) fn of(&self, card: PciBusId) -> Option<Option<&Named>> {
         self.0.get(&card).map(Option::as_ref)
     }

@@ -1,4 +1,4 @@
-//! The state of the cards' layouts, and what it means for publishing.
+//! The state of the cards' layouts, and its effect on publishing.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use tessera_api::taint::MIG_LAYOUT_PENDING;
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Health;
 
-/// Stands for the name of a layout while a card gives up what a layout that is gone made of it.
+/// Stands for the name of a layout while a card gives up the partitions of a removed layout.
 pub(super) const NO_LAYOUT: &str = "no layout";
 
 /// State of the layouts of all cards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayoutStatus {
-    /// Whether every card has been looked at, and everything that was possible at once was made. Until then, a node
-    /// that has nothing published yet need not publish what a layout is about to change.
+    /// Whether every card has been looked at, and all changes possible at once have been made. Until then, a node
+    /// without publication need not publish devices a layout is about to change.
     pub settled: bool,
-    /// The cards that a layout is for.
+    /// The cards with a layout.
     pub cards: BTreeMap<PciBusId, CardStatus>,
 }
 
@@ -27,24 +27,24 @@ pub struct CardStatus {
     pub layout: String,
     /// The state.
     pub state: LayoutState,
-    /// For people: what is wrong or missing; empty if nothing is.
+    /// For people: the error or the missing condition; empty if none.
     pub message: String,
     /// Whether the layout wants the card whole: partitions are not offered.
     pub whole_only: bool,
-    /// Whether the layout says which partitions are on the card.
+    /// Whether the layout defines the partitions on the card.
     pub is_fixed: bool,
 }
 
 /// State of a card's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LayoutState {
-    /// The card is as the layout wants it.
+    /// The card matches the layout.
     Applied,
     /// Waits until the card is free; the card takes no new claims.
     Pending,
     /// Waits for a reset of the card, or a reboot.
     NeedsReset,
-    /// Not possible; the card is left as it is.
+    /// Not possible; the card is left unchanged.
     Failed,
 }
 
@@ -79,7 +79,7 @@ impl LayoutStatus {
         status.is_some_and(|status| status.is_fixed && status.state == LayoutState::Applied)
     }
 
-    /// The machine as it should be published: cards with a pending layout take no new claims, and cards that must
+    /// The machine to publish: cards with a pending layout take no new claims, and cards that must
     /// stay whole offer no partitions.
     #[must_use]
     pub fn offered(&self, machine: &Machine) -> Machine {

@@ -6,10 +6,10 @@ use tessera_api::health::{HealthPolicy, Recovery};
 use tessera_inventory::machine::Card;
 use tokio::time::Instant;
 
-/// Pauses after the first attempts at a card. After as many more attempts, an administrator has to look at it.
+/// Pauses after the first two attempts at a card. After the third, an administrator has to look at the card.
 const PAUSES: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
 
-/// Attempts at a card are forgotten so long after the last one, if the card needs no reset.
+/// Time after the last attempt at a card when its attempts no longer count, if the card needs no reset.
 const COUNTED_FOR: Duration = Duration::from_secs(3600);
 
 /// The attempts to reset a card.
@@ -33,12 +33,12 @@ pub fn helps(card: &Card, policy: &HealthPolicy) -> bool {
 }
 
 impl Attempts {
-    /// Notes one.
+    /// Records an attempt.
     pub(super) fn add(&mut self, now: Instant) {
         *self = Self { count: self.count + 1, last: Some(now) };
     }
 
-    /// Whether it is time for another one.
+    /// Whether the pause before the next attempt is over.
     pub(super) fn may_try(&self, now: Instant) -> bool {
         match (self.last, self.pause()) {
             (None, _) => true,
@@ -47,7 +47,7 @@ impl Attempts {
         }
     }
 
-    /// The pause before the next one; `None` if there is none.
+    /// The pause before the next attempt; `None` if there will be none.
     pub(super) fn pause(&self) -> Option<Duration> {
         PAUSES.get(self.count.saturating_sub(1)).copied()
     }

@@ -39,8 +39,8 @@ const RESET_WITHIN: Duration = Duration::from_secs(60);
 pub struct ResetPace {
     /// Interval between two looks at cards in need of a reset.
     pub retry: Duration,
-    /// Time between the taint of a card and its reset. Claims for which the scheduler had already chosen the card are prepared
-    /// meanwhile, and noticed.
+    /// Time between the taint of a card and its reset. Claims already scheduled to the card are prepared meanwhile, and
+    /// noticed.
     pub grace: Duration,
 }
 
@@ -76,7 +76,7 @@ struct Known {
     /// Since when a reset helps each card, and its taint is out.
     since: BTreeMap<PciBusId, Instant>,
     attempts: BTreeMap<PciBusId, Attempts>,
-    /// The obstacle to each reset, as told last.
+    /// The obstacle to each reset, as last reported.
     told: BTreeMap<PciBusId, String>,
 }
 
@@ -204,7 +204,7 @@ impl Known {
         is_out && self.attempts.get(&card).is_none_or(|attempts| attempts.may_try(now))
     }
 
-    /// Whether this is told of the card for the first time.
+    /// Whether the text is new for the card.
     fn is_news(&mut self, card: PciBusId, what: &str) -> bool {
         self.told.insert(card, what.to_owned()).as_deref() != Some(what)
     }

@@ -1,4 +1,4 @@
-//! What runs, for people who look for what hangs: on SIGUSR2 it goes to the log.
+//! Running work, dumped to the log on SIGUSR2 for people who look for the cause of a hang.
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::prepare::{Activity, Preparer};
 use tessera_dra_kubelet::KubeletMetrics;
 
-/// Dumps when it is asked to.
+/// Dumps on request.
 pub struct Dump {
     signal: Signal,
     parts: Tasks,
@@ -21,7 +21,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Takes over SIGUSR2, which would end the process.
+    /// Takes over SIGUSR2, whose default action ends the process.
     ///
     /// # Errors
     /// When the system refuses.

@@ -9,11 +9,11 @@ use super::readiness::Condition;
 /// How long to wait for a free thread. Probes of Kubernetes wait 1 s by default.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Checks that a blocking call finds a free thread. If a disk hangs, its calls may have taken all of them, and no
+/// Checks for a free thread for blocking calls. If a disk hangs, its calls may have taken all threads, and no
 /// claim can be prepared or unprepared any more.
 #[derive(Debug, Default)]
 pub struct FreeThreads {
-    /// The one pending check, however often the condition is asked for.
+    /// The one pending check, for all queries of the condition.
     waiting: Mutex<Option<JoinHandle<()>>>,
 }
 

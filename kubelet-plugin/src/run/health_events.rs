@@ -1,4 +1,4 @@
-//! Tells faults of cards as Events of the node, and of the claims and pods that use what is concerned.
+//! Reports faults of cards as Events of the node, and of the affected claims and pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::reset;
 const UNHEALTHY: &str = "CardUnhealthy";
 const HEALTHY: &str = "CardHealthy";
 
-/// Follows the machine and tells what comes and goes.
+/// Follows the machine and reports faults as they come and go.
 pub struct HealthEvents {
-    /// Sends those of claims and pods.
+    /// Sends Events of claims and pods.
     pub events: Events,
-    /// Sends those of the node.
+    /// Sends Events of the node.
     pub of_node: NodeEvents,
-    /// What faults mean.
+    /// Effects of faults.
     pub policy: HealthPolicy,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
@@ -34,11 +34,11 @@ pub struct HealthEvents {
     pub preparer: watch::Receiver<Option<Preparer>>,
 }
 
-/// The faults of each card that were told.
+/// The reported faults of each card.
 type Told = BTreeMap<PciBusId, BTreeSet<HealthFault>>;
 
 impl HealthEvents {
-    /// Tells until the machine is followed no longer, or `shutdown`.
+    /// Reports until the machine is followed no longer, or `shutdown`.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut told = Told::new();
         loop {
@@ -138,8 +138,8 @@ pub(super) fn users(claim: &ClaimRecord) -> Vec<ObjectReference> {
     std::iter::once(own).chain(pods).collect()
 }
 
-/// What makes a fault another one to tell: a driver that recommends another recovery later tells nothing new, but for the fault
-/// that is the recommendation itself, and for one that it calls none no longer.
+/// Identity of a fault for reporting. A change of the driver's recommended recovery is no new fault, except for the fault of the
+/// recommendation itself, and for a fault whose recovery changes from or to [`Recovery::None`].
 fn identity(fault: &HealthFault) -> HealthFault {
     let recovery = match (fault.class, fault.recovery) {
         (HealthClass::RecoveryAction, recovery) => recovery,
@@ -156,7 +156,7 @@ const fn severity(effect: HealthEffect) -> Severity {
     }
 }
 
-/// The fault, what follows from it, and, for who can do something about the card, how.
+/// The fault, its effect, and how to repair the card if somebody can.
 fn sentences(fault_of: &str, effect: HealthEffect, fault: &HealthFault, way: Option<String>) -> String {
     let mut note = fault_of.to_owned();
     if let Some(consequence) = consequence(effect) {

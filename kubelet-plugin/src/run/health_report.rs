@@ -1,4 +1,4 @@
-//! Derives the health of the published devices, which is reported to the kubelet.
+//! Derives the health of the published devices, as reported to the kubelet.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ const LONGEST_MESSAGE: usize = 1024;
 /// Health of every published device; `None` until the hardware has been read.
 pub type HealthSender = watch::Sender<Option<Arc<[DeviceHealth]>>>;
 
-/// The health of every published device. What faults mean for it is said by `policy`.
+/// The health of every published device. `policy` defines the effects of faults.
 pub fn report(
     pool_name: &str,
     pool: &PackedPool,
@@ -49,8 +49,8 @@ pub fn report(
     pool.device_names().map(health).collect()
 }
 
-/// Updates the time of the last look at each card in `health`, after each look. That alone wakes no receiver: it is
-/// sent with the next repetition.
+/// Updates the time of the last look at each card in `health`, after each look. The time alone wakes no receiver and
+/// is sent with the next repetition.
 pub async fn keep_times(
     health: HealthSender,
     mut looks: watch::Receiver<Looks>,
@@ -81,8 +81,8 @@ fn of_name(times: &HashMap<PciBusId, SystemTime>, device: &str) -> Option<System
     times.get(&device.parse::<DeviceName>().ok()?.card()).copied()
 }
 
-/// A fault that keeps new claims away makes a device unhealthy, and so does a card that does not answer, whatever the policy
-/// says of it. Another one that is not off is in the message only.
+/// A device is unhealthy with a fault that keeps new claims away, and, whatever the policy, with a card that does not answer.
+/// Other faults whose effect is not `Off` are in the message only.
 fn status(device: Option<(&DeviceName, &Card)>, policy: &HealthPolicy) -> (HealthStatus, String) {
     let Some((name, card)) = device else {
         return (HealthStatus::Unhealthy, "the card is not in this machine any more".to_owned());

@@ -1,7 +1,7 @@
 //! Metrics, usage and probes over HTTP: on a port for everybody, and on a unix socket for the kubelet's probes.
 //!
-//! The port can't be reserved for the kubelet: anybody who reaches the pod's network can take up all its connections,
-//! and not every network plugin shows the kubelet's address as different from theirs. A second port could be reached
+//! The port can't be reserved for the kubelet: any peer on the pod's network can take up all its connections,
+//! and not every network plugin shows the kubelet's address as different from a pod's. A second port could be reached
 //! in the same way. So the kubelet runs `kubelet-plugin probe` in the container, which asks on a socket in a volume
 //! of the pod.
 
@@ -32,17 +32,17 @@ use tessera_dra_kubelet::{
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::http_server::{Limits, serve_connections};
 
-/// The media type that Prometheus and OpenMetrics agree on.
+/// The media type on which Prometheus and OpenMetrics agree.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// State that the answers are made from.
+/// Source of the answers.
 #[derive(Debug)]
 pub struct Observed {
     /// The metrics.
     pub metrics: Metrics,
-    /// Whether everything is there that pods need to start.
+    /// Whether everything needed to start pods is there.
     pub readiness: Readiness,
-    /// The sockets that must answer for the plugin to be alive.
+    /// The plugin is alive while these sockets answer.
     pub sockets: SocketPaths,
     /// Gives the number of prepared claims.
     pub preparer: watch::Receiver<Option<Preparer>>,
@@ -58,10 +58,10 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Starts to listen. The log says which port was taken for port 0.
+    /// Starts to listen. For port 0 the log has the port chosen by the system.
     ///
     /// # Errors
-    /// If it can't listen on the address or the socket.
+    /// If the address or the socket can't be used.
     pub async fn bind(address: SocketAddr, probe_socket: Option<&Path>) -> anyhow::Result<Self> {
         let probes = match probe_socket {
             Some(path) => Some(bind_probe_socket(path).await?),
@@ -98,7 +98,7 @@ impl Listeners {
 }
 
 async fn bind_probe_socket(path: &Path) -> anyhow::Result<ListeningSocket> {
-    // Bound in the same directory, so that it can be renamed.
+    // Bound in the same directory, for a rename within one file system.
     match ListeningSocket::bind(path, path.parent().unwrap_or(path)).await {
         Err(ListenError::InUse { path }) => {
             bail!("another process already serves {}: choose another --probe-socket", path.display())
@@ -121,12 +121,12 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }
 
-/// The last look at what cards do, as JSON.
+/// The last look at the cards' activity, as JSON.
 async fn node_usage(State(observed): State<Arc<Observed>>) -> Response {
     let report = observed.metrics.usage.report.borrow().clone();
     match report {
         Some(report) => {
-            // Texts and numbers; a number that JSON has no form for is null.
+            // Texts and numbers; a number without a form in JSON is null.
             let json = serde_json::to_vec(&report.node_usage()).unwrap_or_default();
             ([(CONTENT_TYPE, "application/json")], json).into_response()
         }
@@ -134,7 +134,7 @@ async fn node_usage(State(observed): State<Arc<Observed>>) -> Response {
     }
 }
 
-/// Healthy means that the plugin's own sockets answer. A restart would not help with anything else.
+/// Healthy while the plugin's own sockets answer. A restart would not help with anything else.
 async fn healthz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) {
     if !observed.readiness.listening() {
         return (StatusCode::OK, "starting\n".to_owned());

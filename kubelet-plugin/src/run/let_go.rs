@@ -1,4 +1,4 @@
-//! Lets go of the cards while an administrator's file is there: a tool needs a card for itself to reset or flash it.
+//! Releases the cards while an administrator's file exists: a tool needs a card for itself to reset or flash it.
 //!
 //! The file is in the plugin's own directory, where only root of the node can make one: no pod can ask, no port is open, and the
 //! node needs no program but `touch`.

@@ -1,4 +1,4 @@
-//! Tells as Events that the machine is another one than before: its driver, or a card.
+//! Reports changes of the machine as Events: another driver version, or another card.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const DRIVER_CHANGED: &str = "DriverChanged";
 const CARD_ADDED: &str = "CardAdded";
 const CARD_REPLACED: &str = "CardReplaced";
 
-/// Follows the machine and tells what is new of it.
+/// Follows the machine and reports changes.
 pub struct MachineEvents {
-    /// Sends those of claims and pods.
+    /// Sends Events of claims and pods.
     pub events: Events,
-    /// Sends those of the node.
+    /// Sends Events of the node.
     pub of_node: NodeEvents,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
@@ -30,7 +30,7 @@ pub struct MachineEvents {
     pub preparer: watch::Receiver<Option<Preparer>>,
 }
 
-/// What was seen last.
+/// The state at the last look.
 #[derive(Default)]
 struct Seen {
     driver: Option<String>,
@@ -39,7 +39,7 @@ struct Seen {
 }
 
 impl MachineEvents {
-    /// Tells until the machine is followed no longer, or `shutdown`. What a machine has when it is first seen is no news.
+    /// Reports until the machine is followed no longer, or `shutdown`. The state at the first look is no news.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut seen: Option<Seen> = None;
         loop {
@@ -87,7 +87,7 @@ impl MachineEvents {
         }
     }
 
-    /// Tells the claims that were prepared on a card which is gone, and their pods.
+    /// Notifies the claims prepared on a removed card, and their pods.
     async fn tell_users(&self, card: &Card, uuid: &str) {
         for claim in claims(&self.preparer).await {
             let of_another =

@@ -26,7 +26,7 @@ pub struct Metrics {
     pub driver: DriverMetrics,
     /// Looks at the cards.
     pub looks: LookMetrics,
-    /// Others who own the cards.
+    /// Other owners of the cards.
     pub owners: OwnerMetrics,
     /// Static MIG layouts.
     pub layout: LayoutMetrics,
@@ -36,11 +36,11 @@ pub struct Metrics {
     pub prepare: PrepareMetrics,
     /// MPS daemons.
     pub mps: MpsMetrics,
-    /// What cards and claims do.
+    /// Activity of cards and claims.
     pub usage: UsageMetrics,
     /// ResourceSlices.
     pub published: PublishedMetrics,
-    /// Cards that answered when the hardware was last read.
+    /// Cards that answered in the last look.
     pub cards: Gauge,
     /// Connections for metrics and probes that were closed at once because too many were open.
     pub http_connections_refused: Counter,

@@ -1,4 +1,4 @@
-//! The part that needs the node's disk: the journal and everything based on it, and the sockets.
+//! The part based on the node's disk: the journal and everything derived from it, and the sockets.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct NodePart {
     pub client: Client,
     /// The driver library.
     pub hardware: Driver,
-    /// Why there is no driver library.
+    /// Reason for a missing driver library.
     pub hardware_reason: watch::Receiver<Option<String>>,
     /// Whether the driver library is closed by request.
     pub let_go: LetGo,
@@ -51,19 +51,19 @@ pub struct NodePart {
     pub is_let_go: watch::Receiver<bool>,
     /// Closes the driver library.
     pub closer: DriverCloser,
-    /// Receives the cards that were reset.
+    /// Receives the cards reset by this process.
     pub reset_cards: ResetCards,
     /// Sends Events of the node.
     pub of_node: NodeEvents,
     /// The machine.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
-    /// Receives the journal once it is open: it knows this driver's own partitions.
+    /// Receives the journal, which knows this driver's own partitions, once open.
     pub own_partitions: watch::Sender<Option<Arc<dyn OwnPartitions>>>,
     /// When the hardware was looked at.
     pub looks: watch::Receiver<Looks>,
     /// Makes discovery look again.
     pub look_again: Arc<Notify>,
-    /// What is published.
+    /// State of the publisher.
     pub published: watch::Receiver<PublishStatus>,
     /// Receives whether the node has the files of its driver.
     pub driver_files: watch::Sender<DriverFilesState>,
@@ -71,19 +71,19 @@ pub struct NodePart {
     pub metrics: Metrics,
     /// Receives pools to publish.
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
-    /// What was published when this instance began; `None` until that is known.
+    /// What was published when this instance began; `None` until known.
     pub published_before: watch::Receiver<Option<Arc<Pool>>>,
-    /// Receives the registration state that the kubelet reports.
+    /// Receives the registration state from the kubelet.
     pub registration: watch::Sender<RegistrationState>,
-    /// Receives the preparer once there is one.
+    /// Receives the preparer once created.
     pub preparer: watch::Sender<Option<Preparer>>,
     /// Set when the sockets listen.
     pub listening: watch::Sender<bool>,
-    /// What keeps the sockets from listening, if anything.
+    /// Obstacle to listening on the sockets, if any.
     pub trouble: watch::Sender<Option<String>>,
-    /// What the GPU pools say of the machine.
+    /// The machine as resolved by the GPU pools.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
-    /// Which card was where.
+    /// The card seen at each address.
     pub history: Arc<CardHistory>,
     /// When to end.
     pub shutdown: CancellationToken,
@@ -139,7 +139,7 @@ impl NodePart {
         tasks.spawn("preparing", async move { background.run(stop).await });
         let (follower, stop, metrics) = (preparer.clone(), shutdown.clone(), self.metrics.mps.clone());
         tasks.spawn("following mps-host", async move { follower.follow_mps(metrics, stop).await });
-        // Cancels waiting work at once; otherwise the server would wait for those calls.
+        // Cancels waiting work at once; otherwise the server would wait for these calls.
         let drained = async {
             shutdown.cancelled().await;
             preparer.drain().await;

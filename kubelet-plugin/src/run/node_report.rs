@@ -1,4 +1,4 @@
-//! What the node tells the controller.
+//! The node's report to the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use tessera_inventory::Topology;
 use crate::gpu_pools::Resolution;
 use crate::layout::{LayoutState, LayoutStatus};
 
-/// What a pool's report says where its cards would have taints that the API server does not keep.
+/// A pool's report if its cards would have taints and the API server does not keep taints.
 pub const NEEDS_TAINTS: &str = "allocation Managed needs the feature gate DRADeviceTaints in kube-apiserver and kube-scheduler \
                             (on by default since Kubernetes 1.36), and it is off: its cards are not published";
 
@@ -20,7 +20,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
 const CGROUP2: u64 = 0x6367_7270;
 
-/// The version of this node's cgroups, told as the kubelet does: by the kind of file system. `None` where there are none.
+/// Version of this node's cgroups, detected like in the kubelet: by the file system type. `None` where there are none.
 pub fn cgroup_version() -> Option<u8> {
     let kind = rustix::fs::statfs(CGROUPS).ok()?.f_type;
     if u64::try_from(kind).is_ok_and(|kind| kind == CGROUP2) {
@@ -30,17 +30,17 @@ pub fn cgroup_version() -> Option<u8> {
     std::path::Path::new(CGROUPS).join("cpu").is_dir().then_some(1)
 }
 
-/// What is told of the node itself.
+/// Facts about the node itself.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
-    /// The version of its cgroups, where it is known.
+    /// Version of the node's cgroups, where known.
     pub cgroup_version: Option<u8>,
-    /// The version of its NVIDIA container toolkit, where that has unsafe hooks.
+    /// Version of the node's NVIDIA container toolkit, if its hooks are unsafe.
     pub unsafe_container_toolkit: Option<String>,
 }
 
-/// The annotations of the first slice: the report of the node. `waits` are the devices that are published only because
-/// claims hold them; `taints_are_kept` says whether the API server keeps taints of devices, as far as is known.
+/// The annotations of the first slice: the report of the node. `waits` are the devices published only because
+/// claims hold them; `taints_are_kept` says whether the API server keeps taints of devices, as far as known.
 pub fn annotations(
     resolution: &Resolution,
     waits: &[String],
@@ -71,14 +71,14 @@ pub fn annotations(
     BTreeMap::from([(node_report::ANNOTATION.to_owned(), text)])
 }
 
-/// The pools by which the controller allocates cards of this node.
+/// The pools whose cards on this node are allocated by the controller.
 pub fn managed_pools(resolution: &Resolution) -> BTreeSet<String> {
     let managed = resolution.cards.values().filter(|card| card.allocation == Allocation::Managed);
     managed.filter_map(|card| card.pool.clone()).collect()
 }
 
-/// The worst state of the layout of each pool's cards, in words, where it is not applied. Without names and details,
-/// which the node's Events have: nodes in the same state say the same, and a state is told once while it lasts.
+/// The worst state of each pool's layouts that are not applied, in words. Names and details are left to the node's Events:
+/// nodes in the same state have the same text, and a lasting state is reported once.
 fn layout_troubles(resolution: &Resolution, layouts: &LayoutStatus) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<&String, BTreeMap<LayoutState, u32>> = BTreeMap::new();
     for (card, status) in &layouts.cards {
@@ -107,7 +107,7 @@ fn node_report(resolution: &Resolution, waits: &[String]) -> NodeReport {
     let mut cards = resolution.cards.clone();
     for name in waits {
         let card = name.parse::<DeviceName>().ok().map(|name| name.card());
-        // A card that is gone is no pool's any more.
+        // A removed card belongs to no pool.
         if let Some(report) = card.and_then(|card| cards.get_mut(&card)) {
             report.waits_for.push(name.clone());
         }

@@ -1,4 +1,4 @@
-//! Tells who else gives out or partitions this node's cards: the parts of NVIDIA's GPU Operator. Nothing is done against them.
+//! Reports others who allocate or partition this node's cards: the parts of NVIDIA's GPU Operator. Nothing is done against them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,11 +25,11 @@ const GONE: &str = "OtherOwnerGone";
 const DEVICE_PLUGIN: &str = "nvidia-";
 /// The name of NVIDIA's DRA driver for GPUs.
 const DRA_DRIVER: &str = "gpu.nvidia.com";
-/// The label with which the MIG manager says how far it is, and the one by which it is told what to do.
+/// The labels with the MIG manager's state and with its order.
 const MIG_STATE: &str = "nvidia.com/mig.config.state";
 const MIG_CONFIG: &str = "nvidia.com/mig.config";
 
-/// Somebody else who owns this node's cards.
+/// Another owner of this node's cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     DevicePlugin,
@@ -56,7 +56,7 @@ pub struct OtherOwners {
     pub labels: Labels,
     /// Sends Events of the node.
     pub of_node: NodeEvents,
-    /// What was found.
+    /// Gauges of the found owners.
     pub metrics: OwnerMetrics,
 }
 
@@ -79,7 +79,7 @@ impl Owner {
         }
     }
 
-    /// What it does beside this driver, and what to do.
+    /// The owner's effect beside this driver, and the remedy.
     const fn advice(self) -> &'static str {
         match self {
             Self::DevicePlugin => {
@@ -118,7 +118,7 @@ impl OwnerMetrics {
 }
 
 impl OtherOwners {
-    /// Looks until `shutdown`; each that is there is told once while it lasts.
+    /// Looks until `shutdown`. Each owner is reported once while it lasts.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let look = async {
             let mut told = BTreeSet::new();
@@ -144,7 +144,7 @@ impl OtherOwners {
                 continue;
             }
             let note = format!("{} is on this node ({sign}): {}", owner.name(), owner.advice());
-            // Where it cannot be sent it is tried again with the next look.
+            // An Event that cannot be sent is retried with the next look.
             if self.of_node.send(Severity::Warning, "Discover", FOUND, &note).await {
                 tracing::warn!("{note}");
                 told.insert(*owner);
@@ -160,7 +160,7 @@ impl OtherOwners {
     }
 }
 
-/// Who is there, with the sign of it. Blocks on the file system.
+/// The owners found, each with its evidence. Blocks on the file system.
 fn find(kubelet: &Path, driver: &str, labels: Option<&BTreeMap<String, String>>) -> BTreeMap<Owner, String> {
     let mut found = BTreeMap::new();
     let of_device_plugin = |name: &str| name.starts_with(DEVICE_PLUGIN) && name.ends_with(".sock");
@@ -185,7 +185,7 @@ fn find(kubelet: &Path, driver: &str, labels: Option<&BTreeMap<String, String>>)
     found
 }
 
-/// The first such socket on which somebody listens: those of a plugin that was killed stay.
+/// The first matching socket with a listener: sockets of a killed plugin stay.
 fn served(directory: &Path, is: impl Fn(&str) -> bool) -> Option<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
         .ok()?

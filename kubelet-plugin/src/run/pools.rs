@@ -30,16 +30,16 @@ pub use driver_away::DriverAway;
 use tessera_dra_kubelet::registration::RegistrationState;
 use tessera_publish::{Feature, PoolIdentity, PublishStatus};
 
-/// How often to see whether devices that are published as claims got them, and not as they are offered now, are still held.
+/// How often to check whether claims still hold devices published only as allocated, different from the present offer.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// How long the first publication on a node waits for the kubelet to register this instance. Pods that wait for cards
-/// are bound the moment slices appear; a kubelet that does not know the driver yet fails them and tries again only
+/// How long the first publication on a node waits for the kubelet to register this instance. Pods waiting for cards
+/// are bound the moment slices appear; a kubelet without the driver's registration fails them and tries again only
 /// after about a minute. A running kubelet registers a driver within half a second.
 const REGISTRATION: Duration = Duration::from_secs(3);
 
-/// How long the first publication on a node waits for static layouts to be made, so that it offers nothing that they
-/// will take away. A layout takes some seconds.
+/// How long the first publication on a node waits for static layouts, to offer nothing a layout is about to
+/// take away. A layout takes some seconds.
 const LAYOUTS: Duration = Duration::from_secs(60);
 
 /// Value of the taint `unhealthy` while an administrator has the cards let go of.
@@ -49,17 +49,17 @@ const LET_GO: &str = "let-go";
 pub struct PoolMaker {
     /// Name and node of the pool.
     pub identity: PoolIdentity,
-    /// Gives the devices that claims hold.
+    /// Lists the devices held by claims.
     pub preparer: Preparer,
     /// Receives the pools.
     pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
-    /// What was published when this instance began; `None` until that is known.
+    /// What was published when this instance began; `None` until known.
     pub published_before: watch::Receiver<Option<Arc<tessera_publish::Pool>>>,
-    /// What the API server does not keep of it.
+    /// State of the publisher, including features missing in the API server.
     pub published: watch::Receiver<PublishStatus>,
     /// Receives the devices' health.
     pub health: HealthSender,
-    /// What faults of cards mean for their devices.
+    /// Effects of card faults on devices.
     pub policy: HealthPolicy,
     /// When each card was last looked at.
     pub looks: watch::Receiver<Looks>,
@@ -71,20 +71,20 @@ pub struct PoolMaker {
     pub metrics: Metrics,
     /// Whether the node has the files of its driver.
     pub driver_files: watch::Receiver<DriverFilesState>,
-    /// The machine, and what the GPU pools say of it; `None` until both are known.
+    /// The machine as resolved by the GPU pools; `None` until both are known.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
     /// Whether an administrator has the cards let go of: they take no new claims meanwhile.
     pub is_let_go: watch::Receiver<bool>,
-    /// Tells when the driver cannot be used.
+    /// Signals an unusable driver.
     pub driver_away: DriverAway,
 }
 
 impl PoolMaker {
-    /// Makes a pool whenever the machine or what is offered of it changes, until `shutdown`.
+    /// Makes a pool whenever the machine or its offer changes, until `shutdown`.
     ///
-    /// Publishes nothing until it is known what the last instance published: devices of cards that have disappeared
+    /// Publishes nothing until the last instance's publication is known: devices of cards that have disappeared
     /// since stay published while claims hold them. If nothing was published, waits for the kubelet to register this
-    /// instance. If the driver cannot be used, what was published is kept from claims until the machine can be read.
+    /// instance. If the driver cannot be used, the published devices are kept from claims until the machine can be read.
     pub async fn run(self, shutdown: CancellationToken) {
         let Self {
             identity, preparer, pools, health, policy, looks, registration, metrics, driver_away, ..
@@ -96,7 +96,7 @@ impl PoolMaker {
         let mut is_let_go = self.is_let_go;
         let mut taints_are_kept = true;
         let cgroup_version = cgroup_version();
-        // What was last published: by the previous instance, then by this one.
+        // The last publication: by the previous instance, then by this one.
         let mut published: Option<Vec<PackedContents>> = None;
         let mut first = None;
         let mut told = BTreeSet::new();
@@ -178,7 +178,7 @@ impl PoolMaker {
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 changed = layouts.changed(), if layouts_may_change => layouts_may_change = changed.is_ok(),
                 status = status_of_published.wait_for(|status| keeps_taints(status) != taints_are_kept) => {
-                    // The sender lives as long as the plugin: an error means that the plugin is ending.
+                    // The sender lives as long as the plugin: an error means the plugin is ending.
                     let Ok(status) = status else { return };
                     taints_are_kept = keeps_taints(&status);
                 }
@@ -192,7 +192,7 @@ impl PoolMaker {
     }
 }
 
-/// Keeps new claims from all cards, which an administrator needs.
+/// Keeps new claims from all cards while an administrator needs them.
 fn keep_away(machine: &mut Machine) {
     for card in machine.cards.iter_mut().filter(|card| card.health == Health::Healthy) {
         card.health = Health::Unhealthy { reason: LET_GO.to_owned() };
@@ -201,12 +201,12 @@ fn keep_away(machine: &mut Machine) {
 
 /// Waits until the kubelet has registered this instance.
 async fn registered(mut registration: watch::Receiver<RegistrationState>) {
-    // The sender lives as long as the plugin: an error means that the plugin is ending.
+    // The sender lives as long as the plugin: an error means the plugin is ending.
     let _ = registration.wait_for(|state| *state == RegistrationState::Registered).await;
 }
 
-/// Those of the last published devices, by this process or the one before it, that prepared claims hold. All of them
-/// if that can't be read: better too many than one too few.
+/// The last published devices, by this process or the one before, that prepared claims hold. All of them
+/// if the claims can't be read: better too many than one too few.
 async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
     if published.is_empty() {
         return Held::default();
@@ -234,7 +234,7 @@ fn to_publish(pool: &PackedPool, mut annotations: BTreeMap<String, String>) -> t
     tessera_publish::Pool { slices: pool.slices.iter().map(slice).collect() }
 }
 
-/// What the publisher found of an earlier instance, in the form [`Held`] takes.
+/// An earlier instance's publication, in the form [`Held`] takes.
 fn packed(published: &tessera_publish::Contents) -> PackedContents {
     match published.shared_counters() {
         sets if sets.is_empty() => PackedContents::of_devices(&published.devices()),
@@ -247,7 +247,7 @@ fn keeps_taints(status: &PublishStatus) -> bool {
     !status.missing_features.contains(&Feature::DeviceTaints)
 }
 
-/// What is to be logged: what could not be published of the machine, and what the API server does not keep of it.
+/// Warnings to log: parts of the machine that could not be published, and features missing in the API server.
 fn warnings(of_machine: &[Warning], resolution: &Resolution, taints_are_kept: bool) -> BTreeSet<String> {
     let mut warnings: BTreeSet<String> = of_machine.iter().map(ToString::to_string).collect();
     if !taints_are_kept {

@@ -12,7 +12,7 @@ use tessera_kube_util::metrics::add;
 
 use tessera_publish::{PublishStatus, Role};
 
-/// Metrics of what is published. Clones share their values.
+/// Metrics of the publisher. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct PublishedMetrics {
     devices: Gauge,

@@ -15,20 +15,20 @@ use tessera_publish::{PublishStatus, Role};
 /// others. But if none has answered in three looks, nothing about this node is known, and no claim can be prepared.
 const NO_ANSWER: Duration = Duration::from_secs(120);
 
-/// The most things that cannot be read which are told.
+/// Maximum number of unreadable things in an answer.
 const MOST_UNREAD: usize = 4;
 
 /// Inputs of readiness.
 pub struct Readiness {
     /// Whether the sockets listen.
     pub listening: watch::Receiver<bool>,
-    /// What keeps them from listening, if anything.
+    /// Obstacle to listening, if any.
     pub trouble: watch::Receiver<Option<String>>,
     /// The kubelet's registration of this instance.
     pub registration: watch::Receiver<RegistrationState>,
     /// The driver library.
     pub hardware: Driver,
-    /// Why there is no driver library.
+    /// Reason for a missing driver library.
     pub hardware_reason: watch::Receiver<Option<String>>,
     /// When the hardware was looked at.
     pub looks: watch::Receiver<Looks>,
@@ -36,7 +36,7 @@ pub struct Readiness {
     pub driver_files: watch::Receiver<DriverFilesState>,
     /// How reading the GPU pools goes.
     pub pools: watch::Receiver<Reading>,
-    /// What is published.
+    /// State of the publisher.
     pub published: watch::Receiver<PublishStatus>,
 }
 
@@ -45,9 +45,9 @@ pub struct Readiness {
 pub struct Condition {
     /// Its name.
     pub name: &'static str,
-    /// Why it is not met; `None` if it is.
+    /// Why the condition is not met; `None` if met.
     pub missing: Option<String>,
-    /// More about it; usually empty.
+    /// Details; usually empty.
     pub note: String,
 }
 
@@ -57,7 +57,7 @@ impl Readiness {
         *self.listening.borrow()
     }
 
-    /// All conditions, in the order in which they usually become true.
+    /// All conditions, in the usual order of becoming true.
     pub fn conditions(&self) -> Vec<Condition> {
         let trouble = || self.trouble.borrow().clone().unwrap_or_else(|| "they are not there yet".to_owned());
         let listening = (!self.listening()).then(trouble);
@@ -121,7 +121,7 @@ fn cards_read(looks: &Looks) -> Condition {
     Condition { name: "cards read", missing, note }
 }
 
-/// Whether the GPU pools are known. What was known last holds where they cannot be read, which is no reason to take the
+/// Whether the GPU pools are known. While they cannot be read, the last known ones hold, which is no reason to take the
 /// node out of service.
 fn pools_known(reading: &Reading) -> Condition {
     let name = "GpuPools known";
@@ -142,14 +142,14 @@ fn registration(state: &RegistrationState) -> Option<String> {
     }
 }
 
-/// Whether it has published, and what of it the API server does not keep.
+/// Whether the plugin has published, with the features missing in the API server.
 fn slices(status: &PublishStatus) -> Condition {
     let missing = published(status);
     let note = status.last_error.clone().filter(|_| missing.is_none()).unwrap_or_default();
     Condition { name: "ResourceSlices published", missing, note }
 }
 
-/// Whether it has published. An instance that has, and is on standby now, is ready: its successor publishes.
+/// Whether the plugin has published. An instance on standby after publishing is ready: its successor publishes.
 fn published(status: &PublishStatus) -> Option<String> {
     match (status.role, status.in_sync) {
         (Role::Publishing, true) => None,

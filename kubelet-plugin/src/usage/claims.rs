@@ -1,4 +1,4 @@
-//! What claims have, and use: by the device where that is theirs alone, else by the pods of the processes on it.
+//! Devices of claims and their use: read from the device if exclusive, else from the processes of the claim's pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,21 @@ use super::look::{Look, ProcessLook};
 use super::pods::Owner;
 use super::report::{CardReport, ClaimReport, DeviceReport, MIB, multiprocessor_share};
 
-/// A device of a claim, by what tells its use.
+/// A device of a claim, by the source of its use.
 enum Extent {
     /// The whole card.
     Card,
     /// A GPU instance.
     Partition { gpu_instance: u32 },
-    /// A compute instance that is not all of its GPU instance.
+    /// A compute instance smaller than its GPU instance.
     PartOfPartition { gpu_instance: u32, compute_instance: u32 },
     /// A share, of the card or a GPU instance.
     Share { gpu_instance: Option<u32> },
-    /// A partition that is not there.
+    /// A partition that does not exist.
     Unknown,
 }
 
-/// The claims, and by card the share of memory that they have of it. `owner` tells whose a process is.
+/// The claims, and each card's allocated share of memory. `owner` gives the owner of a process.
 pub fn claims<'a>(
     records: impl IntoIterator<Item = &'a ClaimRecord>,
     facts: &BTreeMap<PciBusId, &Card>,
@@ -35,7 +35,7 @@ pub fn claims<'a>(
     let claimants = claimants(&records);
     let mut allocated = BTreeMap::<PciBusId, f64>::new();
     let mut claims = Vec::new();
-    // A claim that was made anew under its name counts once: two would have the same labels.
+    // A claim recreated under the same name counts once: two records would have the same labels.
     let mut names = BTreeSet::new();
     for record in &records {
         if !names.insert((&record.namespace, &record.name)) {
@@ -49,7 +49,7 @@ pub fn claims<'a>(
             if total > 0 {
                 *allocated.entry(device.card).or_default() += report.memory_granted as f64 / total as f64;
             }
-            // Two shares of one device are told apart by nothing that its processes show.
+            // Processes of two shares of one device cannot be told apart.
             match devices.get_mut(&*device.device) {
                 Some(first) => {
                     first.memory_granted = (first.memory_granted + report.memory_granted).min(total);
@@ -75,14 +75,14 @@ pub fn claims<'a>(
 }
 
 impl CardReport {
-    /// A card with what claims have of it.
+    /// A card with its allocated share.
     pub(super) fn new(facts: &Card, look: Look, allocated: &BTreeMap<PciBusId, f64>) -> Self {
         let allocated = allocated.get(&facts.pci).copied().unwrap_or_default();
         Self { facts: facts.clone(), look, allocated }
     }
 }
 
-/// UIDs of the claims by pod and device: what a pod does on a device that it has by two claims is neither's alone.
+/// UIDs of the claims by pod and device: a pod's use of a device held by two of its claims belongs to neither alone.
 fn claimants<'a>(records: &[&'a ClaimRecord]) -> BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>> {
     let mut claimants = BTreeMap::<_, BTreeSet<_>>::new();
     for record in records {
@@ -202,11 +202,11 @@ fn used(
                 match owner(process.pid) {
                     Owner::Pod(pod) if pods.contains(&*pod) => own.push(process),
                     Owner::Pod(_) | Owner::Node => {}
-                    // It may be this claim's.
+                    // The process may be this claim's.
                     Owner::Unknown => return (None, None),
                 }
             }
-            // Without a pod of its own none of them can be told to be this claim's.
+            // A claim without a pod owns none of the processes for certain.
             if pods.is_empty() {
                 return (None, None);
             }
@@ -216,12 +216,12 @@ fn used(
     }
 }
 
-/// `None` where the driver does not tell it of one of them.
+/// `None` if the driver lacks the value for one of them.
 fn memory_of(processes: &[&ProcessLook]) -> Option<u64> {
     processes.iter().map(|process| process.memory_bytes).sum()
 }
 
-/// Memory that programs can have of a card, bytes.
+/// Memory of a card available to programs, bytes.
 fn usable(card: &Card) -> Option<u64> {
     card.memory_bytes.map(|total| total.saturating_sub(card.reserved_memory_bytes))
 }

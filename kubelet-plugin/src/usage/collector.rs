@@ -1,4 +1,4 @@
-//! The last report as OpenMetrics. Series come and go with what they are about: nothing is registered for a card or a claim.
+//! The last report as OpenMetrics. Series come and go with cards and claims: nothing is registered for a card or a claim.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -17,15 +17,15 @@ use super::report::{CardReport, ClaimReport, DeviceReport, MIB, Report};
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
 
-/// Tells the last report.
+/// Collects the last report.
 #[derive(Debug)]
 pub struct UsageCollector {
     report: watch::Receiver<Option<Arc<Report>>>,
 }
 
-/// A figure of a kind of thing: name, what it is, and its value where there is one.
+/// A figure of a card or claim: name, help text, and value if any.
 type Figure<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
-/// The same of a figure that only grows.
+/// The same for a figure that only grows.
 type Count<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
 
 const CARD: &[Figure<CardReport>] = &[
@@ -120,7 +120,7 @@ fn mib(bytes: u64) -> f64 {
 }
 
 impl UsageCollector {
-    /// Of the reports that come here.
+    /// A collector of the latest report in `report`.
     #[must_use]
     pub fn new(report: watch::Receiver<Option<Arc<Report>>>) -> Self {
         Self { report }
@@ -180,7 +180,7 @@ fn family<L: Borrow<Labels>, M: EncodeMetric>(
     Ok(())
 }
 
-/// By the names that dcgm-exporter gives them.
+/// Labels named as in dcgm-exporter.
 fn card_labels(card: &CardReport) -> Labels {
     let facts = &card.facts;
     vec![
@@ -214,7 +214,7 @@ fn partitions(card: &CardReport) -> Vec<(Labels, &PartitionLook)> {
     series.collect()
 }
 
-/// A claim that several pods have is one series: `pod` then has the names of all, or what is summed up would be counted several
+/// A claim of several pods is one series, with all their names in `pod`. Otherwise sums would count the claim several
 /// times.
 fn devices<'a>(report: &Report, claim: &'a ClaimReport) -> Vec<(Labels, &'a DeviceReport)> {
     let pods: Vec<&str> = claim.pods.iter().map(|pod| &*pod.name).collect();

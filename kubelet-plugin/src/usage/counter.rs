@@ -1,17 +1,17 @@
-//! A counter of the driver's that may go back, as one that never does.
+//! Makes a driver counter that may go back monotonic.
 
-/// Adds up what a counter of the driver grows.
+/// Adds up the growth of a driver counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     total: u64,
     last: Option<u64>,
-    /// A value below the last one, if that is what was read last.
+    /// A value below the last one, if read last.
     lower: Option<u64>,
 }
 
 impl Counter {
-    /// Takes a value of the driver's. One that is lower than the last may be an error, or the driver began anew: that is known when
-    /// the next one is lower too.
+    /// Takes a value from the driver. A lower value than the last may be an error or a restart of the counter: a restart is certain
+    /// if the next value is lower too.
     pub fn read(&mut self, value: u64) -> u64 {
         match (self.last, self.lower) {
             (None, _) => (self.total, self.last) = (value, Some(value)),
@@ -21,7 +21,7 @@ impl Counter {
             }
             (Some(_), None) => self.lower = Some(value),
             (Some(_), Some(lower)) => {
-                // What it counted between the two; what it had counted up to the first was perhaps never told.
+                // The growth between the two readings. Growth before the first reading after a restart may be lost.
                 self.total = self.total.saturating_add(value.saturating_sub(lower));
                 (self.last, self.lower) = (Some(value), None);
             }

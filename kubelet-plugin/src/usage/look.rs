@@ -8,7 +8,7 @@ use tessera_nvml::{Activity, ClocksEvents, GpmSample, Memory, Nvml, NvmlError, P
 use super::UsageMetrics;
 use super::counter::Counter;
 
-/// What a look at a card needs of the one before.
+/// State of a card kept for the next look.
 #[derive(Debug, Default)]
 pub struct CardMemory {
     /// UUID of the card: another one in its place begins anew.
@@ -19,11 +19,11 @@ pub struct CardMemory {
     energy: Counter,
     nvlink_sent: Counter,
     nvlink_received: Counter,
-    /// Figures that could not be read last time.
+    /// Figures unreadable in the last look.
     failing: BTreeSet<&'static str>,
 }
 
-/// What a card did since the last look, and does. Whatever the driver does not tell is absent.
+/// Activity of a card now and since the last look. Values unavailable from the driver are absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     pub memory: Option<Memory>,
@@ -67,7 +67,7 @@ pub struct ProcessLook {
 }
 
 impl CardMemory {
-    /// Forgets what belongs to the driver library that was open so far.
+    /// Drops the state of the driver library open so far.
     pub fn let_go(&mut self) {
         self.samples.clear();
     }
@@ -83,7 +83,7 @@ pub struct PartitionLook {
     pub activity: Shares,
 }
 
-/// Keeps what could be read, and counts and logs what could not.
+/// Keeps readable values, and counts and logs failures.
 struct Reader<'a> {
     card: PciBusId,
     metrics: &'a UsageMetrics,
@@ -119,7 +119,7 @@ impl Reader<'_> {
     }
 }
 
-/// Looks at a card with that UUID.
+/// Looks at the card with this UUID.
 ///
 /// # Errors
 /// When the card doesn't answer at all.
@@ -169,7 +169,7 @@ pub fn look(
         partitions.collect()
     });
     let activity = activity(nvml, card, None, &memory.samples, &mut samples, &mut reader);
-    // Those of partitions that are gone are freed here.
+    // Frees the samples of removed partitions.
     memory.samples = samples;
     let percent = |percent: u32| f64::from(percent.min(100)) / 100.0;
     let look = Look {
@@ -207,7 +207,7 @@ pub fn look(
     Ok(look)
 }
 
-/// What was done since the last sample; the present one is added to `samples`.
+/// Activity since the last sample; the present sample is added to `samples`.
 fn activity(
     nvml: &dyn Nvml,
     card: PciBusId,
@@ -228,11 +228,11 @@ fn activity(
     shares.unwrap_or_default()
 }
 
-/// A process that uses the card in several ways is one. One of which no utilization was measured had none.
+/// A process using the card in several ways counts once. Without a measured utilization a process had none.
 fn process_looks(processes: &[Process], busy: Option<&BTreeMap<u32, f64>>) -> Vec<ProcessLook> {
     let mut looks = BTreeMap::<_, ProcessLook>::new();
     for (position, process) in processes.iter().enumerate() {
-        // Processes whose id the driver does not tell are as many as there are.
+        // Processes without an id from the driver count separately.
         let unknown = (process.pid == 0).then_some(position);
         let key = (process.pid, process.gpu_instance, process.compute_instance, unknown);
         let look = looks.entry(key).or_insert_with(|| ProcessLook {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::{Report, UsageCollector};
 
-/// Metrics of what cards and claims do, and of the sweep itself. Clones share their values.
+/// Metrics of card and claim activity, and of the sweep itself. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct UsageMetrics {
     failures: Family<FigureLabel, Counter>,
@@ -26,7 +26,7 @@ struct FigureLabel {
 }
 
 impl UsageMetrics {
-    /// Registers the metrics; there are no figures before the first sweep.
+    /// Registers the metrics, without figures before the first sweep.
     pub fn register(registry: &mut Registry) -> Self {
         let report = watch::Sender::new(None);
         registry.register_collector(Box::new(UsageCollector::new(report.subscribe())));
@@ -48,12 +48,12 @@ impl UsageMetrics {
         }
     }
 
-    /// Counts a figure that could not be read.
+    /// Counts an unreadable figure.
     pub fn failed(&self, figure: &'static str) {
         self.failures.get_or_create(&FigureLabel { figure }).inc();
     }
 
-    /// A sweep took so long, and found this.
+    /// Records the duration and report of a sweep.
     pub fn swept(&self, took: Duration, report: Report) {
         self.duration.set(took.as_secs_f64());
         self.at.set(report.at as f64);

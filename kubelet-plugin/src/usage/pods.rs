@@ -1,4 +1,4 @@
-//! Whose a process is.
+//! Owners of processes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,14 +13,14 @@ const KERNELS: &str = "/proc";
 /// How much of a process's list of cgroups is read, bytes.
 const LONGEST: u64 = 4096;
 
-/// Whose a process is, as far as it can be told.
+/// Owner of a process, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The pod with this UID.
     Pod(String),
     /// No pod: a program of the node.
     Node,
-    /// It has ended, or this process does not see those of the node.
+    /// The process has ended, or the node's process namespace is not visible here.
     Unknown,
 }
 
@@ -34,13 +34,13 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// By procfs at that place. Blocks for a file read, as all of this does.
+    /// Reads procfs at this path. Blocks for a file read, like all methods.
     pub fn new(proc_root: PathBuf) -> Self {
         let own = cgroups(&proc_root, "self").ok();
         Self { proc_root, own, known: BTreeMap::new() }
     }
 
-    /// Whose process this is.
+    /// Owner of this process.
     pub fn of(&mut self, pid: u32) -> Owner {
         let Self { proc_root, own, known } = self;
         known.entry(pid).or_insert_with(|| owner(proc_root, own.as_deref(), pid)).clone()
@@ -49,7 +49,7 @@ impl Owners {
 
 fn owner(proc_root: &Path, own: Option<&[u8]>, pid: u32) -> Owner {
     match cgroups(proc_root, &pid.to_string()) {
-        // This process uses no card: it is in a process namespace of its own, where the number means another process.
+        // This process uses no card: in its own process namespace the number means another process.
         Ok(bytes) if own == Some(&*bytes) => Owner::Unknown,
         Ok(bytes) => pod_uid(&String::from_utf8_lossy(&bytes)).map_or(Owner::Node, Owner::Pod),
         Err(_) => Owner::Unknown,

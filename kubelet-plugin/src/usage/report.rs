@@ -10,29 +10,29 @@ use super::look::Look;
 /// Bytes of a MiB.
 pub(super) const MIB: u64 = 1 << 20;
 
-/// What the node's cards do and its claims use, as of one sweep.
+/// Activity of the node's cards and their use by claims, as of one sweep.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Unix time, seconds.
     pub at: u64,
-    /// The cards that answered, by PCI address.
+    /// The answering cards, by PCI address.
     pub cards: Vec<CardReport>,
-    /// The claims that are prepared, by namespace and name.
+    /// The prepared claims, by namespace and name.
     pub claims: Vec<ClaimReport>,
 }
 
-/// A card that answered.
+/// An answering card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardReport {
-    /// What is known of it besides.
+    /// Facts from discovery.
     pub facts: Card,
-    /// What it does.
+    /// Its activity.
     pub look: Look,
-    /// Share of its memory that claims have, 0 to 1.
+    /// Allocated share of its memory, 0 to 1.
     pub allocated: f64,
 }
 
-/// A claim that is prepared.
+/// A prepared claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimReport {
     /// Namespace.
@@ -41,13 +41,13 @@ pub struct ClaimReport {
     pub name: String,
     /// UID.
     pub uid: String,
-    /// The pods that it was reserved for when it was prepared.
+    /// The pods in the claim's `reservedFor` when the claim was prepared.
     pub pods: Vec<ClaimPod>,
     /// Its devices, each once.
     pub devices: Vec<DeviceReport>,
 }
 
-/// What a claim has of a device, and uses of that.
+/// A claim's share of a device, and its use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReport {
     /// Name in the ResourceSlice.
@@ -56,26 +56,26 @@ pub struct DeviceReport {
     pub card: PciBusId,
     /// UUID of the card when the claim was prepared.
     pub card_uuid: String,
-    /// Profile and id of the GPU instance, where it is one or a share of one.
+    /// Profile and id of the GPU instance, for a partition or a share of one.
     pub partition: Option<(String, Option<u32>)>,
-    /// Memory that it may use, bytes.
+    /// Granted memory, bytes.
     pub memory_granted: u64,
-    /// Multiprocessors that it may use, 0 to 1 of the card's.
+    /// Granted multiprocessors, 0 to 1 of the card's.
     pub sm_granted: Option<f64>,
-    /// Memory that its processes use, bytes.
+    /// Memory used by the claim's processes, bytes.
     pub memory_used: Option<u64>,
-    /// Multiprocessors that they keep busy, 0 to 1 of the card's.
+    /// Multiprocessors kept busy by the claim's processes, 0 to 1 of the card's.
     pub sm_activity: Option<f64>,
 }
 
 impl Report {
-    /// The card at an address, if it answered.
+    /// The card at an address, if the card answered.
     #[must_use]
     pub fn card(&self, address: PciBusId) -> Option<&CardReport> {
         self.cards.iter().find(|card| card.facts.pci == address)
     }
 
-    /// As the contract with controller and CLI has it.
+    /// The report in the form of the contract with controller and CLI.
     #[must_use]
     pub fn node_usage(&self) -> NodeUsage {
         NodeUsage {
@@ -87,8 +87,8 @@ impl Report {
 }
 
 impl CardReport {
-    /// Share of its multiprocessors that were busy, by the best that the driver tells: their own counters, those of its
-    /// partitions, else the share of time in which any kernel ran.
+    /// Share of its multiprocessors that were busy, from the driver's best source: the card's counters, its partitions'
+    /// counters, else the share of time with any running kernel.
     #[must_use]
     pub fn sm_activity(&self) -> Option<f64> {
         let of_partitions = || {
@@ -136,7 +136,7 @@ impl ClaimReport {
     }
 }
 
-/// Multiprocessors of a profile, as a share of those of the card's largest one: what the card has in MIG mode.
+/// Multiprocessors of a profile, as a share of the card's largest profile: all multiprocessors available in MIG mode.
 pub(super) fn multiprocessor_share(card: &Card, profile: &str) -> Option<f64> {
     let profiles = &card.mig.as_ref()?.profiles;
     let most = profiles.iter().map(|profile| profile.multiprocessors).max().filter(|most| *most > 0)?;

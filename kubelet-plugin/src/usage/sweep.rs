@@ -23,11 +23,11 @@ use crate::discovery::Looks;
 use crate::driver::Driver;
 use crate::prepare::Preparer;
 
-/// How long the look at a card may take. One that takes longer is left to itself, and its card out of the report, until it has
-/// returned.
+/// How long the look at a card may take. A slower look is left running, and its card is out of the report until the look
+/// returns.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at what the cards do.
+/// Looks at the cards' activity.
 pub struct UsageSweep {
     /// How often.
     pub interval: Duration,
@@ -35,9 +35,9 @@ pub struct UsageSweep {
     pub hardware: Driver,
     /// The cards.
     pub machines: watch::Receiver<Option<Arc<Machine>>>,
-    /// Tells which cards hang.
+    /// Lists hanging cards.
     pub looks: watch::Receiver<Looks>,
-    /// Knows the claims.
+    /// Source of the claims.
     pub preparer: watch::Receiver<Option<Preparer>>,
     /// Where procfs is mounted.
     pub proc_root: PathBuf,
@@ -45,11 +45,11 @@ pub struct UsageSweep {
     pub metrics: UsageMetrics,
 }
 
-/// What is kept from sweep to sweep. The mutex is held as long as a call of the driver about the card runs.
+/// State kept from sweep to sweep. The mutex is held during driver calls about the card.
 type Memories = BTreeMap<PciBusId, Arc<Mutex<CardMemory>>>;
 
 impl UsageSweep {
-    /// Looks until `shutdown`, first when there are cards.
+    /// Sweeps until `shutdown`, from the first card on.
     pub async fn run(mut self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.sweep_on()).await;
     }
@@ -73,7 +73,7 @@ impl UsageSweep {
                     if changed.is_err() {
                         return;
                     }
-                    // Samples keep the library open. Where a call hangs, it does so itself.
+                    // Samples keep the library open. A hanging call does so itself.
                     for memory in memories.values() {
                         if let Ok(mut memory) = memory.try_lock() {
                             memory.let_go();
@@ -121,7 +121,7 @@ impl UsageSweep {
         };
         match calls.ask(address, question).await {
             Ok(Ok(look)) => Some((address, look)),
-            // Counted and logged where it was found.
+            // Counted and logged at its source.
             Ok(Err(_)) => None,
             Err(error) => {
                 self.metrics.failed("card");

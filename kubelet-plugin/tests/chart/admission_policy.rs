@@ -1,4 +1,4 @@
-//! What the installed policy allows a plugin to write.
+//! Writes permitted to a plugin by the installed policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const NAMESPACE: &str = "policy";
 const DRIVER: &str = "policy.example.com";
 const ACCOUNT: &str = "tessera-kubelet-plugin";
 
-/// The slice that a plugin on `node` writes, modified by `change`.
+/// The slice written by a plugin on `node`, modified by `change`.
 fn slice(node: &str, change: impl FnOnce(&mut Value)) -> ResourceSlice {
     let mut slice = json!({
         "metadata": {"name": format!("{node}-{DRIVER}-x")},
@@ -44,7 +44,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let is_older = KubernetesVersion::of(&version.git_version).expect("a version").counters_cost_every_node();
     assert_eq!(notes.contains("From some 50\nnodes with partitions or shares"), is_older, "{notes}");
 
-    // The pod of the plugin on each node, as the DaemonSet would make it.
+    // The pod of the plugin on each node, as made by the DaemonSet.
     for node in ["policy-a", "policy-b"] {
         cluster.add_node_object(node).await.expect("a node");
     }
@@ -111,7 +111,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     });
     refused("selection by device", &each_device, "runs on node policy-a").await;
 
-    // Slices of others can be neither changed nor deleted; those that an older version left may be deleted.
+    // Slices of others can be neither changed nor deleted; leftovers of an older version may be deleted.
     let all: Api<ResourceSlice> = Api::all(administrator);
     let name = "policy-b-policy.example.com-x";
     all.create(&PostParams::default(), &foreign).await.expect("created by the administrator");
@@ -129,7 +129,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     assert!(matches!(error, kube::Error::Api(status) if status.code == 403));
     let error = slices.delete(name, &DeleteParams::default()).await.expect_err("another node's");
     assert!(error.to_string().contains("runs on node policy-a"), "{error}");
-    // A slice of another driver on the plugin's own node, and a slice that is to be moved there.
+    // A slice of another driver on the plugin's own node, and a slice to be moved there.
     let nic = slice("policy-a", |slice| {
         slice["metadata"]["name"] = json!("policy-a-nic");
         slice["spec"]["driver"] = json!("nic.example.com");
@@ -155,7 +155,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let as_plugin = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     all.create(&as_plugin, &old).await.expect("created in the older version's name");
 
-    // Everybody else with all rights: of this driver's slices only what says nothing of devices, and deleting.
+    // Everybody else with all rights: of this driver's slices only those without statements about devices, and deleting.
     let somebody = ["--as=somebody", "--as-group=system:masters"];
     let as_somebody = async |arguments: &[&str], input: String| {
         cluster
@@ -195,7 +195,7 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
     let error = unbound.create(&dry_run, &slice("policy-a", |_| {})).await.expect_err("no node").to_string();
     assert!(error.contains("names no node"), "{error}");
 
-    // The role and the policy permit everything that the publisher does.
+    // The role and the policy permit every request of the publisher.
     let directory = tempfile::tempdir().expect("a directory");
     let publisher = Publisher::new(
         plugin,

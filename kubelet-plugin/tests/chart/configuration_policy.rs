@@ -1,4 +1,4 @@
-//! The policy that checks configuration says what Prepare says.
+//! The policy for configuration gives the same answers as Prepare.
 
 mod written;
 
@@ -43,7 +43,7 @@ impl Policy {
         json!({"opaque": {"driver": self.driver, "parameters": parameters}})
     }
 
-    /// What the API server says of a claim with these objects.
+    /// The API server's answer to a claim with these objects.
     async fn claim(&self, parameters: &[Value]) -> Result<ResourceClaim, String> {
         let config: Vec<Value> = parameters.iter().map(|parameters| self.entry(parameters)).collect();
         self.claim_with(json!({"requests": [request()], "config": config})).await
@@ -106,7 +106,7 @@ async fn it_refuses_what_prepare_refuses_in_its_words() {
     }
 }
 
-/// Whatever holds the configuration, wherever it stands in there, and however much of it there is.
+/// In every object with configuration, at any place, and however much configuration there is.
 #[tokio::test]
 async fn it_finds_the_wrong_object_in_everything_that_has_some() {
     let policy = Policy::install("places.example.com", "configuration-places").await;
@@ -153,7 +153,7 @@ async fn it_finds_the_wrong_object_in_everything_that_has_some() {
     assert!(refusal.contains(&format!("spec.config[0]{says}")), "{refusal}");
     classes.delete("places", &DeleteParams::default()).await.expect("deleted");
 
-    // Kubernetes' own rule, on which docs/security and the taint's policy rest: only marked namespaces look at devices in use.
+    // Kubernetes' own rule, the basis of docs/security and the taint's policy: only marked namespaces look at devices in use.
     let mut looks = request();
     looks["exactly"]["adminAccess"] = json!(true);
     let refusal = policy.claim_with(json!({"requests": [looks]})).await.expect_err("no label");
@@ -195,7 +195,7 @@ async fn it_refuses_shares_that_nobody_offers() {
     assert!(!text.contains("capacity shares") && text.contains("variables.wrong"), "{text}");
 }
 
-/// The chart's files are what the types say.
+/// The chart's files match the types.
 #[test]
 fn the_charts_expressions_are_up_to_date() {
     for (file, text) in [

@@ -143,7 +143,7 @@ async fn what_admits_the_plugin_admits_the_controller() {
     }
 }
 
-/// With the rights that the chart gives, at the real API server.
+/// With the chart's rights, at the real API server.
 #[tokio::test]
 async fn two_controllers_agree_by_the_lease() {
     const NAMESPACE: &str = "election";

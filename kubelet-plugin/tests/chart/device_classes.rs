@@ -135,7 +135,7 @@ async fn extended_resources_are_off_but_under_nvidias_name() {
     }
 }
 
-/// NVIDIA's chart already has the class: helm reports that before it installs anything.
+/// NVIDIA's chart already has the class: helm reports the conflict before installing anything.
 #[tokio::test]
 async fn a_class_of_another_release_is_not_taken_over() {
     let cluster = cluster().await;
@@ -171,7 +171,7 @@ fn resources(classes: &[Value]) -> Vec<(&str, Option<&str>)> {
     resources
 }
 
-/// kube-scheduler forgets an extended resource name when any class gives it up, also where another class has it.
+/// kube-scheduler forgets an extended resource name when any class gives the name up, even if another class has it.
 #[tokio::test]
 async fn no_upgrade_takes_an_extended_resource_name_from_a_class_that_stays() {
     let single = r#"extendedResourceNames.mig.strategy="single""#;
@@ -268,7 +268,7 @@ async fn partitions_have_the_names_of_the_device_plugin() {
     }
 }
 
-/// An error in a selector fails the scheduling of the pod, whichever device causes it. The scheduler evaluates it for
+/// An error in a selector fails the scheduling of the pod, whichever device causes the error. The scheduler evaluates selectors for
 /// every device of the node: here for one of a driver without our attributes, and for one of ours without a type.
 #[tokio::test]
 async fn selectors_hold_on_devices_of_other_drivers() {

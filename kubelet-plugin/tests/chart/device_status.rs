@@ -1,4 +1,4 @@
-//! What the plugin says in `status.devices` of claims, with the rights that the chart gives it: its own program on an
+//! The plugin's writes to `status.devices` of claims, with the chart's rights: its own program on an
 //! emulated machine, beside a real API server.
 
 use std::fs::File;
@@ -47,7 +47,7 @@ async fn token(administrator: &Client, node: &str) -> Kubeconfig {
     cluster().await.service_account_config(NAMESPACE, account, Some((&name, &uid))).await.expect("a token")
 }
 
-/// A claim with devices of both drivers, allocated on the node as kube-scheduler does it.
+/// A claim with devices of both drivers, allocated on the node as by kube-scheduler.
 async fn allocated(administrator: &Client, name: &str, node: &str, device: &str) -> Claim {
     let claims: Api<ResourceClaim> = Api::namespaced(administrator.clone(), NAMESPACE);
     let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "any"}});
@@ -128,7 +128,7 @@ async fn until(client: &Client, claim: &Claim, device: &str, expected: [&str; 2]
     }
 }
 
-/// As a driver writes it.
+/// As written by a driver.
 fn entry(claim: &Claim, driver: &str, node: &str, device: &str, reason: &str) -> Patch<Value> {
     let condition = json!({"type": "Ready", "status": "True", "reason": reason, "message": "",
         "lastTransitionTime": "2026-11-23T00:00:00Z"});
@@ -182,7 +182,7 @@ async fn a_device_that_cannot_be_prepared_says_so_with_the_rights_of_the_chart()
     until(&administrator, &claim, &device, ["True", "Prepared"], &log).await;
     drop(process);
 
-    // Nothing else is permitted to it.
+    // Everything else is denied.
     let own: Api<ResourceClaim> = Api::namespaced(connect(token).await, NAMESPACE);
     let apply = PatchParams::apply(MANAGER).force();
     own.patch_status("a", &apply, &entry(&claim, DRIVER, NODE, &device, "Test")).await.expect("its own");
@@ -195,7 +195,7 @@ async fn a_device_that_cannot_be_prepared_says_so_with_the_rights_of_the_chart()
     assert_eq!(cluster.kubectl(&rule).await.expect("read"), "resourceclaims/driver associated-node:patch");
     cluster.kubectl(&[&patch[..], &[&role]].concat()).await.expect("the right is taken away");
     let begin = Instant::now();
-    // What changes nothing is permitted to everybody: each try has a reason of its own.
+    // A patch without a change is permitted to everybody: each try has a reason of its own.
     let mut tries = (0..).map(|number| entry(&claim, DRIVER, NODE, &device, &format!("Without{number}")));
     while own.patch_status("a", &apply, &tries.next().expect("no end")).await.is_ok() {
         assert!(begin.elapsed() < LONG, "it may write without the right");
@@ -226,7 +226,7 @@ async fn a_device_that_cannot_be_prepared_says_so_with_the_rights_of_the_chart()
         let refused = own.patch_status(&claim.name, apply, &patch).await.expect_err(what).to_string();
         assert!(refused.contains("Forbidden: changing status."), "{what}: {refused}");
     }
-    // Another claim that took the name, and one that has changed since it was read: both are preconditions.
+    // Another claim with the same name, and a claim changed since the read: both are preconditions.
     let replaced = Claim { uid: "00000000-0000-0000-0000-000000000000".to_owned(), ..claim.clone() };
     let refused = own.patch_status("a", &apply, &entry(&replaced, DRIVER, NODE, &device, "Other")).await;
     assert!(refused.expect_err("another uid").to_string().contains("metadata.uid"));

@@ -1,4 +1,4 @@
-//! The chart, rendered by helm and installed on a real API server, and the DeviceClasses that it shares with
+//! The chart, rendered by helm and installed on a real API server, and the DeviceClasses shared with
 //! `deviceclasses/`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests, not only tests")]
 

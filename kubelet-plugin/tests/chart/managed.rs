@@ -1,4 +1,4 @@
-//! Who may allocate claims, which claims may tolerate the taint of managed cards, and who writes the controller's annotations.
+//! Who may allocate claims, whose claims may tolerate the taint of managed cards, and who writes the controller's annotations.
 
 mod allocations;
 mod annotations;
@@ -23,7 +23,7 @@ const DRIVER: &str = "managed.example.com";
 /// Namespace and name of the release.
 const RELEASE: &str = "managed";
 
-/// What a claim asks for, with this as the request `card`.
+/// The spec of a claim, with this as the request `card`.
 fn claim_spec(request: Value) -> Value {
     json!({"devices": {"requests": [request]}})
 }
@@ -32,7 +32,7 @@ fn one_card() -> Value {
     claim_spec(json!({"name": "card", "exactly": {"deviceClassName": DRIVER}}))
 }
 
-/// A claim of the release's namespace, or a template, which is to be created.
+/// A claim of the release's namespace, or a template, to be created.
 async fn create(
     client: &Client,
     kind: &str,
@@ -85,7 +85,7 @@ async fn may_do_everything_with_claims_and_pods(user: &str) {
     }
 }
 
-/// The error's text, which must come of an admission policy and contain `says`.
+/// The error's text, which must come from an admission policy and contain `says`.
 fn refused<T>(result: Result<T, kube::Error>, what: &str, says: &str) {
     let error = result.err().unwrap_or_else(|| panic!("{what} is admitted")).to_string();
     assert!(error.contains("ValidatingAdmissionPolicy") && error.contains(says), "{what}: {error}");
@@ -130,7 +130,7 @@ async fn the_policies_protect_what_the_controller_allocates() {
     assert_eq!(cluster.kubectl(&left).await.expect("listed"), "", "nothing is left");
 }
 
-/// What the API server's type checker says of the policies.
+/// The warnings of the API server's type checker about the policies.
 async fn no_expression_is_doubtful() {
     let begin = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What the chart has for Prometheus and Grafana.
+//! The chart's objects for Prometheus and Grafana.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{accepted, chart, cluster, of_component, only, template};
 
 const MONITOR: &str = "metrics.podMonitor.enabled=true";
 
-/// Its kind is unknown to this API server, so only what is rendered is looked at.
+/// The kind is unknown to this API server, so only the rendered objects are checked.
 #[tokio::test]
 async fn pod_monitors_find_the_pods_and_keep_the_labels_of_claims() {
     let value =
@@ -32,7 +32,7 @@ async fn pod_monitors_find_the_pods_and_keep_the_labels_of_claims() {
     }
 }
 
-/// A release that would fail half-way says before what is missing; rendering without a cluster goes on.
+/// A release that would fail half-way reports the missing kind before; rendering without a cluster goes on.
 #[tokio::test]
 async fn a_cluster_without_the_kind_is_told_what_to_do() {
     let chart = chart();

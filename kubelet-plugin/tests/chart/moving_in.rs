@@ -8,7 +8,7 @@ use tessera_harness::workspace;
 
 use crate::support::{chart, cluster, path, strings, template};
 
-/// Every value of the table gets through the schema and is answered by what the table says.
+/// Every value of the table passes the schema and is answered by the table's text.
 #[tokio::test]
 async fn values_of_other_charts_are_answered_by_what_to_write_instead() {
     let table = fs::read_to_string(path("charts/tessera/files/values-of-others.yaml")).expect("the table");
@@ -18,7 +18,7 @@ async fn values_of_other_charts_are_answered_by_what_to_write_instead() {
         .map(|line| line.split_once(": ").expect("path: words"))
         .collect();
     assert!(rows.len() > 80, "{}", rows.len());
-    // All at once, so that one call is enough; then those that have parts by themselves.
+    // All at once, to need one call only; then the values with parts, by themselves.
     let is_whole = |path: &str| rows.iter().any(|(other, _)| other.starts_with(&format!("{path}.")));
     let (wholes, parts): (Vec<_>, Vec<_>) = rows.iter().partition(|(path, _)| is_whole(path));
     let values: Vec<String> = parts.iter().map(|(path, _)| format!(r#"{path}={{"a": true}}"#)).collect();
@@ -70,7 +70,7 @@ async fn a_values_file_of_nvidias_driver_is_answered_line_by_line() {
     template(&[r#"image.repository="mirror.example.com/tessera""#], &[]).await.expect("ours");
 }
 
-/// What `kubectl gpu migrate` prints for recorded clusters is values of this chart.
+/// Values printed by `kubectl gpu migrate` for recorded clusters are values of this chart.
 #[tokio::test]
 async fn values_of_a_migration_are_accepted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +86,7 @@ async fn values_of_a_migration_are_accepted() {
     }
 }
 
-/// Every value that the charts of others have is ours as well, or in the table. (The GPU Operator's chart is in no Go module.)
+/// Every value of others' charts is ours as well, or in the table. (The GPU Operator's chart is in no Go module.)
 #[tokio::test]
 async fn the_table_has_every_value_of_nvidias_charts() {
     let table =
@@ -104,10 +104,10 @@ async fn the_table_has_every_value_of_nvidias_charts() {
     }
 }
 
-/// The paths in `theirs`, which lies at `at`, that are neither in `ours` nor in the table.
+/// The paths in `theirs`, located at `at`, that are neither in `ours` nor in the table.
 fn find_missing(at: &str, theirs: &Value, ours: Option<&Value>, table: &Value, missing: &mut Vec<String>) {
     let parts = theirs.as_object().filter(|parts| !parts.is_empty());
-    // What is an empty object with us takes anything: a nodeSelector.
+    // An empty object in our values takes anything: a nodeSelector.
     let is_open = ours.is_some_and(|ours| ours == &json!({}));
     if table.get(at).is_some() || is_open {
         return;
@@ -128,7 +128,7 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).expect("YAML")
 }
 
-/// The steps that `kubectl gpu migrate --from nvidia-dra` prints, run on NVIDIA's own chart, as far as a cluster without
+/// The steps printed by `kubectl gpu migrate --from nvidia-dra`, run on NVIDIA's own chart, as far as a cluster without
 /// kubelets can: both charts for a while, under one name.
 #[tokio::test]
 async fn the_steps_from_nvidias_chart_work() {

@@ -20,7 +20,7 @@ fn daemon_set<'a>(objects: &'a [Value], component: &str) -> &'a Value {
 async fn it_is_there_when_it_is_asked_for_and_upgrades_do_not_touch_it() {
     let without = accepted(&template(&[], &[]).await.expect("rendered")).await;
     assert_eq!(without.iter().filter(|object| object["kind"] == "DaemonSet").count(), 1);
-    // The plugin removes what is left of shares that end after it was switched off.
+    // The plugin removes leftovers of shares that end after MPS was switched off.
     let plugin = &daemon_set(&without, "kubelet-plugin")["spec"]["template"]["spec"];
     let mounts = plugin["containers"][0]["volumeMounts"].as_array().expect("mounts");
     assert!(mounts.iter().any(|mount| mount["mountPath"] == "/run/tessera/mps"), "{mounts:?}");
@@ -40,7 +40,7 @@ async fn it_is_there_when_it_is_asked_for_and_upgrades_do_not_touch_it() {
         Options::try_parse_from([vec!["mps-host"], strings(&container["args"])].concat()).expect("valid");
     assert_eq!(options.directory, std::path::Path::new("/run/x"));
 
-    // Both have the directory at the node's path, and the plugin sees later mounts in it.
+    // Both have the directory at the node's path, and later mounts there reach the plugin.
     let plugin = daemon_set(&objects, "kubelet-plugin");
     let plugin_container = &plugin["spec"]["template"]["spec"]["containers"][0];
     assert!(strings(&plugin_container["args"]).contains(&"--mps-directory=/run/x"));

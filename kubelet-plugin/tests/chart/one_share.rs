@@ -20,7 +20,7 @@ fn request(class: &str, count: i64) -> Value {
     json!({"name": "card", "exactly": {"deviceClassName": class, "count": count}})
 }
 
-/// A container that asks for so many of an extended resource.
+/// A container with this limit of an extended resource.
 fn asking(name: &str, resource: &str, amount: &str) -> Value {
     json!({"name": name, "image": "i", "resources": {"limits": {resource: amount}}})
 }

@@ -1,5 +1,5 @@
-//! Rights that no audited story is sure to use (tests/end-to-end: `health`, `steering`): each is taken away, and what it is
-//! for fails.
+//! Rights not certain to be used by an audited story (tests/end-to-end: `health`, `steering`): each is taken away, and its
+//! purpose fails.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
@@ -17,7 +17,7 @@ const DRIVER: &str = "rights.example.com";
 /// Of the extended resource `example.com/card`.
 const CLASS: &str = "example.com-card.rights.example.com";
 
-/// What the controller does by a right; nothing of it is kept.
+/// An action of the controller that needs a right; none leaves a trace.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Evicts,
@@ -27,11 +27,11 @@ enum Deed {
     AsksWhoItIs,
     AsksWhatHeMay,
     Reminds,
-    /// A kind that not every cluster has, of this API version.
+    /// A kind missing in some clusters, of this API version.
     Watches(&'static str),
 }
 
-/// What a deed needs: API group, resource and verb.
+/// API group, resource and verb needed for each action.
 const NEEDED: [(Deed, &str, &str, &str); 11] = [
     (Deed::Evicts, "", "pods/eviction", "create"),
     (Deed::Allocates, "resource.k8s.io", "resourceclaims/binding", "patch"),
@@ -47,7 +47,7 @@ const NEEDED: [(Deed, &str, &str, &str); 11] = [
 ];
 
 impl Deed {
-    /// Does it as a dry run, where the API server knows that.
+    /// Runs as a dry run, where the API server supports one.
     async fn run(self, controller: &Client, resource: &str) -> Result<(), kube::Error> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let events = Api::<Event>::namespaced(controller.clone(), RELEASE);
@@ -164,7 +164,7 @@ async fn until(controller: &Client, (deed, resource): (Deed, &str), is_permitted
         let done = deed.run(controller, resource).await;
         match &done {
             Ok(()) if is_permitted => return,
-            // What is asked besides, of a field, makes the request invalid.
+            // Another condition, on a field, makes the request invalid.
             Err(kube::Error::Api(status)) if !is_permitted && status.message.contains(" cannot ") => return,
             _ => assert!(begin.elapsed() < LONG, "{deed:?} permitted: {is_permitted}; {done:?}"),
         }

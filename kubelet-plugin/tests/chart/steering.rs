@@ -1,4 +1,4 @@
-//! Which pods the installed policy holds back, and that an uninstallation lets them go.
+//! Pods gated by the installed policy, and their release by an uninstallation.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::support::{LONG, cluster, connect, template};
 
 const NAMESPACE: &str = "steering";
-/// Without managed allocation, of which another test has a release.
+/// Without managed allocation: another test has a release with managed allocation.
 const RELEASE: [&str; 4] = [
     "--namespace",
     NAMESPACE,
@@ -55,7 +55,7 @@ fn with_limit(kind: &str, name: &str) -> Pod {
     pod
 }
 
-/// The gates that the API server gives the pod, without storing it.
+/// The gates added to the pod by the API server, without storing the pod.
 async fn gates(client: &Client, namespace: &str, pod: &Pod) -> Vec<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -67,7 +67,7 @@ fn gates_of(pod: &Pod) -> Vec<String> {
     gates.map(|gate| gate.name.clone()).collect()
 }
 
-/// A policy that changes every pod in the opted-in namespace, so that those before it are invoked again.
+/// A policy that changes every pod in the opted-in namespace, so earlier policies are invoked again.
 async fn another_policy(name: &str) {
     let policies = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
@@ -155,7 +155,7 @@ async fn pods_that_ask_for_devices_wait_where_somebody_opted_in_and_only_there()
     ungated_before_the_end(&client).await;
 }
 
-/// The hook's rights are enough for what its Job does.
+/// The hook's rights are enough for its Job.
 async fn ungated_before_the_end(client: &Client) {
     let cluster = cluster().await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), OPTED_IN);

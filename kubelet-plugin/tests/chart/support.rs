@@ -10,17 +10,17 @@ use serde_json::Value;
 use tessera_harness::{Cluster, ClusterError, ClusterOptions, host::host_executable, workspace};
 use tokio::sync::{Mutex, OnceCell};
 
-/// Time limit for things that happen sooner or later on a busy machine.
+/// Time limit for eventual conditions on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
 
-/// Held by a test while it has a release with managed allocation: that of one would refuse what the controller of another writes
+/// Held by a test during a release with managed allocation: one release's policy would refuse the other controller's writes
 /// on pods.
 pub static MANAGED_RELEASE: Mutex<()> = Mutex::const_new(());
 
 pub async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     let start = || async {
-        // The cluster's own program, which `cargo test` of this package alone does not build.
+        // The cluster's own program, not built by `cargo test` of this package alone.
         if host_executable().is_err() {
             tokio::task::spawn_blocking(workspace::build_programs).await.expect("no panic").expect("built");
         }
@@ -50,7 +50,7 @@ pub async fn template(values: &[&str], more: &[&str]) -> Result<String, ClusterE
     cluster().await.helm(&arguments).await
 }
 
-/// The objects that the API server makes of these manifests, without storing them.
+/// The objects made by the API server from these manifests, without storing them.
 pub async fn accepted(manifests: &str) -> Vec<Value> {
     // Not `create`: another test may have installed the chart, with its definitions.
     let arguments =
@@ -70,7 +70,7 @@ pub fn objects(answer: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Those of one program.
+/// The objects of one program.
 pub fn of_component(objects: &[Value], component: &str) -> Vec<Value> {
     let is_of = |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/component"] == component;
     objects.iter().filter(is_of).cloned().collect()
@@ -86,7 +86,7 @@ pub async fn connect(kubeconfig: Kubeconfig) -> Client {
     tessera_kube_util::client::connect(config.expect("valid")).expect("a client")
 }
 
-/// What the only file of this name in a ConfigMap holds.
+/// Content of the only file of this name in a ConfigMap.
 pub fn file<'a>(objects: &'a [Value], name: &str) -> &'a str {
     let mut found = objects
         .iter()

@@ -1,4 +1,4 @@
-//! What the chart renders for different values.
+//! Rendering of the chart for different values.
 
 use std::fs;
 
@@ -58,7 +58,7 @@ async fn wrong_values_are_refused_by_name() {
     }
 }
 
-/// Names of the data files, and the other names in them: what `gpu-emulator` knows.
+/// Names of the data files, and the other names in them: all names known to `gpu-emulator`.
 #[test]
 fn the_schema_has_every_emulated_machine() {
     let mut known = vec![String::new()];
@@ -87,7 +87,7 @@ async fn the_defaults_are_accepted_and_privileged_for_the_device_nodes_only() {
     assert_eq!(pod["hostPID"], json!(null));
     let strategy = &only(&objects, "DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"];
     assert_eq!(*strategy, json!({"maxSurge": 1, "maxUnavailable": 0}));
-    // Everything the kubelet reads by a path must have that path in the pod too.
+    // Every path read by the kubelet must be the same path in the pod.
     let mounts = container["volumeMounts"].as_array().expect("mounts");
     for directory in
         ["/var/lib/kubelet/plugins/gpu.tessera.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"]
@@ -148,7 +148,7 @@ async fn nvidia_ctk_can_write_and_all_may_pass_to_the_program_for_hooks() {
     }
 }
 
-/// If the driver's root is not the node's, the kubelet's checkpoint can't be seen through it. The directory is
+/// If the driver's root is not the node's, the kubelet's checkpoint can't be read through the driver's root. The directory is
 /// mounted and not the file, because the kubelet replaces the file.
 #[tokio::test]
 async fn the_plugin_reads_what_the_kubelet_remembers_whatever_the_drivers_root_is() {
@@ -304,7 +304,7 @@ async fn what_faults_mean_reaches_the_plugin() {
     assert_eq!(options.health_policy.recovery(), OwnRecovery::Reset);
 }
 
-/// The plugin can read what the chart writes, with everything that the format has.
+/// The plugin can read the chart's file, with all features of the format.
 #[tokio::test]
 async fn layouts_reach_the_plugin() {
     use tessera_inventory::layout::LayoutFile;
@@ -354,7 +354,7 @@ async fn what_is_off_by_default_is_accepted_when_switched_on() {
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], false);
 }
 
-/// The kubelet's probes must not use a port that others can keep busy.
+/// The kubelet's probes must not use a port others can keep busy.
 #[tokio::test]
 async fn probes_ask_within_the_container() {
     let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
@@ -364,7 +364,7 @@ async fn probes_ask_within_the_container() {
         let command = json!(["kubelet-plugin", "probe", "--socket=/run/tessera/probe.sock", path]);
         assert_eq!(container[probe]["exec"]["command"], command);
         assert_eq!(container[probe]["httpGet"], json!(null));
-        // Longer than the program's own time limit, so that it can report what is missing.
+        // Longer than the program's own time limit, to leave time for a report of the missing conditions.
         assert!(container[probe]["timeoutSeconds"].as_u64() >= Some(5));
     }
     let mount = json!({"name": "probes", "mountPath": "/run/tessera"});
@@ -426,7 +426,7 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
     assert!(!old.contains("resourceclaims/"), "{old}");
 }
 
-/// Helm keeps it when the release goes, and brings what an upgrade changes.
+/// Helm keeps the CRD when the release is deleted, and applies an upgrade's changes.
 #[tokio::test]
 async fn the_kind_of_pools_comes_with_the_chart_and_stays() {
     let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
@@ -477,7 +477,7 @@ async fn a_pool_with_a_mistake_is_refused() {
     assert!(cluster.apply(&long.to_string()).await.expect_err("a long name").to_string().contains("63"));
 }
 
-/// What people get by the chart's roles cannot be more than to read, and nobody has it before it is bound.
+/// The chart's roles for people grant reading only, and nobody has a role before a binding.
 #[tokio::test]
 async fn roles_for_people_read_and_are_bound_to_nobody() {
     let roles = async |values: &[&str]| {

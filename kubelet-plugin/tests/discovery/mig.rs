@@ -1,4 +1,4 @@
-//! What discovery reports about a card depends on who made its GPU instances.
+//! Discovery's report about a card depends on the owner of its GPU instances.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::machine::EmulatedMachine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A journal with an answer that a test sets.
+/// A journal whose answer is set by a test.
 #[derive(Default)]
 struct Own(Mutex<Vec<OwnPartition>>);
 
@@ -155,7 +155,7 @@ async fn instances_are_told_once_it_is_known_whose_they_are() {
     assert_eq!(mig.instances.iter().map(|instance| instance.id).collect::<Vec<_>>(), [theirs.id]);
     assert!(mig.mode && mig.instances[0].compute_instances[0].uuid.is_some());
 
-    // An administrator's partition that is destroyed disappears from the facts too.
+    // A destroyed partition of an administrator disappears from the facts too.
     library.destroy_compute_instance(card, theirs.id, 0).unwrap();
     library.destroy_gpu_instance(card, theirs.id).unwrap();
     let empty = |machine: &Option<Arc<Machine>>| {

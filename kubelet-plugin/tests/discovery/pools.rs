@@ -1,4 +1,4 @@
-//! What would be published of each emulated machine: driver, discovery and the topology rule together.
+//! The publication of each emulated machine: driver, discovery and the topology rule together.
 
 use k8s_openapi::api::resource::v1::Device;
 use tessera_api::{DEFAULT_DRIVER_NAME, DeviceName};
@@ -87,7 +87,7 @@ fn every_machine_is_grouped_by_its_links() {
     }
 }
 
-/// Partitions for claims come and go in MIG mode, which turns NVLinks off and reserves another amount of memory.
+/// Partitions for claims come and go in MIG mode, when NVLinks are off and another amount of memory is reserved.
 #[test]
 fn what_is_published_does_not_depend_on_which_cards_are_partitioned() {
     let mut tried = 0;

@@ -1,4 +1,4 @@
-//! Discovery keeps up with a machine that changes.
+//! Discovery keeps up with a changing machine.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::machine::EmulatedMachine;
 
-/// Longer than anything here takes; a test that waits this long fails.
+/// Longer than anything here takes; a test waiting this long fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Discovery running on an emulated machine, until dropped.
@@ -62,7 +62,7 @@ impl Running {
         self.hardware.send_replace(Some(library));
     }
 
-    /// Lets an XID happen until it is heard of: listening to events starts a little after the cards were read.
+    /// Raises an XID until discovery reports it: listening to events starts a little after the cards were read.
     async fn hear_of_xid(&self, card: usize, xid: u64) {
         let name = format!("xid-{xid}");
         let is_heard = || names(self.machines.borrow().as_ref().unwrap(), card).contains(&name);
@@ -122,7 +122,7 @@ async fn a_card_without_a_minor_number_has_a_fault() {
     assert!(unread.contains("minor of 0000:") && unread.contains("nvmlDeviceGetMinorNumber"), "{unread}");
     running.emulated.let_happen("restore");
     running.until(|machine| machine.cards.iter().all(|card| card.faults.is_empty())).await;
-    // What was told once is not forgotten for an error that may pass.
+    // A known fact is not dropped for an error that may pass.
     running.emulated.let_happen("fault --call nvmlDeviceGetMinorNumber --error UNKNOWN");
     running.looks.wait_for(|looks| !looks.unread.is_empty()).await.unwrap();
     assert!(running.machines.borrow().as_ref().unwrap().cards.iter().all(|card| card.faults.is_empty()));
@@ -185,7 +185,7 @@ async fn an_xid_marks_its_card_without_waiting_for_the_next_look() {
     assert_eq!(running.machines.borrow().as_ref().unwrap().cards[0].faults, [].into());
 }
 
-/// XID 48 of a card whose driver recommends a reset with it.
+/// XID 48 of a card for which the driver recommends a reset at the same time.
 fn xid_with_its_recommendation() -> BTreeSet<HealthFault> {
     [HealthFault::xid(48, None), HealthFault::new(HealthClass::RecoveryAction)].into()
 }
@@ -240,7 +240,7 @@ async fn a_start_beside_a_card_that_hangs_finds_the_others() {
     }
 }
 
-/// A hanging call that is not about one card: known facts stay, and everything else is read.
+/// A hanging call not about one card: known facts stay, and everything else is read.
 #[tokio::test]
 async fn what_hangs_of_the_whole_driver_keeps_no_card_from_being_read() {
     let functions = [
@@ -291,7 +291,7 @@ async fn the_xid_of_a_program_marks_nothing() {
     assert!(!running.machines.has_changed().unwrap());
 }
 
-/// As on hardware before driver 570: only what the card counts shows a reset.
+/// As on hardware before driver 570: only the card's counters show a reset.
 #[tokio::test]
 async fn a_reset_is_seen_beside_a_driver_that_recommends_nothing_and_opening_it_anew_is_none() {
     let mut running = Running::start("a30-x2", Duration::from_millis(100));
@@ -299,7 +299,7 @@ async fn a_reset_is_seen_beside_a_driver_that_recommends_nothing_and_opening_it_
     running.install_driver();
     running.until(|machine| machine.cards.len() == 2).await;
     running.hear_of_xid(1, 48).await;
-    // What was counted must be more than what is soon after the reset.
+    // The count must be higher than soon after the reset.
     tokio::time::sleep(Duration::from_secs(2)).await;
     running.hardware.send_replace(None);
     running.until(|machine| lost(machine) == 2).await;
@@ -345,7 +345,7 @@ async fn what_the_driver_calls_none_needs_no_recovery() {
     assert_eq!(alone.cards[2].faults.len(), 1, "the catalog alone: {:?}", alone.cards[2].faults);
 }
 
-/// A number from a newer driver is shown, and what was recommended before it counts no longer.
+/// A number from a newer driver is shown, and replaces the previous recommendation.
 #[tokio::test]
 async fn a_recovery_of_a_newer_driver_takes_the_place_of_the_last() {
     let mut running = Running::start("a30-x2", Duration::from_millis(100));
@@ -403,7 +403,7 @@ async fn faults_of_a_card_are_its_own_and_go_with_their_cause() {
     running.until(|machine| *machine == *whole).await;
 }
 
-/// No program starts on such cards: it gets CUDA's error 802.
+/// No program starts on such cards: CUDA returns error 802.
 #[tokio::test]
 async fn cards_in_confidential_computing_wait_for_their_ready_state() {
     let mut running = Running::start("hgx-h100-80gb", Duration::from_millis(100));

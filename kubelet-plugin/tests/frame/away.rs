@@ -1,4 +1,4 @@
-//! Things that the plugin needs are missing.
+//! Missing dependencies of the plugin.
 
 use std::{
     fs,
@@ -44,7 +44,7 @@ async fn a_driver_that_is_installed_later() {
     assert_eq!(node.devices().await.len(), 1);
 }
 
-/// An instance that never saw the cards keeps pods from what an earlier one published of them.
+/// An instance without any sight of the cards keeps pods from an earlier instance's published devices.
 #[tokio::test]
 async fn a_driver_that_went_while_no_plugin_ran() {
     let node = Node::new("went", "hgx-h100-80gb").await;
@@ -153,7 +153,7 @@ async fn connections_leave_no_open_files_behind() {
 #[tokio::test]
 async fn a_machine_without_cards_is_told_and_waited_for() {
     let node = Node::new("empty", "t4").await;
-    // A file that is not a library.
+    // A file other than a library.
     let root = node.directory().join("broken");
     fs::create_dir_all(root.join("usr/lib64")).unwrap();
     fs::write(root.join("usr/lib64/libnvidia-ml.so.1"), "no library").unwrap();
@@ -170,7 +170,7 @@ async fn a_machine_without_cards_is_told_and_waited_for() {
     assert!(plugin.processor_time() < LONG);
 }
 
-/// A driver that hangs delays neither the rest nor the end.
+/// A hanging driver delays neither the rest nor the end.
 #[tokio::test]
 async fn a_driver_that_hangs() {
     let node = Node::new("hangs", "t4").await;

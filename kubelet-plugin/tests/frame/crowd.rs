@@ -8,7 +8,7 @@ use std::{
 
 use crate::{node::Node, plugin::Plugin};
 
-/// Limits on the plugin's open files: fewer than the connections that are opened.
+/// Limits on the plugin's open files: fewer than the opened connections.
 const FILES: (u64, u64) = (128, 192);
 
 /// Number of concurrent connections.
@@ -39,13 +39,13 @@ async fn idle_connections_keep_neither_the_kubelet_nor_claims_waiting() {
         node.register().await;
     };
     tokio::time::timeout(Duration::from_secs(45), calls).await.expect("within the kubelet's own time");
-    // Silent connections are closed after a while, which makes room for others.
+    // Silent connections are closed after a while, to make room for others.
     plugin.until("metrics", || plugin.try_get("/metrics").is_ok_and(|(status, _)| status == 200)).await;
     let (_, metrics) = plugin.get("/metrics");
     let refused =
         metrics.lines().find_map(|line| line.strip_prefix("tessera_http_connections_refused_total "));
     let refused: usize = refused.unwrap().parse().unwrap();
-    // On a busy machine places of those that were closed go to others of the crowd.
+    // On a busy machine places of closed connections go to others of the crowd.
     assert!(refused >= CROWD - 2 * 32, "{refused}");
     drop(idle);
     registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();

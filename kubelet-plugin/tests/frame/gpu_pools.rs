@@ -1,4 +1,4 @@
-//! GpuPools, from the API server to what is published; and when they cannot be read.
+//! GpuPools, from the API server to the publication, readable and unreadable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,7 +41,7 @@ async fn until(node: &Node, plugin: &Plugin, expected: &[(&str, Option<&str>, us
     }
 }
 
-/// The report, once it is as wanted.
+/// The report, once as wanted.
 pub async fn report(node: &Node, wanted: impl Fn(&NodeReport) -> bool) -> NodeReport {
     let since = Instant::now();
     loop {
@@ -85,7 +85,7 @@ async fn a_pool_is_made_changed_and_removed_while_a_claim_holds_a_card() {
     let held = node.devices().await.remove(0);
     let claim = node.claim(&[&held]).await;
     registered.prepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
-    // The pool that comes first decides; the other is told as outranked.
+    // The first pool decides; the other is reported as outranked.
     node.pool("b", json!({"priority": 1, "offer": slices(4)})).await;
     let told = report(&node, |report| report.cards.values().any(|card| !card.waits_for.is_empty())).await;
     assert!(told.cards.values().all(|card| card.outranked == [a.clone()]), "{told:?}");
@@ -120,7 +120,7 @@ async fn without_a_pool_cards_are_partitioned_from_1_37_on() {
     let counters = node.slices().await.into_iter().filter_map(|slice| slice.spec.shared_counters);
     assert_eq!(counters.count(), usize::from(!is_older));
 
-    // A claim that has a card whole keeps it so when a pool offers partitions of all cards.
+    // A claim of a whole card keeps the card whole when a pool offers partitions of all cards.
     let only_whole = json!({"offer": {"partitioning": {"mode": "None"}}});
     node.pool("all", only_whole).await;
     until(&node, &plugin, &[("gpu", Some("all"), 8)]).await;
@@ -159,7 +159,7 @@ async fn an_expression_that_fails_takes_no_card_and_is_told_without_a_new_genera
     plugin.terminate().await;
 }
 
-/// A kubeconfig like the cluster's, of a user that may do everything but with pools.
+/// A kubeconfig like the cluster's, of a user with all rights except on pools.
 async fn without_pools(node: &Node) -> String {
     let user = format!("no-pools-{}", node.name);
     let rules = json!([
@@ -236,7 +236,7 @@ async fn what_was_known_last_holds_over_restarts() {
     plugin.logged(&node.pool_name("slices")).await;
     plugin.terminate().await;
 
-    // What cannot be read is no knowledge, and the API server's answer replaces it.
+    // Unreadable content counts as unknown, and the API server's answer replaces it.
     fs::write(&file, "{").unwrap();
     let plugin = Plugin::start(node.directory(), &forbidden);
     plugin.logged("the last known GpuPools cannot be read").await;

@@ -63,7 +63,7 @@ async fn a_card_that_hangs_is_tainted_and_told_and_hides_no_other() {
     answers[&claim.uid].as_ref().unwrap();
     registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
 
-    // What hangs is told to those who ask.
+    // The dump lists hanging calls.
     plugin.signal(rustix::process::Signal::USR2);
     plugin.logged("dump: 0 claims at work").await;
     for line in ["dump: discovery runs for ", " connections of the kubelet"] {

@@ -64,7 +64,7 @@ async fn without_pod_uid_the_second_waits_and_says_so() {
     assert_eq!(second.terminate().await.code(), Some(0));
 }
 
-/// The devices that kube-scheduler goes by: those of the newest generation, once all its slices are there.
+/// The devices used by kube-scheduler: those of the newest generation, once all its slices are there.
 fn complete(slices: &BTreeMap<String, ResourceSlice>) -> Option<Vec<String>> {
     let newest = slices.values().map(|slice| slice.spec.pool.generation).max()?;
     let newest: Vec<&ResourceSlice> =
@@ -130,7 +130,7 @@ async fn slices_of_the_last_release_give_way_and_no_device_is_there_twice() {
             event => panic!("{event:?}"),
         }
         assert!(!slices.is_empty(), "there is always something published");
-        // Until the last slice of the new names is there, kube-scheduler waits; then it sees each device once.
+        // Until the last slice of the new names is there, kube-scheduler waits; then each device is listed once.
         let Some(devices) = complete(&slices) else { continue };
         assert_eq!(devices.len(), wanted.len(), "{:?}", slices.keys());
         assert_eq!(devices.into_iter().collect::<BTreeSet<_>>(), wanted);
@@ -186,7 +186,7 @@ async fn a_second_signal_ends_it_at_once() {
     plugin.signal(Signal::TERM);
     let since = Instant::now();
     assert_eq!(plugin.ended().await.code(), Some(0));
-    // After a single signal it would wait ten seconds for running work.
+    // After a single signal the plugin would wait ten seconds for running work.
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     assert!(call.await.unwrap().is_err());
 }

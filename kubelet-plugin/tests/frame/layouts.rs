@@ -1,4 +1,4 @@
-//! Static layouts, from the command line to what is published and prepared.
+//! Static layouts, from the command line to publishing and preparing.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Cards that the controller allocates: what kube-scheduler is told of them.
+//! Cards allocated by the controller, as published for kube-scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::plugin::{LONG, Plugin};
 
 const NOT_OFFERED: &str = "gpu.tessera.dev/not-offered";
 
-/// Starts an instance that keeps the taint of cards that are managed no longer for this time, in seconds.
+/// Starts an instance with this handover time, in seconds, for the taint of cards managed no longer.
 fn plugin(node: &Node, handover: u64) -> Plugin {
     let mut arguments = node.arguments();
     arguments.push(format!("--managed-handover={handover}"));
@@ -147,7 +147,7 @@ fn is_steered(told: &NodeReport) -> bool {
     told.cards.values().all(|card| card.allocation == Allocation::Steered)
 }
 
-/// The controller hears at once that the cards are no longer its own, kube-scheduler only when nothing can be under way.
+/// The controller learns at once that the cards are no longer its own, kube-scheduler only when no write can be in flight.
 #[tokio::test]
 async fn a_card_that_is_managed_no_longer_keeps_its_taint_for_the_handover_time() {
     const HANDOVER: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ async fn a_card_that_is_managed_no_longer_keeps_its_taint_for_the_handover_time(
     assert!(changed.elapsed() >= HANDOVER, "{:?}", changed.elapsed());
     assert_eq!(steered.keys().collect::<Vec<_>>(), managed.keys().collect::<Vec<_>>());
 
-    // A process that begins in between does not know when that was, and waits the whole time.
+    // A process started in between does not know the time of the change, and waits the whole time.
     node.pool("p", json!({"allocation": "Managed"})).await;
     until(&node, &plugin, "managed again", |now| all(now, &[managed::TAINT_KEY])).await;
     node.pool("p", json!({"allocation": "Steered"})).await;
@@ -230,7 +230,7 @@ async fn a_server_that_keeps_no_taints_never_has_a_managed_card() {
     }
     assert_eq!(published, others.keys().cloned().collect());
 
-    // Live, too: what was native before goes.
+    // Live, too: devices native before go.
     node.pool_in(without_taints().await, "m", json!({"cards": expression})).await;
     until(&node, &plugin, "both", |now| now.len() == 2 * others.len()).await;
     report(&node, |told| told.pools.is_empty()).await;

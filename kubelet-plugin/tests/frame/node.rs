@@ -27,7 +27,7 @@ use crate::{
 };
 
 pub const DRIVER: &str = "gpu.tessera.dev";
-/// The label of a node by which pools select it alone.
+/// The label for pools that select only this node.
 pub const POOL_LABEL: &str = "example.com/node";
 
 pub struct Node {
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// A claim with these devices allocated, as the scheduler would have done it.
+    /// A claim with these devices allocated, as by the scheduler.
     pub async fn claim(&self, devices: &[&str]) -> Claim {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), "default");
         let name = format!("claim-{:08x}", fastrand::u32(..));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::machine::gpu_emulator;
 use crate::node::{DRIVER, Node};
 
-/// State of the machine's cards: modes that are on, GPU instances, MIG devices with their UUIDs.
+/// State of the machine's cards: enabled modes, GPU instances, MIG devices with their UUIDs.
 #[derive(Debug, PartialEq, Eq)]
 struct OnCards {
     modes: Vec<bool>,
@@ -120,7 +120,7 @@ async fn seven_claims_have_a_card_and_then_one_has_all_of_it() {
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }
 
-/// Killed within each driver call that changes something, before and after its effect, at the first such call and at
+/// Killed within each changing driver call, before and after its effect, at the first such call and at
 /// a later one. Then a new instance starts.
 #[tokio::test]
 async fn killed_within_every_call_that_changes_a_card() {

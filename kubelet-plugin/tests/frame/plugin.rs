@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Time limit for things that happen sooner or later on a busy machine.
+/// Time limit for eventual conditions on a busy machine.
 pub const LONG: Duration = Duration::from_secs(90);
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kubelet-plugin");
@@ -23,7 +23,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Starts the program; it logs JSON into a file of its own in `directory`.
+    /// Starts the program, with a JSON log file of its own in `directory`.
     pub fn start(directory: &Path, arguments: &[String]) -> Self {
         Self::spawn(command(), directory, arguments)
     }
@@ -91,7 +91,7 @@ impl Plugin {
         self.try_get(path).unwrap()
     }
 
-    /// Like [`Plugin::get`], for a server that may hang up or be silent.
+    /// Like [`Plugin::get`], for a server that may hang up or stay silent.
     pub fn try_get(&self, path: &str) -> io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(self.address())?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -102,7 +102,7 @@ impl Plugin {
         Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
     }
 
-    /// Probes like the kubelet, with a program in the container; returns whether it succeeded, and its output.
+    /// Probes like the kubelet, with a program in the container; returns its success and its output.
     pub fn probe(&self, path: &str) -> (bool, String) {
         let mut probe = command();
         probe.arg("probe").arg("--socket").arg(&self.probe_socket).arg(path).stdout(Stdio::piped());
@@ -154,7 +154,7 @@ impl Plugin {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        // USER_HZ is 100 on every Linux that Rust runs on.
+        // USER_HZ is 100 on every Linux supported by Rust.
         Duration::from_millis(ticks * 10)
     }
 
@@ -180,7 +180,7 @@ impl Plugin {
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        // Fails if it has ended before.
+        // Fails if the process has ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Cards that are swapped and added, and a driver that is updated, while the plugin runs.
+//! Swapped and added cards, and a driver update, while the plugin runs.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ async fn a_swapped_card_gets_new_claims_and_none_of_the_old_one() {
     let new = node.claim(&[&devices[0]]).await;
     prepare(&registered, &new).await.unwrap();
 
-    // The next instance knows it too.
+    // The next instance knows the card's history too.
     plugin.terminate().await;
     let plugin = node.plugin(Some("uid-b"));
     let registered = node.register().await;
@@ -122,7 +122,7 @@ async fn a_partition_that_went_with_its_card_is_not_made_on_the_next() {
     assert_eq!(node.specs(), [""; 0]);
 }
 
-/// NVML looks for cards when it is opened, and cannot be opened anew before a call that hangs has returned.
+/// NVML looks for cards when opened, and cannot be opened anew before a hanging call has returned.
 #[tokio::test]
 async fn a_card_that_came_while_a_call_hung_is_seen_when_it_has_returned() {
     let node = Node::new("late", "a30-x2").await;

@@ -1,4 +1,4 @@
-//! Cards that the plugin resets itself (`health.recovery: Reset`).
+//! Cards reset by the plugin itself (`health.recovery: Reset`).
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     plugin::Plugin,
 };
 
-/// A plugin that resets cards, ready.
+/// A ready plugin with resets enabled.
 async fn start(node: &Node, more: &[String]) -> (Plugin, Registered) {
     let policy = ["--health-policy".to_owned(), r#"{"recovery":"Reset"}"#.to_owned()];
     let plugin = Plugin::start(node.directory(), &[&node.arguments()[..], &policy, more].concat());
@@ -91,7 +91,7 @@ async fn a_claim_that_comes_while_a_card_is_reset_waits() {
     let node = Node::new("resets-slow", "l40s-x8").await;
     let (real, program) = (node.machine.root().join("bin/real"), node.machine.root().join("bin/nvidia-smi"));
     fs::rename(&program, &real).unwrap();
-    // As long as a real card takes, and longer than a library that is gone is waited for.
+    // As long as a real card takes, and longer than the wait for a missing library.
     fs::write(&program, format!("#!/bin/sh\n/bin/sleep 15\nexec {} \"$@\"\n", real.display())).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let (plugin, registered) = start(&node, &[]).await;

@@ -1,4 +1,4 @@
-//! What cards do and claims use, as the plugin tells it.
+//! Activity of cards and use by claims, as reported by the plugin.
 
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::{Api, api::PostParams};
@@ -11,7 +11,7 @@ use crate::{
     plugin::Plugin,
 };
 
-/// An instance that looks every so many seconds.
+/// An instance with this interval of looks, in seconds.
 fn start(node: &Node, interval: u32) -> Plugin {
     let arguments = [node.arguments(), vec!["--usage-interval".to_owned(), interval.to_string()]].concat();
     Plugin::start(node.directory(), &arguments)
@@ -49,7 +49,7 @@ fn series(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     line.rsplit_once(' ').unwrap().1.parse().ok()
 }
 
-/// A pod that is never scheduled: of one that does not exist, kube-controller-manager takes the reservation away.
+/// A pod that is never scheduled: kube-controller-manager removes the reservation of a pod that does not exist.
 async fn pod(node: &Node) -> (String, String) {
     let pods: Api<Pod> = Api::namespaced(node.client.clone(), "default");
     let name = format!("pod-{:08x}", fastrand::u32(..));
@@ -62,7 +62,7 @@ async fn pod(node: &Node) -> (String, String) {
     (name, pod.metadata.uid.unwrap())
 }
 
-/// A claim of a device that is reserved for a pod.
+/// A claim of a device, reserved for a pod.
 async fn claim(node: &Node, device: &str, pod: &(String, String)) -> Claim {
     let claims: Api<ResourceClaim> = Api::namespaced(node.client.clone(), "default");
     let name = format!("claim-{:08x}", fastrand::u32(..));
@@ -94,7 +94,7 @@ fn text<'a>(node: &'a Node, card: usize, fact: &str) -> &'a str {
     node.machine.cards()[card][fact].as_str().unwrap()
 }
 
-/// The GPU instance on a card, as the emulator has it.
+/// The GPU instance on a card, read from the emulator.
 fn gpu_instance(node: &Node, card: usize) -> u64 {
     let state: Value =
         serde_json::from_slice(&std::fs::read(node.machine.root().join("state/state.json")).unwrap())
@@ -132,7 +132,7 @@ async fn programs_move_the_figures_of_their_cards_and_claims() {
     node.machine.let_happen(&format!(
         "process add --card 2 --pid 4712 --memory-mib 512 --busy 100 --gpu-instance {instance} --compute-instance 0"
     ));
-    // Of what is wanted: the first look after the program came is a mean with the idle time before it.
+    // Relative to the wanted value: the first look after the program's start is a mean with the idle time before.
     let near =
         |value: Option<f64>, wanted: f64| value.is_some_and(|value| (value / wanted - 1.0).abs() < 0.005);
     // An H100 has 132 multiprocessors in MIG mode, and 16 of them are the partition's.
@@ -190,7 +190,7 @@ async fn programs_move_the_figures_of_their_cards_and_claims() {
     assert_eq!(series(&metrics, "tessera_claim_memory_used_mib", &both), Some(512.0));
     assert!(near(series(&metrics, "tessera_claim_sm_activity_ratio", &both), part));
 
-    // What is gone has no series.
+    // Removed processes and claims have no series.
     node.machine.let_happen("process remove --card 1 --pid 4711");
     node.machine.let_happen("process remove --card 2 --pid 4712");
     for answer in registered.unprepare(&claims).await.unwrap().values() {
@@ -245,7 +245,7 @@ async fn a_figure_that_fails_and_a_card_that_hangs_leave_the_rest() {
     }
     assert_eq!(plugin.log_text().matches("a figure of a card can't be read").count(), 2, "each once");
 
-    // One card hangs in the look at it; the others go on.
+    // One card hangs in its look; the others go on.
     node.machine.let_happen("fault --call nvmlDeviceGetTemperature --card 0 --delay-ms 3600000");
     node.machine.let_happen("process add --card 7 --pid 9 --memory-mib 100");
     until(&plugin, "the others", |usage| {
@@ -263,7 +263,7 @@ async fn a_figure_that_fails_and_a_card_that_hangs_leave_the_rest() {
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }
 
-/// The card and its counters tell nothing of whose a process on it is: its pod does.
+/// The card and its counters do not show the owner of a process: its pod does.
 #[tokio::test]
 async fn what_is_shared_is_told_by_the_pods_of_processes() {
     let node = Node::new("slices", "t4").await;

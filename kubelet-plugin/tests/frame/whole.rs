@@ -65,7 +65,7 @@ async fn publishes_registers_prepares_unprepares_and_ends() {
 
     let since = Instant::now();
     assert_eq!(plugin.terminate().await.code(), Some(0));
-    // Less than it would wait for work on claims.
+    // Less than the wait for work on claims.
     assert!(since.elapsed().as_secs() < 9);
     assert!(node.sockets().is_empty(), "{:?}", node.sockets());
     assert_eq!(node.devices().await, published, "the slices stay");
@@ -114,7 +114,7 @@ async fn health_of_every_published_device_is_streamed() {
     assert!(stream.message().await.map_or(true, |message| message.is_none()));
 }
 
-/// Pods are bound the moment slices appear, and a kubelet that does not know the driver fails them for a minute.
+/// Pods are bound the moment slices appear, and a kubelet without the driver's registration fails them for a minute.
 #[tokio::test]
 async fn a_new_nodes_slices_wait_for_the_kubelet_but_not_for_ever() {
     let node = Node::new("unregistered", "a30-x2").await;
@@ -166,7 +166,7 @@ async fn an_xid_is_remembered_until_the_card_was_reset() {
     assert_eq!(node.slices().await, before, "it was never untainted");
     plugin.kill();
 
-    // Nobody saw the reset, but what was recommended before and is not now tells of it.
+    // Nobody observed the reset, but the withdrawn recommendation shows it.
     node.machine.let_happen("reset --card 3");
     let plugin = node.plugin(Some("uid-c"));
     node.register().await;

@@ -55,7 +55,7 @@ fn every_maximal_set_of_placements_can_be_made() {
     }
 }
 
-/// All combinations of counts that fill an H100, media extensions included, from a file: eight at a time, one per
+/// All combinations of counts to fill an H100, media extensions included, from a file: eight at a time, one per
 /// card.
 #[tokio::test]
 async fn every_maximal_combination_can_be_laid_out() {

@@ -8,7 +8,7 @@ use crate::node::{Node, one};
 
 const BALANCED: &str = r#"{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}"#;
 
-/// Every driver call for a layout fails once, before and after it took effect.
+/// Every driver call for a layout fails once, before and after its effect.
 #[tokio::test]
 async fn a_driver_that_fails_at_any_call() {
     for call in [
@@ -43,7 +43,7 @@ async fn a_driver_that_fails_at_any_call() {
     }
 }
 
-/// Killed while it makes partitions, several times, at different moments.
+/// Killed while making partitions, several times, at different moments.
 #[tokio::test]
 async fn a_plugin_that_dies_again_and_again() {
     let mut node = Node::prepared("hgx-h100-80gb", &one(BALANCED), None, |machine| {

@@ -26,12 +26,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::machine::EmulatedMachine;
 
-/// Longer than anything here takes; a test that waits this long fails.
+/// Longer than anything here takes; a test waiting this long fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub const LABEL: &str = "nvidia.com/mig.config";
 
-/// A machine, and the parts of the plugin that layouts need.
+/// A machine, and the parts of the plugin needed for layouts.
 pub struct Node {
     pub machine: Arc<EmulatedMachine>,
     pub library: Library,
@@ -50,7 +50,7 @@ pub struct Node {
     _stop: DropGuard,
 }
 
-/// The claims that hold any part of a card.
+/// The claims holding any part of a card.
 pub type Claims = Arc<Mutex<BTreeMap<PciBusId, Vec<String>>>>;
 
 #[derive(Clone)]
@@ -60,7 +60,7 @@ struct Holder {
     locks: Locks,
 }
 
-/// The card locks. They outlive an instance that still works while the next one starts.
+/// The card locks. They outlive an instance still at work while the next one starts.
 type Locks = Arc<Mutex<BTreeMap<PciBusId, Arc<tokio::sync::Mutex<()>>>>>;
 
 impl CardHolder for Holder {
@@ -78,7 +78,7 @@ impl CardHolder for Holder {
     }
 }
 
-/// An API server that accepts Events.
+/// An API server accepting Events.
 #[derive(Clone, Default)]
 pub struct Api {
     /// Value of the node's label.
@@ -111,7 +111,7 @@ impl Api {
     }
 }
 
-/// Resolves a single pool for all cards, with the node's label as it changes.
+/// Resolves a single pool for all cards, with the node's changing label.
 async fn follow(
     spec: GpuPoolSpec,
     label: watch::Sender<Option<String>>,
@@ -138,7 +138,7 @@ async fn follow(
 }
 
 impl Node {
-    /// A node on which nothing was published before, with this file and the name that the GPU pool of all cards gives.
+    /// A node without earlier publication, with this file and the layout name in the GPU pool of all cards.
     pub fn start(hardware: &str, file: &str, layout: &str) -> Self {
         Self::prepared(hardware, file, Some(layout), |_| {})
     }
@@ -158,7 +158,7 @@ impl Node {
         Self::run(machine, state, path, layout, true, Claims::default(), Locks::default(), Api::default())
     }
 
-    /// Stops the plugin at once and starts it again, with the layout `name`. What was published stays.
+    /// Stops the plugin at once and starts it again, with the layout `name`. The publication stays.
     pub fn restart(self, name: Option<&str>) -> Self {
         let Node { machine, state, file, claims, locks, api, _stop, .. } = self;
         drop(_stop);
@@ -273,7 +273,7 @@ impl Node {
         }
     }
 
-    /// Name and first memory slice of every partition that the driver has on a card, by start. An incomplete one
+    /// Name and first memory slice of every partition on a card in the driver, by start. An incomplete partition
     /// is described in full instead of its name.
     pub fn partitions(&self, index: usize) -> Vec<(String, u32)> {
         let profiles = self.library.gpu_instance_profiles(self.cards[index]).unwrap().unwrap();

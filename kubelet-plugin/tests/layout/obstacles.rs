@@ -1,4 +1,4 @@
-//! Obstacles that keep a layout from being made.
+//! Obstacles to making a layout.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ async fn a_file_that_can_not_be_read_changes_nothing() {
     assert_eq!(node.partitions(0).len(), 2);
 }
 
-/// During an upgrade two instances run, perhaps with different layouts: the one that publishes decides.
+/// During an upgrade two instances run, perhaps with different layouts: the publishing one decides.
 #[tokio::test]
 async fn an_instance_on_standby_changes_nothing() {
     let node = Node::prepared("hgx-h100-80gb", &one(THREE), None, |_| {});

@@ -1,4 +1,4 @@
-//! The layouts that administrators use.
+//! The layouts used by administrators.
 
 use tessera_kubelet_plugin::layout::LayoutState;
 
@@ -8,7 +8,7 @@ fn owned(partitions: &[(&str, u32)]) -> Vec<(String, u32)> {
     partitions.iter().map(|(profile, start)| ((*profile).to_owned(), *start)).collect()
 }
 
-/// A100 80 GB: the mode needs a reset; after that one layout follows the other.
+/// A100 80 GB: the mode needs a reset; afterwards one layout follows the other.
 #[tokio::test]
 async fn the_usual_options_of_an_a100() {
     let first = one(r#"{"1g.10gb": 7}"#);
@@ -51,7 +51,7 @@ async fn the_usual_options_of_an_a100() {
     }
 }
 
-/// Discovery reports the instances of a layout, so that they are published as existing partitions.
+/// Discovery reports the instances of a layout, for publishing as existing partitions.
 #[tokio::test]
 async fn a_layout_is_published_as_partitions_that_exist() {
     let mut node = Node::start("hgx-h100-80gb", &one(r#"{"3g.40gb": 2}"#), "one");
@@ -81,7 +81,7 @@ async fn a_layout_that_is_wanted_no_more_goes_with_the_mode() {
 }
 
 /// NVIDIA's names: `all-disabled` for whole cards, `all-enabled` for partitions made by others (here on demand),
-/// selected by the label that the GPU Operator's MIG manager uses.
+/// selected by the label of the GPU Operator's MIG manager.
 #[tokio::test]
 async fn the_nodes_label_chooses() {
     let file = r#"
@@ -140,8 +140,8 @@ async fn what_an_administrator_made_just_so_stays_his() {
     assert_eq!(node.partitions(0).len(), 2);
 }
 
-/// A100: the mode that a layout ordered is ordered off when the layout goes, and the need of a reset is told, also
-/// by a plugin that was started again in between.
+/// A100: a mode ordered by a layout is ordered off when the layout goes, and the need of a reset is reported, also
+/// by a plugin restarted in between.
 #[tokio::test]
 async fn a_layout_of_an_a100_goes_with_the_mode() {
     let mut node = Node::start("hgx-a100-80gb", &one(r#"{"3g.40gb": 2}"#), "one");

@@ -1,4 +1,4 @@
-//! The plugin closes cards of daemons that died with mps-host.
+//! The plugin closes cards of daemons killed together with mps-host.
 
 use std::fs::{self, File};
 
@@ -8,7 +8,7 @@ use tessera_nvml::ComputeMode;
 
 use crate::support::{Cards, real_uuid};
 
-/// A running mps-host starts a dead daemon again and opens the card for it. Nobody else may close the card meanwhile.
+/// A running mps-host restarts a dead daemon and opens the card for the daemon. Nobody else may close the card meanwhile.
 #[test]
 fn cards_of_dead_daemons_are_closed_only_while_no_mps_host_works() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Claims that are missing, replaced, or changed in the API, and an API server that does not answer.
+//! Claims missing, replaced or changed in the API, and an API server without answers.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ async fn claims_that_cannot_be_prepared() {
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Replaced { .. })));
     node.api.allocate(&claim, &[("gpus", "gpu-01-00-mig")]);
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Device(_))));
-    // A share without consumed capacity has no limits that could be enforced.
+    // A share without consumed capacity has no limits to enforce.
     node.api.allocate(&claim, &[("gpus", "gpu-01-00-mps")]);
     assert!(matches!(prepare(&preparer, &claim).await, Err(PrepareError::Sharing { .. })));
     assert!(node.settled().is_empty());
@@ -90,7 +90,7 @@ async fn a_force_deleted_claim_keeps_its_card_until_the_kubelet_forgets_it() {
     node.api.delete(&old);
     node.api.allocate(&new, &[("gpus", "gpu-01-00")]);
 
-    // First without a checkpoint of the kubelet, then with one that lists the old claim.
+    // First without a checkpoint of the kubelet, then with the old claim in the checkpoint.
     for known in [false, true] {
         if known {
             node.checkpoint(&[&old, &new]);
@@ -99,7 +99,7 @@ async fn a_force_deleted_claim_keeps_its_card_until_the_kubelet_forgets_it() {
         assert!(error.contains("ns/old (uid-old)") && error.contains("may still run"), "{error}");
     }
 
-    // The kubelet has forgotten it and will never ask for Unprepare.
+    // The kubelet has forgotten the claim and will never ask for Unprepare.
     node.checkpoint(&[&new]);
     prepare(&preparer, &new).await.unwrap();
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-new"]);
@@ -140,7 +140,7 @@ async fn what_a_failed_undo_left_is_in_nobodys_way() {
     node.api.allocate(&second, &[("gpus", "gpu-01-00")]);
     let (preparer, disk) = node.start_on(None).await;
     let preparer = preparer.unwrap();
-    // After the intent every write fails, even undoing it, but the process lives.
+    // After the intent every write fails, even for the undo, but the process lives.
     for number in 1.. {
         disk.set(Some(Fault::Die(number, Moment::After)));
         let answer = prepare(&preparer, &first).await;

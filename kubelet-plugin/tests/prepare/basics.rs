@@ -22,14 +22,14 @@ fn device(request: &str, device: &str, claim: &ClaimReference) -> PreparedDevice
     }
 }
 
-/// The first device of a request, which brings what its containers are told about all of them.
+/// The first device of a request, with the metadata of all the request's devices.
 fn first_device(request: &str, name: &str, claim: &ClaimReference) -> PreparedDevice {
     let mut first = device(request, name, claim);
     first.cdi_device_ids.push(format!("gpu.tessera.dev/metadata={}_{request}", claim.uid));
     first
 }
 
-/// kubernetes/kubernetes#140212: the kubelet undoes a claim that another pod still uses.
+/// kubernetes/kubernetes#140212: the kubelet unprepares a claim still in use by another pod.
 #[tokio::test]
 async fn a_claim_is_not_undone_under_a_pod_that_runs() {
     let node = Node::new(1);
@@ -51,7 +51,7 @@ async fn a_claim_is_not_undone_under_a_pod_that_runs() {
     assert!(error.to_string().contains("train"), "{error}");
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-a"]);
 
-    // A pod's end hangs for nothing that cannot be told.
+    // A pod's end never hangs on an unavailable API server.
     node.api.behave(Behaviour::Status(503, "away"));
     unprepare(&preparer, &claim).await.unwrap();
     node.api.behave(Behaviour::Good);
@@ -187,7 +187,7 @@ async fn admin_access_looks_and_does_not_hold() {
     assert!(preparer.held_devices().await.unwrap().is_empty());
     assert_eq!(node.settled().len(), 1);
 
-    // Admin access sees what exists, in any mode of the card.
+    // Admin access covers all existing devices, in any mode of the card.
     node.cards.architecture(0, Architecture::AMPERE);
     node.cards.admin_mode(0, true);
     unprepare(&preparer, &admin).await.unwrap();
@@ -306,7 +306,7 @@ async fn what_an_earlier_boot_prepared_is_dropped_and_prepared_anew() {
     prepare(&preparer, &stays).await.unwrap();
     drop(preparer);
 
-    // Even if the plugin survives what it takes for a reboot, the boot id in the record decides.
+    // Even if the plugin survives a supposed reboot, the boot id in the record decides.
     node.boot("boot-3");
     let preparer = node.start().await;
     prepare(&preparer, &stays).await.unwrap();
@@ -339,7 +339,7 @@ async fn a_cdi_spec_that_someone_removed_comes_back() {
     preparer.restore_specs().await.unwrap();
     assert_eq!(node.spec(&claim), spec);
 
-    // A driver that is loaded again numbers its cards anew.
+    // A reloaded driver numbers its cards anew.
     node.cards.change(0, |card| card.minor = 5);
     preparer.restore_specs().await.unwrap();
     assert_eq!(node.spec(&claim)["devices"][0]["containerEdits"]["deviceNodes"][0]["path"], "/dev/nvidia5");
@@ -360,7 +360,7 @@ async fn only_our_own_stale_cdi_specs_are_swept() {
     for name in foreign.iter().chain(&own) {
         fs::write(directory.join(name), "{}").unwrap();
     }
-    // What a crash leaves before anything else of a claim is written.
+    // Left by a crash before anything else of a claim is written.
     let metadata = node.path().join("kubelet/plugins/gpu.tessera.dev/device-metadata");
     fs::create_dir_all(&metadata).unwrap();
     for name in ["y_gpus.json", ".z_gpus.json.new"] {

@@ -1,4 +1,4 @@
-//! Claims that change while they are being examined or wait.
+//! Claims changing while being examined or waiting.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{Node, claim, prepare};
 /// Far more time than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A claim was deallocated and the kubelet had forgotten it, when a sweep asked. Before the sweep goes on, the claim is
+/// A claim was deallocated and forgotten by the kubelet when a sweep asked. Before the sweep goes on, the claim is
 /// allocated this card, and prepared anew.
 async fn prepared_anew_while_it_is_looked_at(card: &str) {
     let node = Node::new(2);
@@ -38,7 +38,7 @@ async fn what_is_prepared_anew_while_it_is_looked_at_is_not_released() {
     prepared_anew_while_it_is_looked_at("gpu-02-00").await;
 }
 
-/// Its record is as the sweep knows it.
+/// Its record equals the sweep's copy.
 #[tokio::test]
 async fn what_is_prepared_anew_as_it_was_is_not_released() {
     prepared_anew_while_it_is_looked_at("gpu-01-00").await;

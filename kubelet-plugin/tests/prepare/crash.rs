@@ -50,7 +50,7 @@ impl crash_matrix::Scenario for Scenario {
             }
             Self::StartAfterDeath => {
                 drop(preparer);
-                // Interrupted between CDI spec and record. Before come the file of its metadata and the spec of that; each is
+                // Interrupted between CDI spec and record. Earlier steps are the file of its metadata and the metadata's spec; each is
                 // written under another name first.
                 let (preparer, disk) = node.start_on(None).await;
                 let preparer = preparer.unwrap();
@@ -118,7 +118,7 @@ async fn an_intent_is_synced_before_a_card_is_touched() {
     }
 }
 
-/// The record of a card used as it is means nothing to another boot, so it needs no sync.
+/// The record of an unchanged card means nothing to another boot, so needs no sync.
 #[tokio::test]
 async fn a_whole_card_waits_for_no_disk() {
     let node = Node::new(1);

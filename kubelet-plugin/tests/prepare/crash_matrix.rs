@@ -20,7 +20,7 @@ pub struct Before {
 pub trait Scenario: Copy + Debug {
     async fn before(self) -> Before;
 
-    /// Whether the claim is gone afterwards; otherwise it is prepared.
+    /// Whether the claim is gone afterwards; otherwise the claim is prepared.
     fn is_end(self) -> bool;
 
     /// Whether the neighbour's claim is prepared throughout.
@@ -35,7 +35,7 @@ pub trait Scenario: Copy + Debug {
     /// Checks while both claims are prepared.
     fn check_both(self, _node: &Node) {}
 
-    /// The machine was started again after a power loss. Returns the scenario that applies after it.
+    /// The machine was started again after a power loss. Returns the scenario from there on.
     async fn after_power_loss(self, before: &Before) -> Self;
 }
 
@@ -78,7 +78,7 @@ async fn check<S: Scenario>(scenario: S, before: &Before) {
     S::is_untouched(node);
 }
 
-/// Lets the process die at a step; returns whether it got that far.
+/// Lets the process die at a step; returns whether the step was reached.
 async fn dies<S: Scenario>(scenario: S, before: &Before, number: usize, moment: Moment) -> bool {
     let (preparer, disk) = before.node.start_on(Some(Fault::Die(number, moment))).await;
     if let Ok(preparer) = &preparer {
@@ -155,7 +155,7 @@ pub async fn power_lost_at_every_step<S: Scenario>(scenarios: &[S]) {
     for scenario in scenarios.iter().copied() {
         for is_by_names in [true, false] {
             for number in 1.. {
-                // What replaces lost content makes no difference to the step.
+                // The replacement of lost content makes no difference to the step.
                 let loss = match number % 2 {
                     _ if is_by_names => Loss::Names,
                     0 => Loss::Content,

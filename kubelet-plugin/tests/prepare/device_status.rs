@@ -1,4 +1,4 @@
-//! What a claim's `status.devices` says of devices that cannot be prepared.
+//! Entries in a claim's `status.devices` for devices that cannot be prepared.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{Behaviour, Node, claim, prepare, unprepare};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// What the claim says: device, status, reason, message, time.
+/// The claim's entries: device, status, reason, message, time.
 fn told(node: &Node, claim: &ClaimReference) -> Vec<[String; 5]> {
     let status = node.api.claim(claim).unwrap()["status"].clone();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -50,7 +50,7 @@ fn writes(node: &Node) -> usize {
     node.api.requests().iter().filter(|path| path.ends_with("/status")).count()
 }
 
-/// A node with a GPU instance made by hand, the claim of two partitions of which the second lies in its place, and the
+/// A node with a GPU instance made by hand, the claim of two partitions whose second one lies in its place, and the
 /// instance.
 fn in_the_way() -> (Node, ClaimReference, u32) {
     let node = Node::new(1);
@@ -130,7 +130,7 @@ async fn what_cannot_be_written_delays_nothing_and_is_written_with_the_next_atte
     prepare(&preparer, &claim).await.unwrap_err();
     until(&node, &claim, &[FAILED]).await;
 
-    // Prepared while the failure may still be on its way: what is written last holds.
+    // Prepared while the failure may still be in flight: the last write wins.
     node.api.behave_for_status(Behaviour::Slow(Duration::from_millis(300)));
     node.cards.admin_destroys(0, instance);
     prepare(&preparer, &claim).await.unwrap();

@@ -12,7 +12,7 @@ use tessera_kubelet_plugin::prepare::DriverFilesState;
 
 use crate::support::{Node, claim, prepare};
 
-/// Puts a tool of a version without known faults into the driver's root that logs its arguments and answers with `script`.
+/// Puts a tool into the driver's root: of a version without known faults, logging its arguments and answering with `script`.
 fn tool(node: &Node, script: &str) -> PathBuf {
     tool_of_version("1.18.1", node, script)
 }
@@ -186,7 +186,7 @@ async fn claims_are_refused_while_the_loaded_drivers_files_are_gone_and_prepared
         assert_eq!(node.driver_files.borrow().missing.as_ref(), Some(&error));
         assert!(preparer.restore_specs().await.is_err());
         assert_eq!(node.spec(&before), spec);
-        // Also where another instance finds it so.
+        // Also in another instance.
         let preparer = node.start().await;
         assert!(preparer.restore_specs().await.is_err());
         assert_eq!(node.spec(&before), spec);
@@ -233,7 +233,7 @@ async fn unified_memory_is_loaded_or_claims_are_refused() {
     assert!(node.spec(&claim).to_string().contains("/dev/nvidia-uvm"));
 }
 
-/// systemd knows devices of containers by these links, also those of partitions made on demand.
+/// systemd finds devices of containers by these links, also partitions made on demand.
 #[tokio::test]
 async fn the_host_has_a_link_to_each_device_that_is_given_out() {
     let node = Node::new(1);
@@ -249,7 +249,7 @@ async fn the_host_has_a_link_to_each_device_that_is_given_out() {
         ["195:0", "195:255", "508:0", "508:1"].map(|link| fs::read_link(dev.join("char").join(link)).unwrap())
     };
     assert_eq!(links()[0], PathBuf::from("../nvidia0"));
-    // Of what an earlier version prepared, too.
+    // Also for claims prepared by an earlier version.
     fs::remove_dir_all(dev.join("char")).unwrap();
     preparer.restore_specs().await.unwrap();
     assert_eq!(links()[3], PathBuf::from("../nvidia-uvm-tools"));
@@ -310,7 +310,7 @@ async fn a_tool_with_unsafe_hooks_is_not_used() {
     }
 }
 
-/// A hook of a newer tool that fails would keep every pod from starting.
+/// A failing hook of a newer tool would keep every pod from starting.
 #[tokio::test]
 async fn hooks_are_left_out_by_name_whoever_names_them() {
     for has_tool in [true, false] {
@@ -330,7 +330,7 @@ async fn hooks_are_left_out_by_name_whoever_names_them() {
     }
 }
 
-/// The plugin's own program for hooks, and the `ldconfig` that it needs.
+/// The plugin's own program for hooks, and the `ldconfig` needed by the program.
 fn with_own_hook(node: &mut Node) {
     let program = node.path().join("nvidia-cdi-hook");
     fs::write(&program, "program").unwrap();
@@ -340,14 +340,14 @@ fn with_own_hook(node: &mut Node) {
     node.cdi_hook = Some(program);
 }
 
-/// A container with a user namespace has it run by a user who owns nothing of the node.
+/// For a container with a user namespace the program is run by a user who owns nothing of the node.
 #[tokio::test]
 async fn the_program_for_hooks_is_where_every_user_can_run_it() {
     let mut node = Node::new(1);
     let claim = claim("a");
     node.api.allocate(&claim, &[("gpus", "gpu-01-00")]);
     with_own_hook(&mut node);
-    // As the kubelet makes it.
+    // As made by the kubelet.
     let kubelet = node.path().join("kubelet");
     fs::set_permissions(&kubelet, fs::Permissions::from_mode(0o700)).unwrap();
     prepare(&node.start().await, &claim).await.unwrap();

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_millis(200);
 /// Anything done within this time did not wait for the card, however busy the machine.
 const LONG: Duration = Duration::from_secs(20);
 
-/// A runtime like the plugin's, but with fewer threads, so that a few claims use them up.
+/// A runtime like the plugin's, but with so few threads that a few claims use them up.
 fn run(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).max_blocking_threads(8).enable_all().build().unwrap();
@@ -67,7 +67,7 @@ fn claims_of_a_card_that_hangs_leave_the_threads_to_the_other_cards() {
     });
 }
 
-/// Claims that are unprepared before the card counts as not answering must not use up the threads either.
+/// Claims unprepared before the card counts as not answering must not use up the threads either.
 #[test]
 fn claims_that_are_given_up_before_the_card_is_found_silent_leave_the_threads_too() {
     run(async {

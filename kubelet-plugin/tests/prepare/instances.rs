@@ -46,7 +46,7 @@ async fn racing_instances_have_one_winner_for_each_card() {
     }
     let (one, other) =
         tokio::join!(instances[0].prepare(claims.clone()), instances[1].prepare(claims.clone()));
-    // Both were asked for every claim; each repeats what the other has prepared.
+    // Both were asked for every claim; each repeats the other's prepared devices.
     let won = claims.iter().filter(|claim| one[&claim.uid].is_ok() || other[&claim.uid].is_ok()).count();
     assert_eq!(won, 4);
     assert_eq!(node.settled().len(), 4);

@@ -1,4 +1,4 @@
-//! Random interleavings of everything that can happen on a node.
+//! Random interleavings of all events on a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ enum Step {
     Reboot,
 }
 
-/// What a claim can have of a card: all of it, or a partition.
+/// Devices of a card for a claim: the whole card, or a partition.
 const DEVICES: [&str; 6] =
     ["", "-mig-1g10gb-0", "-mig-1g10gb-5", "-mig-2g20gb-4", "-mig-3g40gb-0", "-mig-3g40gb-4"];
 
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Run {
     node: Node,
     instances: Vec<(Preparer, Arc<Disk>)>,
-    /// What the kubelet was told and has not returned: claims and their devices.
+    /// Claims and devices given to the kubelet and not returned.
     granted: BTreeMap<String, BTreeSet<String>>,
     boots: usize,
 }
@@ -108,7 +108,7 @@ impl Run {
                 let answers: Vec<(ClaimReference, Option<BTreeSet<String>>)> = join_all(answers).await;
                 let died = fault.is_some_and(|(_, kind)| matches!(kind, Kind::Die(_))) && disk.is_reached();
                 if died {
-                    // Its disk stays dead: a late thread of it must not write, because a dead process can't.
+                    // Its disk stays dead: a late thread must not write, because a dead process can't.
                     drop(preparer);
                     self.restart(instance).await;
                 } else {
@@ -159,10 +159,10 @@ impl Run {
         }
     }
 
-    /// Checks what must hold between any two steps.
+    /// Checks the invariants between any two steps.
     async fn check(&self) {
         let (preparer, _) = &self.instances[0];
-        // What a failure left of a claim is undone by the kubelet's next call, or otherwise by a sweep.
+        // Leftovers of a claim's failure are undone by the kubelet's next call, or otherwise by a sweep.
         preparer.sweep().await.unwrap();
         preparer.restore_specs().await.unwrap();
         // Fails itself for a card with two holders, an intent, or a spec without record or record without spec.

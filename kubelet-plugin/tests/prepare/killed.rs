@@ -1,4 +1,4 @@
-//! A real process that is killed.
+//! A real process, killed.
 
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,7 @@ async fn live_and_die(directory: &Path) {
     unprepare(&preparer, &claim("a")).await.unwrap();
 }
 
-/// Starts itself again as the process that is killed.
+/// Starts itself again as the process to kill.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_every_effect_of_a_claims_life() {
     if let Some(directory) = std::env::var_os(DIRECTORY) {

@@ -1,4 +1,4 @@
-//! What a claim's containers are told about its devices.
+//! Metadata of a claim's devices for its containers.
 
 use std::fs;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ async fn cards_and_partitions_are_told_as_published_and_with_what_they_became() 
             },
         })
     );
-    // Of a card that is not published only what its claim's record knows.
+    // For an unpublished card only the facts of its claim's record.
     assert_eq!(
         told(&node, &claim, "card")["devices"][0]["attributes"],
         json!({

@@ -16,7 +16,7 @@ fn allocate(node: &Node, claim: &ClaimReference, devices: &[&str]) {
     node.api.allocate(claim, &results);
 }
 
-/// The variables and nodes that the spec adds for each of a claim's devices.
+/// The variables and nodes in the spec for each of a claim's devices.
 fn edits(spec: &Value) -> Vec<(String, Vec<String>)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     spec["devices"]
@@ -61,7 +61,7 @@ async fn a_partition_lives_as_long_as_its_claim() {
     assert_eq!(env[0], "NVIDIA_VISIBLE_DEVICES=void");
     assert_eq!(node.settled()["uid-a"].len(), 3);
 
-    // Another pod of the claim gets what exists.
+    // Another pod of the claim gets the existing partitions.
     assert_eq!(prepare(&preparer, &claim).await.unwrap(), devices);
     assert_eq!(node.seen.hardware(HardwareWork::MakePartition), ["success"; 3]);
     unprepare(&preparer, &claim).await.unwrap();
@@ -115,7 +115,7 @@ async fn an_admins_mode_and_instances_are_left_as_they_are() {
     assert_eq!(node.cards.instances(), (vec![(0, 9, 4)], vec![]));
     assert_eq!(node.cards.mode(0), Some(true));
 
-    // A partition that was destroyed is not made again.
+    // A destroyed partition is not made again.
     node.cards.admin_destroys(0, theirs);
     let error = prepare(&preparer, &fixed).await.unwrap_err();
     assert!(matches!(error, PrepareError::NoPartition { .. }), "{error}");
@@ -126,7 +126,7 @@ async fn an_admins_mode_and_instances_are_left_as_they_are() {
 async fn a_foreign_instance_in_the_way_is_named_and_left_alone() {
     let node = Node::new(1);
     node.cards.admin_mode(0, true);
-    // A GPU instance made by hand, without a compute instance: no MIG device shows it.
+    // A GPU instance made by hand, without a compute instance, and so without a MIG device.
     node.cards.admin_instance((0, 9, 4), false);
     let (preparer, partition, whole) = (node.start().await, claim("a"), claim("whole"));
     allocate(&node, &partition, &["gpu-01-00-mig-1g10gb-0", "gpu-01-00-mig-1g10gb-5"]);
@@ -201,7 +201,7 @@ async fn who_keeps_a_card_busy_is_named() {
     node.cards.open(0, false);
     prepare(&preparer, &claim).await.unwrap();
 
-    // A monitor keeps the mode on, but no claim waits for that.
+    // A monitor keeps the mode on, but no claim waits for the switch.
     node.cards.open(0, true);
     unprepare(&preparer, &claim).await.unwrap();
     assert_eq!((node.cards.instances().1.len(), node.cards.mode(0)), (0, Some(true)));
@@ -237,7 +237,7 @@ async fn a_partition_whose_program_will_not_end_stays_its_claims() {
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-b"]);
 }
 
-/// DCGM has it open: the driver answers that it is in use, and names no process.
+/// DCGM has the card open: the driver answers "in use", and names no process.
 #[tokio::test]
 async fn a_partition_that_the_driver_does_not_let_go_holds_up_no_pods_end() {
     let mut node = Node::new(1);
@@ -262,7 +262,7 @@ async fn a_partition_that_the_driver_does_not_let_go_holds_up_no_pods_end() {
     let looks = node.look_again.clone();
     tokio::time::timeout(Duration::ZERO, looks.notified()).await.expect("its devices get a taint at once");
 
-    // What overlaps it is refused at once, with what to do; what does not goes on.
+    // Overlapping claims are refused at once, with advice; others go on.
     for claim in [&next, &whole] {
         let error = prepare(&preparer, claim).await.unwrap_err();
         assert!(matches!(error, PrepareError::NotReleased { .. }), "{error}");
@@ -272,7 +272,7 @@ async fn a_partition_that_the_driver_does_not_let_go_holds_up_no_pods_end() {
     }
     prepare(&preparer, &beside).await.unwrap();
 
-    // The plugin's next instance knows it too.
+    // The plugin's next instance knows the partition too.
     drop(preparer);
     let preparer = node.start().await;
     preparer.sweep().await.unwrap();
@@ -292,7 +292,7 @@ async fn a_partition_that_the_driver_does_not_let_go_holds_up_no_pods_end() {
     assert_eq!((node.cards.mode(0), node.settled().len()), (Some(false), 0));
 }
 
-/// The claim of a pod that was deleted by force, while the driver held its partition.
+/// The claim of a pod deleted by force, while the driver held its partition.
 #[tokio::test]
 async fn a_claim_that_is_gone_leaves_what_the_driver_does_not_let_go() {
     let node = Node::new(1);
@@ -425,7 +425,7 @@ async fn a_partition_that_somebody_destroyed_is_made_anew() {
     assert_eq!(edits(&node.spec(&claim))[0].0, "GPU_DEVICE_01_00_MIG_1G10GB_0=MIG-GPU-0-2");
     assert_eq!(node.settled().len(), 1);
 
-    // Also without a call, for a container that is restarted.
+    // Also without a call, for a restarted container.
     node.cards.admin_destroys(0, 1);
     node.api.behave(Behaviour::Status(503, "away"));
     preparer.repair().await.unwrap();
@@ -451,7 +451,7 @@ async fn claims_of_a_card_queue_and_those_of_other_cards_do_not() {
     let answers = preparer.prepare(claims).await;
     let elapsed = since.elapsed();
     assert!(answers.values().all(Result::is_ok), "{answers:?}");
-    // One card takes 3.5 s; with one lock for all cards it would be 10.5 s.
+    // One card takes 3.5 s; one lock for all cards would make 10.5 s.
     assert!(elapsed >= Duration::from_millis(3500) && elapsed < Duration::from_secs(10), "{elapsed:?}");
     assert_eq!(node.settled().len(), 21);
 }
@@ -530,7 +530,7 @@ async fn a_mode_on_which_somebody_else_has_come_to_rest_stays_on() {
     assert!(node.settled().is_empty());
 }
 
-/// A later version of the plugin may know what it means and how to undo it.
+/// A later version of the plugin may know the record's meaning and how to undo it.
 #[tokio::test]
 async fn a_hardware_record_of_an_unknown_kind_is_left_alone_whatever_its_boot() {
     let node = Node::new(1);

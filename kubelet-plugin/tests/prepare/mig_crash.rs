@@ -22,11 +22,11 @@ enum Scenario {
     Destroy,
     /// Destroying them while another claim has a partition on one of the cards.
     DestroyBeside,
-    /// A claim that has since been allocated other partitions.
+    /// A claim meanwhile allocated other partitions.
     Move,
-    /// A claim for a whole card that its administrator has put into MIG mode.
+    /// A claim for a whole card put into MIG mode by its administrator.
     Whole,
-    /// Unpreparing that claim.
+    /// Unpreparing the whole card's claim.
     WholeEnds,
     /// The first start after a reboot.
     AfterReboot,
@@ -63,7 +63,7 @@ fn administer(node: &Node) {
 
 impl crash_matrix::Scenario for Scenario {
     /// A node before the operation. The third card is in MIG mode, with an instance of the administrator's and a GPU
-    /// instance that he left without compute instance; the fourth is empty.
+    /// instance left without compute instance; the fourth is empty.
     async fn before(self) -> Before {
         let node = Node::new(4);
         administer(&node);
@@ -180,7 +180,7 @@ async fn a_call_that_hangs_is_answered_and_its_work_goes_on() {
         };
         let error = work(&preparer).await.unwrap_err();
         assert!(matches!(error, PrepareError::Unanswered { .. }), "{function}: {error}");
-        // Other claims don't wait for it.
+        // Other claims don't wait for the failed one.
         prepare(&preparer, &other).await.unwrap();
         let mut calls = 1;
         while let Err(error) = work(&preparer).await {
@@ -213,8 +213,8 @@ async fn without_the_api_server_partitions_end_and_prepared_ones_are_told_again(
     assert!(node.settled().is_empty());
 }
 
-/// The plugin died between its intent and the instance. Then the administrator destroyed what was there before, and
-/// made an instance at the same placement, which got the id of the destroyed one from the driver. It is not ours.
+/// The plugin died between its intent and the instance. Then the administrator destroyed an earlier instance, and
+/// made one at the same placement, with the id of the destroyed one from the driver. The new instance is not ours.
 #[tokio::test]
 async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
     for number in 1.. {
@@ -230,7 +230,7 @@ async fn an_instance_by_an_id_that_was_there_before_is_somebody_elses() {
         assert!(disk.is_reached(), "never an intent without its instance");
         let journal = node.record_path(&mine).parent().unwrap().with_file_name("hardware");
         let mut records = crate::support::names(&journal);
-        // Ignore files that are still being written.
+        // Ignore files still being written.
         records.retain(|name| !name.starts_with('.'));
         if records.is_empty()
             || node.cards.instances().0 != [(0, 19, 0)]

@@ -56,7 +56,7 @@ async fn neither_takes_what_the_other_has_prepared() {
         ("gpu-01-00".to_owned(), &whole),
         ("gpu-01-00-mig-1g10gb-0".to_owned(), &whole),
         ("gpu-02-00".to_owned(), &part),
-        // The same partition, as the other installation sees it: an existing one.
+        // The same partition for the other installation: an existing one.
         (format!("gpu-02-00-mig-1g10gb-6-gi{instance}-ci0"), &part),
     ] {
         node.api.put(&contested, of_other(&device));
@@ -68,7 +68,7 @@ async fn neither_takes_what_the_other_has_prepared() {
     let late = claim("late");
     node.api.allocate(&late, &[("gpus", "gpu-03-00")]);
     names_holder(&prepare(&ours, &late).await.unwrap_err(), &contested.uid, OTHER);
-    // Neither cleans up what the other holds.
+    // Neither cleans up the other's devices.
     ours.sweep().await.unwrap();
     theirs.sweep().await.unwrap();
     assert_eq!(node.cards.instances().1.len(), 1);

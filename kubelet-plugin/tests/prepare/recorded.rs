@@ -1,8 +1,8 @@
-//! Journals as they are on the disks of nodes: recorded ones are understood, and what is written today is understood by the
-//! version that wrote those.
+//! Journals from the disks of nodes: recorded ones are understood, and today's are understood by the
+//! version of the recorded ones.
 //!
-//! `RECORD_JOURNALS=1 cargo test -p tessera-kubelet-plugin --test prepare recorded` writes those that are missing. One that is
-//! there is never changed: a form that is no longer written is still on some disk.
+//! `RECORD_JOURNALS=1 cargo test -p tessera-kubelet-plugin --test prepare recorded` writes missing recordings. An existing one
+//! is never changed: a form no longer written is still on some disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::storage::kinds;
 use crate::support::{Node, claim, names, prepare, unprepare};
 
-/// In place of the node's directory, which is another one each time.
+/// Stands for the node's directory, different each time.
 const DIRECTORY: &str = "$(NODE)";
 
 fn hardware(node: &Node) -> PathBuf {
@@ -29,7 +29,7 @@ fn write(path: &Path, node: &Node, value: &Value) {
     fs::write(path, text).unwrap();
 }
 
-/// All that is on the disk for the claim `mine`.
+/// Everything on the disk for the claim `mine`.
 fn on_disk(node: &Node) -> Value {
     let mine = claim("mine");
     let records: Map<String, Value> = names(&hardware(node))
@@ -43,7 +43,7 @@ fn on_disk(node: &Node) -> Value {
     })
 }
 
-/// Replaces all that is on the disk.
+/// Replaces everything on the disk.
 fn put(node: &Node, state: &Value) {
     let mine = claim("mine");
     write(&node.record_path(&mine), node, &state["claim"]);
@@ -56,7 +56,7 @@ fn put(node: &Node, state: &Value) {
     }
 }
 
-/// Whether `new` has everything that is in `old`, with the same values.
+/// Whether `new` has everything in `old`, with the same values.
 fn has_all_of(new: &Value, old: &Value, place: &str) {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {
@@ -75,7 +75,7 @@ fn has_all_of(new: &Value, old: &Value, place: &str) {
     }
 }
 
-/// The same with a field that only a later version knows in each record.
+/// The same state with a field of a later version in each record.
 fn with_later_fields(state: &Value) -> Value {
     let mut state = state.clone();
     let later = json!({"of": ["a", "later", "version"]});
@@ -113,7 +113,7 @@ async fn recorded_journals_are_understood_and_todays_by_the_version_before() {
         has_all_of(&written["hardware"], &recorded["hardware"], kind);
         drop(preparer);
 
-        // What was prepared by the version before is prepared; a later version's fields are kept; the end leaves nothing.
+        // Claims prepared by the version before are prepared; a later version's fields are kept; the end leaves nothing.
         let state = if has_later { with_later_fields(&recorded) } else { recorded };
         put(&node, &state);
         let preparer = node.start().await;

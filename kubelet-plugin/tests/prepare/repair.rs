@@ -1,4 +1,4 @@
-//! What a prepared claim has lost is made again. The rest may be in use by its containers and is not touched.
+//! Lost parts of a prepared claim are made again. The rest may be in use by its containers and is not touched.
 
 use std::fs;
 
@@ -115,7 +115,7 @@ async fn a_lost_card_is_not_repaired_and_does_not_stop_the_repair_of_another() {
     node.settled();
 }
 
-/// A driver that is loaded again numbers cards anew. Another pod of the claim must not get another card.
+/// A reloaded driver numbers cards anew. Another pod of the claim must not get another card.
 #[tokio::test]
 async fn a_prepared_claim_is_told_again_with_the_numbers_of_now_and_not_of_another_card() {
     let (node, mine) = prepared(1, &["gpu-01-00"]).await;
@@ -130,7 +130,7 @@ async fn a_prepared_claim_is_told_again_with_the_numbers_of_now_and_not_of_anoth
     assert_eq!(error.reason(), "other_card", "{error}");
 }
 
-/// The kubelet asks again for a claim whenever another pod with it starts.
+/// The kubelet asks again for a claim at the start of every other pod with the claim.
 #[tokio::test]
 async fn a_damaged_record_is_made_again_from_what_is_there() {
     for content in ["", "{", "null"] {

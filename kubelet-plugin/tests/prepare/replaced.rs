@@ -1,8 +1,8 @@
-//! Cards that are replaced while the machine runs: what was made on the old card is not searched on the new one.
+//! Cards replaced while the machine runs: partitions made on the old card are not searched on the new one.
 
 use crate::support::{Node, claim, prepare, unprepare};
 
-/// A claim has a partition. Then its card is replaced by one on which the administrator makes an equal one: same
+/// A claim has a partition. Then its card is replaced by one with an equal partition of the administrator's: same
 /// profile, same placement, and the same id from the driver.
 #[tokio::test]
 async fn a_partition_on_a_replaced_card_is_not_touched() {

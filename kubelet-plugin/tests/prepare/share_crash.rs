@@ -1,6 +1,6 @@
 //! Shares: death at every step of making and ending them, every step failing, every driver call failing, power loss
 //! at every step. Covers shares of unrelated claims by MPS (also of a partition) and by time, and devices of a single
-//! claim that its pods share. Afterwards journal, daemons, compute modes, time-slices, partitions and claims agree.
+//! claim shared by its pods. Afterwards journal, daemons, compute modes, time-slices, partitions and claims agree.
 
 use std::io::ErrorKind;
 
@@ -24,11 +24,11 @@ enum Scenario {
     LastSharesLeave,
     /// A claim's own cards and partition, shared by its pods.
     Own,
-    /// Unpreparing that claim.
+    /// Unpreparing the claim.
     OwnEnds,
     /// A claim of one of the cards, with other limits, after a claim whose daemon nobody has ended.
     OwnAfterDeath,
-    /// A claim that has since been allocated other cards.
+    /// A claim meanwhile allocated other cards.
     OwnMoves,
     /// The first start after a reboot.
     AfterReboot,
@@ -152,7 +152,7 @@ impl crash_matrix::Scenario for Scenario {
                 let (preparer, disk) = node.start_on(None).await;
                 let preparer = preparer.unwrap();
                 prepare(&preparer, &dead).await.unwrap();
-                // Its claim goes, but what it had on the cards stays, because mps-host does not answer.
+                // Its claim goes, but its changes to the cards stay, because mps-host does not answer.
                 let pair = node.mps.as_ref().unwrap().daemons();
                 assert_eq!(pair.len(), 2);
                 // After two specs and the metadata of three requests are removed, and two names of half-written ones.
@@ -228,7 +228,7 @@ async fn power_lost_at_every_step() {
     crash_matrix::power_lost_at_every_step(&SCENARIOS).await;
 }
 
-/// A damaged record is no reason to end what the claim's containers may be using.
+/// A damaged record is no reason to end shares possibly in use by the claim's containers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_keeps_daemons_and_time_slices() {
     for scenario in [Scenario::LastSharesLeave, Scenario::OwnEnds] {

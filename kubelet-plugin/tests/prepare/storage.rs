@@ -31,7 +31,7 @@ async fn a_full_disk_loses_nothing_and_can_be_emptied() {
     prepare(&preparer, &new).await.unwrap();
 }
 
-/// For each kind of change to a card: a node, and the allocation of a claim that needs the change.
+/// For each kind of change to a card: a node, and the allocation of a claim in need of the change.
 pub fn kinds() -> [(&'static str, Node, Value); 4] {
     let share = |device: &str, consumed: Value| {
         let mut share = result("gpus", device);
@@ -57,7 +57,7 @@ pub fn kinds() -> [(&'static str, Node, Value); 4] {
     ]
 }
 
-/// A pod that can't end keeps its files, so that eviction could not free the disk either.
+/// A pod that can't end keeps its files, so eviction could not free the disk either.
 #[tokio::test(flavor = "multi_thread")]
 async fn ending_needs_no_space_and_preparing_fails_cleanly() {
     for (kind, node, allocated) in kinds() {
@@ -135,7 +135,7 @@ async fn a_damaged_record_costs_its_own_claim_only() {
     for content in ["{", "", "null", "{\"version\":1}", "\u{0}\u{0}", "{\"version\":\"x\"}", "[]"] {
         fs::write(node.record_path(&damaged), content).unwrap();
         let preparer = node.start().await;
-        // The record stays as it is, and the claim's devices stay held: nobody else gets the card.
+        // The record stays unchanged, and the claim's devices stay held: nobody else gets the card.
         assert_eq!(fs::read_to_string(node.record_path(&damaged)).unwrap(), content);
         assert!(node.spec_path(&damaged).exists());
         prepare(&preparer, &other).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_damaged_record_costs_its_own_claim_only() {
     fs::write(node.record_path(&damaged), renamed.to_string()).unwrap();
     assert!(prepare(&node.start().await, &third).await.is_err());
 
-    // The kubelet's next Prepare repairs it; Unprepare removes it.
+    // The kubelet's next Prepare repairs the record; Unprepare removes it.
     let preparer = node.start().await;
     prepare(&preparer, &damaged).await.unwrap();
     assert_eq!(node.record(&damaged), serde_json::from_slice::<Value>(&good).unwrap());

@@ -1,4 +1,4 @@
-//! A node with fake cards, a fake API server, and a file system that fails on order.
+//! A node with fake cards, a fake API server, and a file system failing on order.
 
 mod cards;
 mod mps_host;

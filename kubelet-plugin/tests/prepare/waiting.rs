@@ -1,4 +1,4 @@
-//! Prepare waits for obstacles that pass by themselves, and tells users why.
+//! Prepare waits for obstacles that pass by themselves, and reports the reason to users.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::support::{Behaviour, Node, claim, prepare, result, unprepare};
 
 /// Far more time than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
-/// What is done within this time did not wait for [`LONG`], however busy the machine.
+/// Work done within this time did not wait for [`LONG`], however busy the machine.
 const SOON: Duration = Duration::from_secs(15);
 
 fn patient(cards: u8) -> Node {
@@ -104,7 +104,7 @@ async fn it_answers_in_time_with_the_error_it_always_had() {
     let elapsed = start.elapsed();
     assert!(error.to_string().starts_with("device gpu-01-00 is held by claim ns/old (uid-old); "), "{error}");
     assert!(elapsed >= Duration::from_millis(700) && elapsed < SOON, "{elapsed:?}");
-    // With back-off. Without it there would be hundreds of requests.
+    // With back-off: hundreds of requests without.
     let asked = node.api.requests().len();
     assert!(asked < 20, "{asked} requests");
     assert_eq!(node.seen.waiting(), [("held", true), ("held", false)]);
@@ -145,7 +145,7 @@ async fn unprepare_ends_the_wait_of_its_claim() {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     assert_eq!(node.settled().keys().collect::<Vec<_>>(), ["uid-old"]);
 
-    // Also while it waits for an answer that never comes. Later calls start new work.
+    // Also during the wait for an answer that never comes. Later calls start new work.
     node.api.behave(Behaviour::Silent);
     let waiting = spawn(&preparer, &new);
     let asked = node.api.requests().len();
@@ -262,7 +262,7 @@ async fn what_cannot_pass_is_refused_at_once() {
     assert!(matches!(prepare(&preparer, &other).await, Err(PrepareError::Gone { .. })));
     node.api.put_status(&other, json!({}));
     assert!(matches!(prepare(&preparer, &other).await, Err(PrepareError::NotAllocated { .. })));
-    // A holder that gets a pod again stays.
+    // A holder reserved for a pod again stays.
     node.api.put_status(&other, reserved("gpu-01-00"));
     let error = prepare(&preparer, &other).await.unwrap_err();
     assert!(error.to_string().contains("given to two claims"), "{error}");

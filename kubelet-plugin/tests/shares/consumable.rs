@@ -1,4 +1,4 @@
-//! Whole cards and partitions that several claims have at once, in the manner of NVIDIA's driver and under its name.
+//! Whole cards and partitions held by several claims at once, in the manner of NVIDIA's driver and under its name.
 
 use serde_json::{Value, json};
 use tessera_kubelet_plugin::prepare::PrepareError;
@@ -11,7 +11,7 @@ fn node() -> Node {
     node
 }
 
-/// The device nodes that a claim's containers get.
+/// The device nodes of a claim's containers.
 fn device_nodes(node: &Node, of: &str) -> Vec<Value> {
     let spec = node.spec(&claim(of));
     let devices = spec["devices"].as_array().unwrap();
@@ -31,7 +31,7 @@ async fn claims_on_one_card_have_the_same_device_and_leave_one_by_one() {
     let nodes = device_nodes(&node, "one");
     assert!(!nodes.is_empty());
     assert_eq!(nodes, device_nodes(&node, "other"));
-    // A claim that has the card alone is still kept from it.
+    // A claim for exclusive use of the card is still refused.
     node.allocate_configured(&claim("alone"), &[("gpu", &device)], &[]);
     let refusal = prepare(&preparer, &claim("alone")).await.unwrap_err().to_string();
     assert!(refusal.contains("ns/one") || refusal.contains("ns/other"), "{refusal}");

@@ -1,4 +1,4 @@
-//! The view that a container with a claim has, as far as CUDA programs look at it.
+//! The view of a container with a claim, as far as CUDA programs look.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::host::Host;
 
-/// What a claim's spec gives to a container.
+/// A claim's additions to a container.
 pub struct Container {
     pub environment: Vec<(String, String)>,
-    /// The host's directory that the container sees at `/tmp/nvidia-mps`.
+    /// The host's directory mounted in the container at `/tmp/nvidia-mps`.
     pub pipe: Option<PathBuf>,
 }
 

@@ -16,7 +16,7 @@ use crate::host::kill;
 use crate::node::{Node, claim, prepare, unprepare};
 use crate::static_partitions;
 
-/// A preparer that follows mps-host until this is dropped.
+/// A preparer that follows mps-host until dropped.
 pub struct Following {
     pub metrics: MpsMetrics,
     _stop: DropGuard,
@@ -35,7 +35,7 @@ impl Following {
     }
 }
 
-/// Allocates a share to a claim that is used by a pod of the same name.
+/// Allocates a share to a claim of a pod with the same name.
 pub fn allocate(node: &Node, claim: &ClaimReference, memory: &str) {
     let mut share = crate::api::result("gpu", &node.device(0, "mps"));
     share["shareID"] = format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)).into();
@@ -103,7 +103,7 @@ async fn pods_are_told_of_a_dead_server_and_only_they() {
     assert_eq!(events(&node, "MPSServerDied").len(), 2);
     let metrics = &following.metrics;
     until_async("counted", async || metrics.restarts.get() == 1).await;
-    // In a loop of deaths it is reported only once.
+    // A loop of deaths is reported only once.
     for _ in 0..5 {
         let pid = node.host.list().await.iter().find(|daemon| daemon.device.as_str() == uuid).unwrap().pid;
         if let Some(pid) = pid {
@@ -137,7 +137,7 @@ async fn pods_that_lost_their_contexts_with_mps_hosts_pod_are_told_when_it_is_ba
     // Its directory is lost too: the daemon is made again without a call.
     let pipe = node.host.list().await[0].pipe_directory.clone();
     node.host.end_pod();
-    // The plugin writes there that it closes the card.
+    // The plugin records the closed card there.
     until_async("closed", async || node.host.card(0)["computeMode"] == 2).await;
     fs::remove_dir_all(pipe.parent().unwrap()).unwrap();
     node.host.start();
@@ -165,7 +165,7 @@ async fn limits_go_down_with_the_largest_share() {
     let container = Container::of(&node.spec(&small));
     let hostile = Container { environment: Vec::new(), pipe: container.pipe.clone() };
     assert_eq!(hostile.run(&node.host).device["memoryLimitMiB"], 4096);
-    // A pod ends without mps-host, and mps-host is told when it is back.
+    // A pod ends without mps-host, and mps-host gets the change on return.
     let supervisor = node.host.supervisor().unwrap();
     kill(supervisor, Signal::STOP);
     unprepare(&preparer, &middle).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_fault_is_told_with_who_must_end_and_a_share_waits_for_that() {
         following.metrics.daemons_in("fault") == 1 && following.metrics.server_faults.get() == 1
     })
     .await;
-    // The next claim would find no server, so it has to wait until there is one.
+    // The next claim would find no server, so has to wait for one.
     let (copy, waiting) = (preparer.clone(), next.clone());
     let prepared = tokio::spawn(async move { prepare(&copy, &waiting).await });
     told(&node, "MPSNotReady", &["ResourceClaim next"], &process).await;
@@ -338,7 +338,7 @@ async fn specs_follow_the_static_partitions_of_a_new_daemon() {
     prepare(&preparer, &share).await.unwrap();
     let before = node.spec(&share);
     kill(node.host.list().await[0].pid.unwrap(), Signal::KILL);
-    // As soon as it is told: the next look at all specs is minutes away.
+    // Right after mps-host's report: the next look at all specs is minutes away.
     until_async("other", async || node.spec(&share) != before).await;
     assert_eq!(Container::of(&node.spec(&share)).run(&node.host).device["multiprocessors"], 24);
 }

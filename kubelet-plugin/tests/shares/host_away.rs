@@ -1,4 +1,4 @@
-//! mps-host hangs, is gone, or is not what listens at its socket.
+//! mps-host hangs, is gone, or another program listens at its socket.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -31,7 +31,7 @@ async fn a_daemon_that_nobody_wants_ends_as_soon_as_mps_host_is_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_will_not_end_now_is_ended_later_without_a_claim_for_its_card() {
     let (node, preparer, _following, share) = with_share().await;
-    // mps-host hangs: it neither answers nor ends.
+    // mps-host hangs: neither answering nor ending.
     let supervisor = node.host.supervisor().unwrap();
     kill(supervisor, Signal::STOP);
     unprepare(&preparer, &share).await.unwrap();

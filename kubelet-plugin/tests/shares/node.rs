@@ -23,9 +23,9 @@ use crate::host::Host;
 pub struct Node {
     pub host: Host,
     pub api: Api,
-    /// What is offered of the cards.
+    /// The offer of the cards.
     pub resolution: watch::Sender<Option<Arc<Resolution>>>,
-    /// The machine as it is published.
+    /// The published machine.
     pub published: watch::Sender<Option<Arc<Machine>>>,
     directory: TempDir,
     library: Arc<dyn Nvml>,
@@ -33,7 +33,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// What is offered of all cards from now on.
+    /// The offer of all cards from now on.
     pub fn offer(&self, fields: &serde_json::Value) {
         let offers = Offer::decode(fields).unwrap().into();
         self.resolution.send_replace(Some(Arc::new(Resolution { offers, ..Resolution::default() })));
@@ -128,7 +128,7 @@ impl Node {
         self.api.put(claim, vec![share]);
     }
 
-    /// Allocates devices, each with its request, and configuration objects: each with the requests that it names, its
+    /// Allocates devices, each with its request, and configuration objects, each with its requests, its
     /// kind and its `sharing`.
     pub fn allocate_configured(
         &self,

@@ -203,7 +203,7 @@ async fn a_claims_own_time_slices() {
     unprepare(&preparer, &shared).await.unwrap();
     assert_eq!(slices(&node), [json!(0), json!(0), json!(0)]);
     assert_eq!(node.host.card(2)["computeMode"], 3, "as its administrator had it");
-    // An interval that was not set is not restored: the driver's own stays.
+    // An interval never set is not restored: the driver's own stays.
     node.allocate_configured(
         &default,
         &[("gpu", &node.device(1, ""))],

@@ -1,4 +1,4 @@
-//! Sharing configurations that are impossible: each is refused with the reason, and leaves nothing behind.
+//! Impossible sharing configurations: each is refused with the reason, and leaves nothing behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -52,7 +52,7 @@ async fn what_can_not_be_is_said() {
         assert!(parts.iter().all(|part| text.contains(part)), "{sharing}: {text}");
         assert!(node.is_empty().await, "{sharing}: {:?}", node.hardware());
     }
-    // An object that does not name a request ignores devices of other types.
+    // An object without requests ignores devices of other types.
     node.allocate_configured(&shared, part, &[(&[], "GpuConfig", slicing)]);
     prepare(&preparer, &shared).await.unwrap();
 }
@@ -86,8 +86,8 @@ async fn nvidias_kinds_are_refused_under_another_name_and_so_is_what_is_not_done
     assert!(node.is_empty().await);
 }
 
-/// A machine with one Tesla P4, whose driver refuses to set time-slices, and a `nvidia-smi` that leaves a trace when
-/// it is run.
+/// A machine with one Tesla P4, whose driver refuses to set time-slices, and an `nvidia-smi` that leaves a trace when
+/// run.
 fn node_without_intervals(node: impl FnOnce(&str) -> Node) -> (Node, PathBuf) {
     let node = node("p4");
     let directory = node.host.machine.root().join("bin");
@@ -160,7 +160,7 @@ async fn two_daemons_never_hold_one_card() {
     assert_eq!(Client::start_on(host, &daemon.pipe_directory, &[], 1).device["memoryLimitMiB"], 1024);
     let error = host.ensure(1, Settings::default()).await.unwrap_err().to_string();
     assert!(error.contains("hold the device"), "{error}");
-    // Limits may change; the devices may not while it has clients.
+    // Limits may change; the devices may not while the daemon has clients.
     wish.others[0].memory_limit_mib = Some(2048);
     client.ensure(wish.clone(), LONG).await.unwrap();
     let program = Client::start_on(host, &daemon.pipe_directory, &[], 1);

@@ -1,4 +1,4 @@
-//! A container that runs as the node's root, with the mounts of its claim.
+//! A container running as the node's root, with the mounts of its claim.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::container::Container;
 use crate::node::{Node, claim, prepare, unprepare};
 
-/// Attempts to plant something in the place of a file that the next daemon makes, or of the socket that others use.
+/// Attempts to plant a file in the place of the next daemon's, or of the socket in use by others.
 const ATTEMPTS: &str = "rm -f control; mv control other; ln -s /etc/passwd link; ln -sfn /etc control; \
      mkdir directory; mkfifo pipe; touch file; echo 1 > nvidia-cuda-mps-control.pid; mount -o remount,bind,rw .";
 

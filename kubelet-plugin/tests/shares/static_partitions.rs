@@ -13,7 +13,7 @@ use crate::host::{Host, kill};
 use crate::machine::EmulatedMachine;
 use crate::node::{Node, claim, prepare, unprepare};
 
-/// A node with H100s that offers them; the published machine is not known yet.
+/// A node with H100s and static partitions on offer; the published machine is not known yet.
 pub fn node() -> Node {
     let mut node = Node::on(Host::on(EmulatedMachine::with("hgx-h100-80gb", &["--cuda-version", "13.1"])));
     node.host.start();
@@ -72,7 +72,7 @@ async fn a_containers_programs_have_what_its_share_has() {
     assert_eq!(Container::of(&node.spec(&other)).run(&node.host).device["multiprocessors"], 24);
     drop(programs);
 
-    // A later share gets the chunks of one that ended.
+    // A later share gets the chunks of an ended one.
     unprepare(&preparer, &one).await.unwrap();
     let later = claim("later");
     node.allocate_mps(&later, &device, "20Gi", 75, 1);
@@ -121,7 +121,7 @@ async fn prepared_again_a_claim_has_the_partition_that_is_there_now() {
     assert_eq!(prepare(&preparer, &share).await.unwrap(), devices);
     assert_eq!(Container::of(&node.spec(&share)).run(&node.host).device["multiprocessors"], 24);
 
-    // A container that is restarted gets what the spec says, without another Prepare.
+    // A restarted container gets the spec's edits, without another Prepare.
     let daemon = node.host.list().await[0].clone();
     kill(daemon.pid.unwrap(), Signal::KILL);
     node.host.other_than(daemon.pid).await;
@@ -153,7 +153,7 @@ async fn what_is_not_known_yet_is_waited_for_and_what_cannot_be_is_refused() {
     assert!(matches!(error, PrepareError::Mps { may_pass: false, .. }), "{error}");
     assert!(error.to_string().contains("how many multiprocessors"), "{error}");
     publish(&node, Some(16_896));
-    // Less than what is published allows: such an allocation can only be written by hand.
+    // Less than the published minimum: such an allocation can only be written by hand.
     node.allocate_mps(&share, &node.device(0, "mps"), "10Gi", 5, 1);
     let error = prepare(&preparer, &share).await.unwrap_err().to_string();
     assert!(error.contains("larger share"), "{error}");

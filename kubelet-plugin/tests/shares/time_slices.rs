@@ -31,7 +31,7 @@ async fn ten_shares_of_a_card_with_the_interval_of_its_node() {
     let uuid = node.host.machine.cards()[3]["uuid"].as_str().unwrap();
     let containers: Vec<Container> = claims.iter().map(|claim| Container::of(&node.spec(claim))).collect();
     assert!(containers.iter().all(|container| container.pipe.is_none()));
-    // In the container it is the only card.
+    // The only card in the container.
     let run = |container: &Container| {
         let mut environment = container.environment.clone();
         environment.push(("CUDA_VISIBLE_DEVICES".into(), uuid.into()));

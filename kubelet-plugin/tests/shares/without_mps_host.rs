@@ -1,4 +1,4 @@
-//! Shares that end after mps-host was removed for good, for example by switching `sharing.mps.enabled` off.
+//! Shares ending after mps-host was removed for good, for example by switching `sharing.mps.enabled` off.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::node::{Node, claim, is_there, prepare, unprepare};
 /// Number of the compute mode PROHIBITED.
 const CLOSED: u64 = 2;
 
-/// Ends mps-host like the deletion of its DaemonSet: it closes the cards of shares then.
+/// Ends mps-host like the deletion of its DaemonSet, when mps-host closes the cards of shares.
 async fn take_mps_host_away(node: &mut Node) {
     node.host.terminate();
     while !node.host.has_ended() {
@@ -72,7 +72,7 @@ async fn a_claims_own_daemon_leaves_all_its_cards_as_they_were() {
     assert!(node.hardware().is_empty(), "{:?}", node.hardware());
 }
 
-/// Something mps-host could not remove itself, and that the journal no longer knows.
+/// A leftover mps-host could not remove itself, no longer in the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     let mut node = Node::new("t4");
@@ -85,7 +85,7 @@ async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     let record = directory.join("daemon.json");
     let text = fs::read_to_string(&record).unwrap();
     let _following = Following::start(&preparer);
-    // A wanted daemon's card stays closed: its share may have a pod that is restarted.
+    // A wanted daemon's card stays closed: its share may have a pod with restarts to come.
     preparer.sweep().await.unwrap();
     assert_eq!(node.host.card(0)["computeMode"], CLOSED);
     let ended = text.replace("\"wanted\": true", "\"wanted\": false");
@@ -96,7 +96,7 @@ async fn the_end_of_a_daemon_that_was_cut_off_is_brought_to_its_end() {
     assert_eq!(node.host.card(0)["computeMode"], 0);
 }
 
-/// A card that is in a daemon's compute mode is held if there is no record of the daemon: nothing is known about it.
+/// A card in a daemon's compute mode is held if there is no record of the daemon: the daemon may run elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_card_whose_daemon_may_run_elsewhere_is_kept() {
     let mut node = Node::new("t4");
@@ -116,7 +116,7 @@ async fn a_card_whose_daemon_may_run_elsewhere_is_kept() {
     assert!(node.hardware().is_empty(), "{:?}", node.hardware());
 }
 
-/// A share that was recorded while there was no mps-host.
+/// A share recorded while there was no mps-host.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_that_was_never_made_is_in_nobodys_way() {
     let node = Node::without("t4");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cdi::{ContainerEdits, Roots};
 use tessera_journal::{FileSystem, replace_unsynced};
 
-/// Everything that the tool's answer depends on.
+/// All inputs of the tool's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Key {
@@ -43,7 +43,7 @@ impl Key {
     }
 }
 
-/// The cached answer; `None` if there is none for this key or it can't be read: then the tool has to be run.
+/// The cached answer; `None` if missing for this key or unreadable: then the tool has to be run.
 pub(super) fn read(file_system: &dyn FileSystem, path: &Path, key: &Key) -> Option<ContainerEdits> {
     let remembered: Remembered = serde_json::from_slice(&file_system.read(path).ok()?).ok()?;
     (remembered.key == *key).then_some(remembered.container_edits)

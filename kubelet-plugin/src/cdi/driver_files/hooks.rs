@@ -1,8 +1,8 @@
-//! The same edits as `nvidia-ctk cdi generate` makes, with its hook program, `nvidia-cdi-hook`, but without `nvidia-ctk`:
+//! The same edits as from `nvidia-ctk cdi generate`, with its hook program, `nvidia-cdi-hook`, but without `nvidia-ctk`:
 //! libraries at their places under the driver's root, links, the libraries of a newer CUDA in the image, `ld.so.cache`.
 //!
-//! The rules are those of `pkg/nvcdi` and `internal/discover` of nvidia-container-toolkit 1.19, and are compared with what it
-//! says of every emulated machine (`tests/end-to-end/tests/strangers.rs`).
+//! The rules are from `pkg/nvcdi` and `internal/discover` of nvidia-container-toolkit 1.19, and are compared with its
+//! answer for every emulated machine (`tests/end-to-end/tests/strangers.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::cdi::{ContainerEdits, Hook, Roots};
 const LDCONFIG: [&str; 4] =
     ["sbin/ldconfig.real", "usr/sbin/ldconfig.real", "sbin/ldconfig", "usr/sbin/ldconfig"];
 
-/// The name by which the program knows what it is.
+/// The program's name as its first argument, from which the program finds its role.
 const PROGRAM: &str = "nvidia-cdi-hook";
 
 /// Whether the hooks can be run on this host.
@@ -25,7 +25,7 @@ fn ldconfig(roots: &Roots) -> Option<PathBuf> {
     LDCONFIG.iter().map(|path| roots.driver.join(path)).find(|path| path.is_file())
 }
 
-/// Hooks and variables for the driver's `libraries` (by the names under which programs load them, each with its file);
+/// Hooks and variables for the driver's `libraries` (by the names used by programs to load them, each with its file);
 /// `hook` is the program's path on the host.
 pub(super) fn edits(
     roots: &Roots,
@@ -52,7 +52,7 @@ pub(super) fn edits(
     hooks.push(run(vec!["enable-cuda-compat".to_owned(), format!("--host-driver-version={version}")]));
     let folders: BTreeSet<String> = libraries.values().map(folder).collect();
     let folders = folders.into_iter().flat_map(|folder| ["--folder".to_owned(), folder]);
-    // The program finds the host's own by itself. It takes the path as it is: without the `@` of the toolkit's configuration.
+    // The program finds the host's own by itself. The path is used literally: without the `@` of the toolkit's configuration.
     let elsewhere = ldconfig(roots).filter(|_| roots.host_driver != Path::new("/"));
     let elsewhere = elsewhere.map(|path| ["--ldconfig-path".to_owned(), text(roots.on_host(&path))]);
     let arguments = std::iter::once("update-ldcache".to_owned());
@@ -63,7 +63,7 @@ pub(super) fn edits(
     ContainerEdits { env, hooks, ..ContainerEdits::default() }
 }
 
-/// The links to make: `<target>::<path>`. Those that the host has, and some that programs wrongly expect.
+/// The links to make: `<target>::<path>`. The host's, and some wrongly expected by programs.
 fn links(roots: &Roots, version: &str, libraries: &BTreeMap<String, PathBuf>) -> BTreeSet<String> {
     let mut links = BTreeSet::new();
     for (name, path) in libraries {
@@ -84,7 +84,7 @@ fn links(roots: &Roots, version: &str, libraries: &BTreeMap<String, PathBuf>) ->
             continue;
         }
         match name.split_once(".so") {
-            // Through the name that programs load it by, where there is one.
+            // Through the name used by programs to load the library, if any.
             Some((_, "")) => {
                 let loaded = libraries.keys().find(|other| is_loaded_by(other, name));
                 link(loaded.unwrap_or(&file), name);
@@ -108,7 +108,7 @@ fn is_number(suffix: &str) -> bool {
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The place of a file in containers: that under the driver's root, with the links of directories followed.
+/// The place of a file in containers: the one under the driver's root, with the links of directories followed.
 pub(super) fn in_container(roots: &Roots, path: &Path) -> PathBuf {
     let real = path.parent().and_then(|directory| directory.canonicalize().ok());
     let root = roots.driver.canonicalize().unwrap_or_else(|_| roots.driver.clone());

@@ -13,26 +13,26 @@ use crate::cdi::{ContainerEdits, Roots, Spec};
 /// Directories below the host's root where packages and NVIDIA's operator install the tool.
 const DIRECTORIES: &[&str] =
     &["usr/bin", "usr/local/bin", "usr/local/nvidia/toolkit", "opt/nvidia-container-toolkit/bin", "bin"];
-/// Time limit. It has been seen to take half a minute on machines with eight cards.
+/// Time limit. Half a minute was measured on machines with eight cards.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Size limit of its answer, in bytes. For eight cards it is some ten kilobytes.
+/// Size limit of the tool's answer, in bytes. The answer for eight cards has some ten kilobytes.
 const LARGEST: u64 = 8 << 20;
 
 /// Why the tool gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NvidiaCtkError {
-    /// It could not be started, or its output could not be read.
+    /// The tool could not be started, or its output could not be read.
     #[error("it can't be run: {0}")]
     Run(#[from] io::Error),
-    /// It did not end in time.
+    /// The tool did not end in time.
     #[error("it did not end within {} s", LONGEST.as_secs())]
     Late,
-    /// It failed.
+    /// The tool failed.
     #[error("it ended with {status}: {message}")]
     Failed {
         /// Its exit status.
         status: ExitStatus,
-        /// The end of what it wrote to stderr.
+        /// The end of its stderr.
         message: String,
     },
     /// Its hooks let images run code as the node's root.
@@ -41,7 +41,7 @@ pub(super) enum NvidiaCtkError {
          container toolkit to 1.17.8 or newer"
     )]
     Unsafe(String),
-    /// It does not tell its version.
+    /// The tool does not print its version.
     #[error("it does not tell its version, but {0:?}")]
     Version(String),
     /// Its answer is not a CDI spec.
@@ -49,7 +49,7 @@ pub(super) enum NvidiaCtkError {
     Answer(#[from] serde_json::Error),
 }
 
-/// The path of the tool, as this process sees it.
+/// The path of the tool, for this process.
 pub(super) fn find(roots: &Roots) -> Option<PathBuf> {
     let paths = DIRECTORIES.iter().map(|directory| roots.driver.join(directory).join("nvidia-ctk"));
     paths.into_iter().find(|path| path.is_file())
@@ -81,7 +81,7 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
-/// Runs the tool to learn what containers need of the driver.
+/// Runs the tool to find the driver's part of containers.
 pub(super) async fn generate(tool: &Path, roots: &Roots) -> Result<ContainerEdits, NvidiaCtkError> {
     let mut command = Command::new(tool);
     command
@@ -89,7 +89,7 @@ pub(super) async fn generate(tool: &Path, roots: &Roots) -> Result<ContainerEdit
         .arg(argument("--driver-root", &roots.driver))
         .arg(argument("--dev-root", &roots.dev));
     // The container runtime runs hooks on the host, so they have the host's paths. The flag has had this name since
-    // its first version; newer versions keep it as an alias.
+    // its first version; newer versions keep the name as an alias.
     let hook = tool.with_file_name("nvidia-cdi-hook");
     let hook = if hook.is_file() { hook } else { tool.to_owned() };
     command.arg(argument("--nvidia-ctk-path", &roots.on_host(&hook)));
@@ -142,8 +142,8 @@ async fn run(mut command: Command) -> Result<Vec<u8>, NvidiaCtkError> {
     Err(NvidiaCtkError::Failed { status, message: last })
 }
 
-/// The part that is taken over: no device nodes, and paths of mounts as the host sees them. The arguments of hooks are paths in the container;
-/// `--ldconfig-path`, which is one of the host, is there only where `nvidia-ctk` is run with it.
+/// The edits taken over: no device nodes, and paths of mounts for the host. The arguments of hooks are paths in the container.
+/// `--ldconfig-path`, a path of the host, is there only if `nvidia-ctk` is run with this flag.
 fn edits(mut edits: ContainerEdits, roots: &Roots) -> ContainerEdits {
     edits.device_nodes.clear();
     for mount in &mut edits.mounts {

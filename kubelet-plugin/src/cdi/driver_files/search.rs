@@ -11,7 +11,7 @@ use super::hooks;
 use crate::cdi::{ContainerEdits, Mount, Roots};
 
 /// Default directories of dynamic loaders, in images of the two families of distributions. A library in either is
-/// found without an `ld.so.cache` (which only a hook of `nvidia-ctk` can write) and without `LD_LIBRARY_PATH` (which,
+/// found without an `ld.so.cache` (written only by a hook of `nvidia-ctk`) and without `LD_LIBRARY_PATH` (which,
 /// set by a spec, would replace the image's own).
 const CONTAINER_LIBRARY_DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ const CONTAINER_LIBRARY_DIRECTORIES: &[&str] = &[
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
 ];
-/// Tools that come with the driver (from NVIDIA's installer, and those that `nvidia-ctk` mounts).
+/// Tools of the driver (from NVIDIA's installer, and all tools mounted by `nvidia-ctk`).
 const PROGRAMS: &[&str] = &[
     "nvidia-smi",
     "nvidia-debugdump",
@@ -42,12 +42,12 @@ const PROGRAM_DIRECTORIES: &[&str] = &[
 /// Sockets of the driver's daemons.
 const SOCKETS: &[&str] = &["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
 
-/// Searches the files of one driver version below the driver root: all libraries with that version in their names,
+/// Searches the files of one driver version below the driver root: all libraries with this version in their names,
 /// the tools, the firmware of the card's own processor, the sockets of running daemons.
 ///
-/// With `hook`, NVIDIA's program for hooks as the host has it, the libraries are mounted where the host has them, and what
-/// `nvidia-ctk` has hooks for is done by hooks ([`hooks`]). Otherwise they are mounted where loaders look without an
-/// `ld.so.cache`: programs that ask `ldconfig -p` instead of loading a library will not see them. The configuration files of
+/// With `hook`, the host's path of NVIDIA's program for hooks, the libraries are mounted at the host's paths, and the hooks of
+/// `nvidia-ctk` are added ([`hooks`]). Otherwise they are mounted where loaders look without an
+/// `ld.so.cache`: programs using `ldconfig -p` instead of loading a library will not find them. The configuration files of
 /// graphics libraries are mounted by `nvidia-ctk` only.
 pub(super) fn search(roots: &Roots, version: &str, hook: Option<&Path>) -> ContainerEdits {
     // A vGPU driver may call itself `550.54.15-grid`, but its files don't have the suffix.
@@ -85,7 +85,7 @@ pub fn cuda_versions(roots: &Roots) -> BTreeSet<String> {
         .collect()
 }
 
-/// The driver's libraries by the names under which programs load them, each with its file.
+/// The driver's libraries by the names used by programs to load them, each with its file.
 fn libraries(roots: &Roots, version: &str) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::<String, PathBuf>::new();
     let mut seen = BTreeSet::new();
@@ -99,7 +99,7 @@ fn libraries(roots: &Roots, version: &str) -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// Those that are there.
+/// The existing library directories.
 fn library_directories(roots: &Roots) -> Vec<PathBuf> {
     let installed = roots.installed();
     installed.library_directories().filter_map(|directory| installed.find(directory)).collect()
@@ -115,7 +115,7 @@ fn in_default_directories(roots: &Roots, libraries: &BTreeMap<String, PathBuf>) 
     mounts
 }
 
-/// The names under which programs load the driver's libraries in one directory, each with the file that it links to.
+/// The names used by programs to load the driver's libraries in one directory, each with its linked file.
 fn libraries_of(roots: &Roots, directory: &Path, version: &str, found: &mut BTreeMap<String, PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     let mut links = BTreeMap::<String, String>::new();
@@ -133,7 +133,7 @@ fn libraries_of(roots: &Roots, directory: &Path, version: &str, found: &mut BTre
     }
     for name in &versioned {
         let path = directory.join(name);
-        // A library that another library of the driver loads by its full name has no links.
+        // A library loaded by another library of the driver by its full name has no links.
         found.entry(name.clone()).or_insert_with(|| path.clone());
     }
     for link in links.keys() {
@@ -168,7 +168,7 @@ fn is_of_version(name: &str, version: &str) -> bool {
     name.split_once(".so.").is_some_and(|(_, suffix)| suffix == version)
 }
 
-/// The tools, in containers at `/usr/bin`, or with `in_place` where the host has them, if that is in every `PATH`.
+/// The tools, in containers at `/usr/bin`, or with `in_place` at the host's path if in every `PATH`.
 fn programs(roots: &Roots, in_place: bool) -> Vec<Mount> {
     let installed = roots.installed();
     let find = |name: &&str| {
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(multiarch.count(), 4);
         assert!(edits.device_nodes.is_empty());
 
-        // Without the host's ldconfig no hook can be run; with it everything is where the host has it.
+        // Without the host's ldconfig no hook can be run; with ldconfig everything is mounted at the host's path.
         let hook = Path::new("/state/nvidia-cdi-hook");
         assert_eq!(search(&roots, "580.95.05", Some(hook)), edits);
         fs::create_dir_all(root.join("sbin")).unwrap();

@@ -16,7 +16,7 @@ struct Fake {
     profiles: Mutex<Option<Vec<GpuInstanceProfile>>>,
     instances: Mutex<Option<Vec<GpuInstance>>>,
     looks: AtomicUsize,
-    /// Instances that appear after this many looks.
+    /// Instances appearing after this many looks.
     later: Mutex<Option<(usize, Vec<GpuInstance>)>>,
 }
 

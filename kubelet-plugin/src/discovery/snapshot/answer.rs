@@ -1,4 +1,4 @@
-//! What one card answers in a look.
+//! The answer of one card in a look.
 
 use tessera_api::PciBusId;
 use tessera_api::facts::GpuInstance;
@@ -47,7 +47,7 @@ pub(super) fn read_card(
     Answer { card, instances, gone, counted, problems }
 }
 
-/// Whether the card fell off the bus while it was read: then everything from there on is an error.
+/// Whether the card fell off the bus during the reading: from there on, every value is an error.
 fn is_gone(card: &tessera_nvml::CardReadings) -> bool {
     let gone = |error: Option<&NvmlError>| error.is_some_and(NvmlError::is_card_gone);
     gone(card.uuid.as_ref().err()) || gone(card.memory.as_ref().err()) || gone(card.fabric.as_ref().err())

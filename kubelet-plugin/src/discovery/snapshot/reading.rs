@@ -1,4 +1,4 @@
-//! One look: what all cards answer, each asked on a thread of its own.
+//! One look: the answers of all cards, each asked on a thread of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::discovery::resets::Counted;
 /// All cards' answers.
 #[derive(Default)]
 pub(super) struct Reading {
-    /// Cards that answered, or are known from before.
+    /// Cards with an answer, or known from before.
     pub(super) cards: Vec<Card>,
     pub(super) pairs: Pairs,
     pub(super) gone: Vec<PciBusId>,
@@ -30,11 +30,11 @@ pub(super) struct Reading {
     pub(super) problems: Problems,
 }
 
-/// What one card reports about its connections to those after it.
+/// The report of one card about its connections to the cards after it.
 type Row = (Vec<(PciBusId, Pair)>, Problems);
 
 impl Discovery {
-    /// Asks all cards that are there, and for each pair of them how they are connected.
+    /// Asks all present cards, and for each pair of them how they are connected.
     pub(super) fn reading(
         &mut self,
         sources: &Sources,
@@ -65,7 +65,7 @@ impl Discovery {
         reading
     }
 
-    /// The cards' answers, in the order of the cards; `None` for one that hangs.
+    /// The cards' answers, in the order of the cards; `None` for a hanging card.
     fn ask(&mut self, sources: &Sources, present: &[PciBusId], health: &HealthBook) -> Vec<Option<Answer>> {
         let question = |&pci: &PciBusId| {
             let (sources, known) = (sources.clone(), self.cards.get(&pci).cloned());

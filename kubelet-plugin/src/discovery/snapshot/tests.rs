@@ -1,4 +1,4 @@
-//! What discovery keeps and reports when cards fail, return or switch MIG mode.
+//! Facts and reports of discovery when cards fail, return or switch MIG mode.
 
 use std::sync::Mutex;
 
@@ -145,7 +145,7 @@ fn a_fact_once_read_does_not_flicker() {
     assert_eq!(missed(&discovery, 1), ["uuid", "memory", "migCapable", "nvlinks", "pcieRoot", "numaNode"]);
 }
 
-/// What is published must not depend on whether a card happens to be partitioned.
+/// The publication must not depend on whether a card happens to be partitioned.
 #[test]
 fn what_is_reserved_in_mig_mode_does_not_count() {
     let memory = |reserved| Ok(Some(Memory { total: 80 << 30, reserved, used: 0, free: 0 }));
@@ -202,7 +202,7 @@ fn what_a_link_leads_to_does_not_flicker() {
     discovery.read_once(&fake);
     assert_eq!(discovery.machine(), before);
 
-    // A different link: nothing is known about it.
+    // A different link, without known facts.
     fake.change(0, |card| card.links = Ok(vec![tessera_nvml::NvLinkReadings { link: 2, ..unanswered }]));
     discovery.read_once(&fake);
     let links = card_of(&discovery, 1).unwrap().nvlinks.unwrap();
@@ -210,7 +210,7 @@ fn what_a_link_leads_to_does_not_flicker() {
     assert_eq!(links[0].remote, NvLinkRemote::Other);
 }
 
-/// A machine whose card is switched to MIG mode after it was asked for the mode, and before it was asked for its links.
+/// A machine whose card is switched to MIG mode between the questions for its mode and for its links.
 #[derive(Clone, Default)]
 struct Switching {
     fake: Fake,

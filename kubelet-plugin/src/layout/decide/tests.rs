@@ -1,4 +1,4 @@
-//! Decisions for cards with and without MIG, foreign instances, and orders that wait for a reset.
+//! Decisions for cards with and without MIG, foreign instances, and orders waiting for a reset.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ fn what_is_right_is_left_alone() {
         decide(NAME, &fixed(&[0, 4]), &there, Some(&own), &["a claim".into()]),
         Decision::Done(Some(own))
     );
-    // An administrator made exactly this: it stays theirs.
+    // An administrator made exactly these instances, so they stay theirs.
     assert_eq!(decide(NAME, &fixed(&[0, 4]), &there, None, &[]), Decision::Done(None));
     assert_eq!(decide(NAME, &Desired::Untouched, &there, None, &[]), Decision::Done(None));
     assert_eq!(decide(NAME, &Desired::OnDemand, &seen(OFF, vec![]), None, &[]), Decision::Done(None));
@@ -144,11 +144,11 @@ fn a_card_that_needs_a_reset_gets_the_order_once() {
     assert_eq!(decide(NAME, &fixed(&[0]), &ampere(waiting), None, &[]), Decision::NeedsReset { on: true });
     assert_eq!(work(decide(NAME, &fixed(&[0]), &ampere(ON), None, &[])).create.len(), 1);
     assert_eq!(work(decide(NAME, &Desired::OnDemand, &ampere(OFF), None, &[])).switch, Some(true));
-    // A pending mode switch that is no longer wanted is taken back.
+    // A pending mode switch no longer wanted is taken back.
     assert_eq!(work(decide(NAME, &Desired::Off, &ampere(waiting), None, &[])).switch, Some(false));
 }
 
-/// The mode of an Ampere card outlives its partitions, so the record that a layout switched it must too.
+/// The mode of an Ampere card outlives its partitions, so the record of the layout's switch must too.
 #[test]
 fn a_mode_that_needs_a_reset_is_ordered_off_when_its_layout_goes() {
     let ampere = |mode, instances| Seen { switch_needs_reset: true, ..seen(mode, instances) };
@@ -170,13 +170,13 @@ fn a_mode_that_needs_a_reset_is_ordered_off_when_its_layout_goes() {
     let gone = decide(NAME, &Desired::Untouched, &ampere(OFF, vec![]), off.ordered.as_ref(), &[]);
     assert_eq!(gone, Decision::Done(None));
 
-    // A layout that goes before its reset takes its order back.
+    // A layout removed before its reset takes its order back.
     let waiting = MigMode { current: false, pending: true };
     let back =
         work(decide(NAME, &Desired::Untouched, &ampere(waiting, vec![]), Some(&record(&[], true)), &[]));
     assert_eq!((back.switch, back.complete), (Some(false), None));
 
-    // Partitions on demand and somebody else's need the mode; who switched it is still known afterwards.
+    // Partitions on demand and somebody else's need the mode; the layout's switch is still recorded afterwards.
     let own = record(&[0], true);
     let there = ampere(ON, vec![instance(3, 0)]);
     let kept = work(decide(NAME, &Desired::OnDemand, &there, Some(&own), &[]));
@@ -186,7 +186,7 @@ fn a_mode_that_needs_a_reset_is_ordered_off_when_its_layout_goes() {
         let kept = decide(NAME, &desired, &there, Some(&record(&[], true)), &[]);
         assert_eq!(kept, Decision::Done(Some(record(&[], true))), "{desired:?}");
     }
-    // A mode that was on, or ordered, before is an administrator's.
+    // A mode on, or ordered, before is an administrator's.
     assert_eq!(decide(NAME, &Desired::Untouched, &ampere(ON, vec![]), None, &[]), Decision::Done(None));
     let theirs = work(decide(NAME, &fixed(&[0]), &ampere(ON, vec![]), None, &[]));
     assert_eq!(theirs.complete, Some(record(&[0], false)));

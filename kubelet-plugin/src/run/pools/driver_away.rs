@@ -1,5 +1,5 @@
-//! What is published where the driver cannot be used and an earlier instance has published cards. Nothing is known of them but
-//! what is published, and that stays, with the taint that cards of a running instance get when their driver goes.
+//! The publication while the driver cannot be used after an earlier instance has published cards. Nothing else is known of the
+//! cards, so the publication stays, with the taint for cards of a running instance whose driver goes away.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ use crate::driver::{self, Driver, LetGo};
 /// Reason of the Event, as of claims that wait for the driver.
 const NOT_READY: &str = "DriverNotReady";
 
-/// Tells when the driver cannot be used, and that it cannot.
+/// Waits for an unusable driver, and reports it.
 #[derive(Clone)]
 pub struct DriverAway {
     /// The driver library.
     pub hardware: Driver,
-    /// Why there is no driver library.
+    /// Reason for a missing driver library.
     pub reason: watch::Receiver<Option<String>>,
     /// Whether it is closed by request.
     pub let_go: LetGo,
@@ -38,7 +38,7 @@ impl DriverAway {
         driver::is_away(self.hardware.clone(), self.reason.clone(), self.let_go.clone()).await;
     }
 
-    /// Says of `pool` in the log and an Event of the node that it is kept from claims.
+    /// Reports in the log and an Event of the node that `pool` gets no new claims.
     pub async fn tell(&self, pool: &PackedPool) {
         let reason = self.reason.borrow().clone().unwrap_or_default();
         let devices = pool.device_names().count();
@@ -50,7 +50,7 @@ impl DriverAway {
     }
 }
 
-/// What was published `before`, of cards whose driver is gone.
+/// The publication `before`, with all cards lost.
 pub fn lost(before: &tessera_publish::Pool, driver_name: &str, policy: &HealthPolicy) -> PackedPool {
     let fault = HealthFault::new(HealthClass::Lost);
     let slice = |slice: &tessera_publish::Slice| PackedSlice {

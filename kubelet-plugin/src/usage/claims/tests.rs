@@ -116,7 +116,7 @@ fn a_card_and_a_partition_tell_of_themselves() {
     assert_eq!(device.partition, Some(("1g.10gb".into(), Some(7))));
     assert!((allocated - 10.0 / 79.0).abs() < 1e-9);
 
-    // A compute instance beside others in its GPU instance: by the processes in it.
+    // A compute instance beside others in its GPU instance: measured by its processes.
     let processes =
         vec![process(1, 2, Some(7)), ProcessLook { compute_instance: Some(2), ..process(2, 1, Some(7)) }];
     let (claims, _) = told(&[part("narrow", "1c.3g.40gb")], look(processes));
@@ -145,7 +145,7 @@ fn shares_are_told_by_their_pods() {
     let (claims, _) = told(&both, look(unknown));
     assert_eq!((claims["one"][0].memory_used, claims["two"][0].sm_activity), (None, None));
 
-    // Of two claims of one pod on one device neither is told; nor of one without a pod.
+    // The use of one device by two claims of one pod belongs to neither; nor does a claim without a pod have a known use.
     let one_pod = [share("one", "pod-1"), share("again", "pod-1"), share("two", "pod-2")];
     let (claims, _) = told(&one_pod, look(processes()));
     let used = ["one", "again", "two"].map(|name| gib(claims[name][0].memory_used));

@@ -6,7 +6,7 @@ use tessera_nvml::{
 
 use super::*;
 
-/// A driver that answers this.
+/// A driver with this answer.
 struct Answers(CardTelemetry);
 
 impl Nvml for Answers {
@@ -58,7 +58,7 @@ fn fails() -> NvmlError {
     NvmlError::Call { function: "nvmlDoes", code: 999, text: "Unknown Error".to_owned() }
 }
 
-/// The look at what the driver tells, and how often which figure failed.
+/// The look at this telemetry, and the counts of failed figures.
 fn seen(told: CardTelemetry, memory: &mut CardMemory) -> (Look, String) {
     let mut registry = Registry::default();
     let metrics = UsageMetrics::register(&mut registry);
@@ -70,7 +70,7 @@ fn seen(told: CardTelemetry, memory: &mut CardMemory) -> (Look, String) {
     (look, failures.collect::<Vec<_>>().join("\n"))
 }
 
-/// A figure, how it fails, and what is not known then.
+/// A figure, its failure, and the fields missing then.
 type Case = (&'static str, fn(&mut CardTelemetry), fn(&mut Look));
 
 const CASES: [Case; 18] = [

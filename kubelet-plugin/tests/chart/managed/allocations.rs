@@ -13,7 +13,7 @@ use super::{
 };
 use crate::support::{cluster, connect};
 
-/// What the controller writes.
+/// An allocation as written by the controller.
 fn allocation(drivers: &[&str]) -> Value {
     let results: Vec<Value> = drivers
         .iter()
@@ -77,26 +77,26 @@ pub async fn only_scheduler_and_controller_allocate(administrator: &Client) {
         let finalizer = json!({"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}});
         claims.patch(&name, &PatchParams::default(), &Patch::Merge(finalizer)).await.expect(who);
         change_status(client, &name, allocation(&[DRIVER])).await.expect(who);
-        // Whoever may can reserve what is allocated, as the resource claim controller does, and clear it.
+        // Anyone with the right can reserve an allocated claim, as the resource claim controller does, and clear the reservation.
         let pod = json!([{"resource": "pods", "name": "p", "uid": format!("uid-{who}").replace(' ', "-")}]);
         change_status(&alice, &name, json!({"reservedFor": pod})).await.expect("reserved");
         let nothing = json!({"allocation": null, "reservedFor": null});
         let cleared = change_status(&alice, &name, nothing).await.expect("cleared");
         assert_eq!(cleared.status.and_then(|status| status.allocation), None);
     }
-    // The controller marks what it may serve, and clears what it allocated.
+    // The controller marks the claims it may serve, and clears its own allocations.
     let claims: Api<ResourceClaim> = Api::namespaced(controller.clone(), RELEASE);
     let epoch = json!({"metadata": {"annotations": {EPOCH_ANNOTATION: "7"}}});
     claims.patch(&name, &PatchParams::default(), &Patch::Merge(epoch)).await.expect("marked");
     only_the_controller_marks(&alice, &name).await;
     change_status(&controller, &name, allocation(&[DRIVER])).await.expect("allocated");
     change_status(&controller, &name, json!({"allocation": null})).await.expect("cleared");
-    // It may do no more than that.
+    // All other requests are denied.
     let deleted = claims.delete(&name, &kube::api::DeleteParams::default()).await.expect_err("no right");
     assert!(matches!(deleted, kube::Error::Api(status) if status.code == 403));
 }
 
-/// With the mark a tenant would take back or keep what is not theirs to decide.
+/// With the mark a tenant would take back or keep an allocation outside the tenant's control.
 async fn only_the_controller_marks(alice: &Client, name: &str) {
     let claims: Api<ResourceClaim> = Api::namespaced(alice.clone(), RELEASE);
     let change = async |metadata: Value| {

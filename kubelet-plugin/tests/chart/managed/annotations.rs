@@ -1,4 +1,4 @@
-//! The policy of who writes what the controller notes on pods.
+//! The policy for writers of the controller's annotations on pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -85,7 +85,7 @@ pub async fn only_the_controller_writes_them(administrator: &Client) {
     let says = format!("writes {NOMINATION_ANNOTATION}, {EVICTIONS_ANNOTATION} on pods, not alice");
     refused(create(&alice, all, false).await, "two of them", &says);
 
-    // What the controller noted is in nobody's way.
+    // The controller's annotations are in nobody's way.
     change(
         &alice,
         &pod,
@@ -100,7 +100,7 @@ pub async fn only_the_controller_writes_them(administrator: &Client) {
     known.labels_mut().insert("c".to_owned(), "d".to_owned());
     pods(&alice).replace(&pod, &PostParams::default(), &known).await.expect("replaced");
 
-    // Nor is it kept from being taken away.
+    // Removing them is permitted too.
     for key in OURS {
         change(&alice, &pod, &annotated(key, Value::Null)).await.expect("taken away");
     }

@@ -1,4 +1,4 @@
-//! The policy of which taints claims tolerate.
+//! The policy for taints tolerated by claims.
 
 use serde_json::{Value, json};
 use tessera_api::managed::TAINT_KEY;
@@ -75,7 +75,7 @@ pub async fn nobody_tolerates_the_taint() {
     }
 }
 
-/// As many requests, alternatives and tolerations as the API server takes: what an expression can cost at most.
+/// As many requests, alternatives and tolerations as the API server takes: the maximum cost of an expression.
 fn largest(effect: &str) -> Value {
     let tolerations: Vec<Value> = (0..16)
         .map(|index| match index {

@@ -16,7 +16,7 @@ use tessera_nvml::{
 
 use profiles::{PROFILES, widest};
 
-/// Cards that report what a test wants, with the MIG profiles of an H100 with 80 GB.
+/// Cards with readings set by a test, with the MIG profiles of an H100 with 80 GB.
 pub struct Cards {
     state: Mutex<State>,
     /// Notified when a card stops hanging.
@@ -30,7 +30,7 @@ struct State {
     delay: Duration,
     calls: usize,
     fault: Option<CallFault>,
-    /// Cards whose calls don't return, and the number of calls that wait there.
+    /// Cards whose calls don't return, and the number of waiting calls.
     hung: BTreeMap<PciBusId, usize>,
 }
 
@@ -42,16 +42,16 @@ pub struct Hang<'a> {
 
 struct Slot {
     identity: Result<Identity, NvmlError>,
-    /// Its identity before it was lost.
+    /// Its identity before the loss.
     before: Result<Identity, NvmlError>,
     architecture: Architecture,
-    /// The mode that the administrator has set.
+    /// The mode set by the administrator.
     mode: bool,
     compute_mode: ComputeMode,
     /// The mode after the next reset.
     pending_mode: Option<bool>,
     instances: Vec<GpuInstance>,
-    /// Ids of the instances that the administrator made.
+    /// Ids of the administrator's instances.
     admins: BTreeSet<u32>,
     processes: Vec<Process>,
     /// Whether a monitor has the card open.
@@ -59,10 +59,10 @@ struct Slot {
     made: u32,
 }
 
-/// A driver call that fails or is slow.
+/// A failing or slow driver call.
 #[derive(Clone, Debug)]
 struct CallFault {
-    /// Which call, counted from now; `None` for every call.
+    /// The number of the call, counted from now; `None` for every call.
     number: Option<usize>,
     function: Option<&'static str>,
     error: Option<u32>,
@@ -71,7 +71,7 @@ struct CallFault {
     calls: usize,
 }
 
-/// An instance on a card, as tests name it: card, profile's id, first memory slice.
+/// An instance on a card, as named in tests: card, profile's id, first memory slice.
 pub type Instance = (u8, u32, u32);
 
 impl Cards {
@@ -155,7 +155,7 @@ impl Cards {
         self.lock().delay = delay;
     }
 
-    /// Number of calls that identify a card.
+    /// Number of calls for a card's identity.
     pub fn calls(&self) -> usize {
         self.lock().calls
     }
@@ -182,12 +182,12 @@ impl Cards {
         self.lock().fault = Some(fault);
     }
 
-    /// Calls so far that the set fault applies to.
+    /// Calls so far matching the set fault.
     pub fn fault_calls(&self) -> usize {
         self.lock().fault.as_ref().map_or(0, |fault| fault.calls)
     }
 
-    /// Removes the fault; returns whether it occurred.
+    /// Removes the fault; returns whether the fault occurred.
     pub fn heal(&self) -> bool {
         let fault = self.lock().fault.take();
         fault.is_some_and(|fault| fault.number.is_none_or(|number| fault.calls >= number))
@@ -208,7 +208,7 @@ impl Cards {
         let _ = fs::remove_dir_all(self.proc.join("driver"));
     }
 
-    /// Gives the cards UUIDs in the form of real ones, which the driver's programs accept.
+    /// Gives the cards UUIDs in the form of real ones, as accepted by the driver's programs.
     pub fn real_uuids(&self) {
         for (index, slot) in (0..).zip(self.lock().cards.values_mut()) {
             slot.identity.as_mut().unwrap().uuid = real_uuid(index);
@@ -283,7 +283,7 @@ impl Cards {
         self.slot(index, |slot| slot.processes.clear());
     }
 
-    /// A monitor, which the driver does not list, opens or closes a card.
+    /// A monitor, not listed by the driver, opens or closes a card.
     pub fn open(&self, index: u8, is_open: bool) {
         self.slot(index, |slot| slot.is_open = is_open);
     }
@@ -302,7 +302,7 @@ impl Cards {
         answer
     }
 
-    /// UUIDs of the instances that the administrator has not made. Includes GPU instances without compute instance.
+    /// UUIDs of all instances but the administrator's. Includes GPU instances without compute instance.
     pub fn own_uuids(&self) -> BTreeSet<String> {
         let mut uuids = BTreeSet::new();
         for slot in self.lock().cards.values() {
@@ -315,7 +315,7 @@ impl Cards {
         uuids
     }
 
-    /// Ids of the records that must exist for cards whose mode differs from the administrator's.
+    /// Ids of the records required for cards whose mode differs from the administrator's.
     pub fn switched(&self) -> BTreeSet<String> {
         let state = self.lock();
         let is_switched = |slot: &Slot| {

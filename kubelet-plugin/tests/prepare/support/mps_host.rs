@@ -20,8 +20,8 @@ use super::{Cards, Disk, real_uuid};
 /// Process id of all servers.
 const SERVER: u32 = 2;
 
-/// mps-host without daemons: it keeps a list of them, and sets compute modes. It outlives the plugin, as the real one
-/// does.
+/// mps-host without daemons: a list of them, and compute modes. Like the real one, the fake outlives the
+/// plugin.
 pub struct FakeMpsHost {
     inner: Arc<Inner>,
     socket: PathBuf,
@@ -39,7 +39,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     daemons: BTreeMap<String, Running>,
-    /// The disk of the plugin that sends requests.
+    /// The disk of the requesting plugin.
     disk: Option<Arc<Disk>>,
     /// The cards' compute modes set by the administrator.
     administrators: BTreeMap<u8, ComputeMode>,
@@ -77,7 +77,7 @@ impl FakeMpsHost {
         Self { inner, socket, _lock: lock }
     }
 
-    /// Sets the disk of the plugin that sends requests from now on.
+    /// Sets the disk of the requesting plugin from now on.
     pub fn set_disk(&self, disk: Option<Arc<Disk>>) {
         self.inner.lock().disk = disk;
     }

@@ -25,14 +25,14 @@ use super::{Api, Cards, Disk, FakeMpsHost, Fault, Loss, Seat, Seen, Stable, real
 /// A node: its directories outlive the plugin's instances.
 pub struct Node {
     path: PathBuf,
-    /// Removes the directory, unless it belongs to somebody else.
+    /// Removes the directory, unless owned by somebody else.
     _directory: Option<TempDir>,
     pub api: Api,
     pub cards: Arc<Cards>,
     pub hardware: watch::Sender<Option<Arc<dyn Nvml>>>,
     pub published: watch::Sender<Option<Arc<Machine>>>,
     pub seen: Arc<Seen>,
-    /// What is offered of the cards.
+    /// The offer of the cards.
     pub resolution: watch::Sender<Option<Arc<Resolution>>>,
     /// The fake mps-host, if there is one.
     pub mps: Option<FakeMpsHost>,
@@ -41,7 +41,7 @@ pub struct Node {
     pub answer_at_the_latest: Duration,
     pub driver_answers_within: Duration,
     pub drain_within: Duration,
-    /// NVIDIA's program for hooks, and those of its hooks that no container gets.
+    /// NVIDIA's program for hooks, and its disabled hooks.
     pub cdi_hook: Option<PathBuf>,
     pub disabled_hooks: Vec<String>,
     /// Whether the node has the files of its driver.
@@ -52,19 +52,19 @@ pub struct Node {
     pub retry_pauses: (Duration, Duration),
     /// Waits longer than this are reported to users.
     pub tell_after: Duration,
-    /// Everything that is safe on disk, of all instances of the plugin.
+    /// Everything safe on disk, of all instances of the plugin.
     stable: Arc<Mutex<Stable>>,
 }
 
 impl Node {
-    /// What is offered of all cards from now on.
+    /// The offer of all cards from now on.
     pub fn offer(&self, fields: &serde_json::Value) {
         let offers = Offer::decode(fields).unwrap().into();
         self.resolution.send_replace(Some(Arc::new(Resolution { offers, ..Resolution::default() })));
     }
 
     pub fn new(cards: u8) -> Self {
-        // In memory if possible, which takes a tenth of the time: there are thousands of nodes.
+        // In memory if possible, in a tenth of the time: there are thousands of nodes.
         let memory = Path::new("/dev/shm");
         let directory =
             if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
@@ -87,13 +87,13 @@ impl Node {
         node
     }
 
-    /// The time-slice of a card, as the driver's tool numbers it.
+    /// The time-slice of a card, as a number of the driver's tool.
     pub fn time_slice(&self, card: u8) -> u32 {
         let text = fs::read_to_string(self.path().join("driver/slices").join(real_uuid(card)));
         text.map_or(0, |text| text.trim().parse().unwrap())
     }
 
-    /// A node in a directory that the caller removes.
+    /// A node in a directory removed by the caller.
     pub fn at(path: &Path, cards: u8) -> Self {
         let cards = Arc::new(Cards::new(cards, &path.join("driver/proc")));
         let nvml: Arc<dyn Nvml> = cards.clone();
@@ -147,8 +147,8 @@ impl Node {
         }
     }
 
-    /// The machine loses power. What is left on the disk must describe all changes on cards, whatever a later start
-    /// makes of it. Exception: a file system may have lost what finally replaced an intent, which need not be there.
+    /// The machine loses power. The rest on the disk must describe all changes on cards, whatever a later start
+    /// makes of the rest. Exception: a file system may have lost the final replacement of an intent, which need not be there.
     pub fn lose_power(&self, loss: Loss) {
         let mut stable = self.stable.lock().unwrap();
         stable.forget(&self.path().join("cdi"));
@@ -204,7 +204,7 @@ impl Node {
         self.try_start(Arc::new(Disk::new(None, self.stable.clone()))).await.unwrap()
     }
 
-    /// Starts an instance whose disk fails as ordered, and whose cards fail with it: both count as one sequence of
+    /// Starts an instance whose disk fails as ordered, and whose cards fail too: both count as one sequence of
     /// steps.
     pub async fn start_on(&self, fault: Option<Fault>) -> (Result<Preparer, PrepareError>, Arc<Disk>) {
         let disk = Arc::new(Disk::new(fault, self.stable.clone()));
@@ -248,8 +248,8 @@ impl Node {
         serde_json::from_slice(&fs::read(self.spec_path(claim)).unwrap()).unwrap()
     }
 
-    /// The claims with a complete record of this boot, and their devices. Fails if the disk has anything that a
-    /// settled node must not have: intents, leftovers, specs without record, records without spec, a card of two
+    /// The claims with a complete record of this boot, and their devices. Fails if the disk has anything not
+    /// allowed on a settled node: intents, leftovers, specs without record, records without spec, a card of two
     /// claims.
     pub fn settled(&self) -> BTreeMap<String, BTreeSet<String>> {
         let claims = self.path().join("kubelet/plugins/gpu.tessera.dev/journal/claims");
@@ -432,7 +432,7 @@ pub async fn unprepare(preparer: &Preparer, claim: &ClaimReference) -> Result<()
     answers.remove(&claim.uid).unwrap()
 }
 
-/// A stand-in for the driver's tool: it writes down the time-slice it is given for a card.
+/// A stand-in for the driver's tool: records the time-slice set for a card.
 fn slice_tool() -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     const SCRIPT: &str = "#!/bin/sh\necho \"$5\" >\"${0%/*}/../../slices/$3\"\n";
@@ -442,7 +442,7 @@ fn slice_tool() -> PathBuf {
     if fs::read_to_string(&path).is_ok_and(|text| text == SCRIPT) {
         return path;
     }
-    // Several tests may do this at once, so each writes its own file and renames it.
+    // Several tests may run this at once, so each writes its own file and renames it.
     let own = own.with_extension(format!("{:?}", std::thread::current().id()).replace(['(', ')'], ""));
     fs::write(&own, SCRIPT).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();

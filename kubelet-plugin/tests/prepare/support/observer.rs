@@ -1,11 +1,11 @@
-//! An observer that remembers what it was told.
+//! An observer that records its notifications.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tessera_kubelet_plugin::prepare::{HardwareWork, Operation, Phase, PrepareObserver};
 
-/// Remembers what it was told.
+/// Records its notifications.
 #[derive(Default)]
 pub struct Seen {
     phases: Mutex<Vec<(Phase, bool, Duration)>>,

@@ -12,7 +12,7 @@ use super::profiles::{PROFILES, compute_profile, profile, widest};
 use super::{Cards, Slot, error, lost};
 
 impl Cards {
-    /// Makes a driver call, with the fault that is set for it.
+    /// Makes a driver call, with its set fault.
     fn call<T>(
         &self,
         function: &'static str,
@@ -70,7 +70,7 @@ impl Cards {
             if slot.instances.iter().any(|other| other.placement.overlaps(placement)) {
                 return Err(error(function, 23));
             }
-            // The smallest free id, so that ids are reused.
+            // The smallest free id: ids are reused.
             let id = (1..).find(|id| slot.instances.iter().all(|other| other.id != *id)).unwrap();
             let instance = GpuInstance { id, profile_id, placement, compute_instances: Vec::new() };
             slot.instances.push(instance.clone());
