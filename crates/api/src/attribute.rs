@@ -3,10 +3,10 @@
 //! Unqualified names live in the driver's domain: `device.attributes["gpu.tessera.dev"].productName`. Where NVIDIA's
 //! driver or Kubernetes already named a thing, the name is theirs.
 
-/// The GpuPool that decides what is offered of the card; absent where none selects it. A device that a claim holds keeps
-/// the value it had (string).
+/// The GpuPool that decides the offer of the card; absent where no pool selects the card. A device held by a claim keeps
+/// its earlier value (string).
 pub const GPU_POOL: &str = "gpuPool";
-/// What kind of device this is, see [`crate::DeviceType`] (string).
+/// Kind of device, see [`crate::DeviceType`] (string).
 pub const TYPE: &str = "type";
 /// NVML's UUID of the card, `GPU-…`; of a partition, `MIG-…` (string).
 pub const UUID: &str = "uuid";
@@ -24,8 +24,8 @@ pub const CUDA_COMPUTE_CAPABILITY: &str = "cudaComputeCapability";
 pub const DRIVER_VERSION: &str = "driverVersion";
 /// Newest CUDA version the driver supports, `13.0.0` (version).
 pub const CUDA_DRIVER_VERSION: &str = "cudaDriverVersion";
-/// How the card addresses the system's memory: `HMM` (the kernel keeps its page tables like the CPU's), `ATS` (it walks
-/// the CPU's), `None`; absent where the platform has no such modes (string).
+/// How the card addresses the system's memory: `HMM` (the kernel keeps the card's page tables like the CPU's), `ATS` (the card
+/// walks the CPU's), `None`; absent where the platform has no such modes (string).
 pub const ADDRESSING_MODE: &str = "addressingMode";
 /// Memory in MiB, rounded down, for selectors such as `memoryMiB >= 40000` (int).
 pub const MEMORY_MIB: &str = "memoryMiB";
@@ -36,16 +36,16 @@ pub const MIG_CAPABLE: &str = "migCapable";
 pub const TIME_SLICE_INTERVALS: &str = "timeSliceIntervals";
 /// MIG profile of a partition, `1g.10gb` (string).
 pub const PROFILE: &str = "profile";
-/// Whether shares have multiprocessors of their own, which no other share can use; on devices shared by MPS (bool).
+/// Whether shares have multiprocessors of their own, closed to other shares; on devices shared by MPS (bool).
 pub const STATIC_PARTITIONS: &str = "staticPartitions";
-/// UUID of the card that a partition or share belongs to (string).
+/// UUID of the card containing the partition or share (string).
 pub const PARENT_UUID: &str = "parentUUID";
 /// `<clusterUUID>.<cliqueId>` of the NVLink fabric; without a fabric, the lowest PCI address of the cards of this node
 /// connected by NVLink. Absent on a card without NVLink (string).
 pub const NVLINK_DOMAIN: &str = "nvlinkDomain";
 /// Number of active NVLinks of the card (int).
 pub const NVLINK_COUNT: &str = "nvlinkCount";
-/// For `matchAttribute` of claims that *require* NVLink: every two cards with one value have the machine's ideal NVLink
+/// For `matchAttribute` of claims *requiring* NVLink: every two cards with one value have the machine's ideal NVLink
 /// bandwidth between them. The value is the lowest PCI address of the group (string).
 pub const NVLINK_GROUP_2: &str = "nvlinkGroup2";
 /// As [`NVLINK_GROUP_2`] for every four cards (string).

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::pci_bus_id::PciBusId;
 
-/// A card's own name, with which the names of its partitions and shares begin: `gpu-3b-00`.
+/// A card's own name, the prefix of its partitions' and shares' names: `gpu-3b-00`.
 pub(crate) struct CardName(pub PciBusId);
 
 impl fmt::Display for CardName {

@@ -1,7 +1,7 @@
 //! How users configure their devices: the objects in `devices.config[].opaque.parameters` of claims and DeviceClasses.
 //!
-//! Decoding is strict: an unknown or invalid setting is an error that names the valid ones, because a setting that is
-//! silently ignored is noticed only when a program runs differently than requested.
+//! Decoding is strict: an unknown or invalid setting is an error naming the valid ones, because a silently
+//! ignored setting is noticed only when a program runs differently than requested.
 //!
 //! NVIDIA's own objects are translated into these ([`NVIDIA_API_VERSION`]), so that Prepare handles only one form.
 
@@ -27,7 +27,7 @@ pub use sharing::{InvalidDeviceKey, MpsSharing, Sharing, TimeSlicing};
 use crate::device_type::DeviceType;
 use form::Form;
 
-/// The `apiVersion` of all configuration objects. It does not follow the driver's name: it stays the same when
+/// The `apiVersion` of all configuration objects. The version does not follow the driver's name and stays the same when
 /// `driverName` is changed.
 pub const API_VERSION: &str = "gpu.tessera.dev/v1alpha1";
 
@@ -35,7 +35,7 @@ pub const API_VERSION: &str = "gpu.tessera.dev/v1alpha1";
 /// [`NVIDIA_DRIVER_NAME`], so that manifests written for NVIDIA's driver need no change.
 pub const NVIDIA_API_VERSION: &str = "resource.nvidia.com/v1beta1";
 
-/// The name of NVIDIA's DRA driver for cards, which this driver can take over (chart value `driverName`).
+/// The name of NVIDIA's DRA driver for cards. This driver can take over the name (chart value `driverName`).
 pub const NVIDIA_DRIVER_NAME: &str = "gpu.nvidia.com";
 
 /// One configuration object.
@@ -52,10 +52,10 @@ impl DeviceConfig {
     /// The known kinds.
     pub const KINDS: &[&str] = &[GpuConfig::KIND, MigDeviceConfig::KIND];
 
-    /// Decodes an object that is meant for the driver of this name.
+    /// Decodes an object for the driver of this name.
     ///
     /// # Errors
-    /// [`ConfigError`], for anything that is not exactly one of the known objects.
+    /// [`ConfigError`] for anything other than exactly one of the known objects.
     pub fn decode(parameters: &Value, driver_name: &str) -> Result<Self, ConfigError> {
         let Value::Object(object) = parameters else {
             return Err(ConfigError::new("parameters", parameters, NO_PARAMETERS));
@@ -92,7 +92,7 @@ impl DeviceConfig {
         }
     }
 
-    /// Whether it applies to devices of this type.
+    /// Whether the object applies to devices of this type.
     #[must_use]
     pub fn is_for(&self, device: DeviceType) -> bool {
         match self {
@@ -116,7 +116,7 @@ fn from_fields<T: DeserializeOwned>(kind: &str, form: &Form, fields: Value) -> R
     if let Some(fault) = form.fault(kind, &fields) {
         return Err(fault);
     }
-    // A form that takes what the type does not is a defect, which must not go unnoticed.
+    // A form accepting values refused by the type is a defect, reported instead of ignored.
     let refused = |error: serde_json::Error| {
         ConfigError::new(
             kind,
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(decode(sharing), decode(without));
     }
 
-    /// The words of the constants are those of the names.
+    /// The variants' words equal the names in the constants.
     #[test]
     fn names_in_words() {
         assert!(NOT_OUR_API_VERSION.ends_with(API_VERSION) && NVIDIA_NAME_ONLY.ends_with(API_VERSION));

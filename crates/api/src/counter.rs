@@ -1,10 +1,10 @@
-//! Names of counter sets and counters: what keeps the devices of one card from being handed out together.
+//! Names of counter sets and counters, which prevent conflicting allocations of devices of the same card.
 
 use crate::device_name::DeviceName;
 use crate::pci_bus_id::PciBusId;
 use crate::profile_spelling::ProfileSpelling;
 
-/// The counter set that all devices of the card at `card` draw on. A DNS label.
+/// The counter set shared by all devices of the card at `card`. A DNS label.
 #[must_use]
 pub fn set_name(card: PciBusId) -> String {
     format!("{}-counter-set", DeviceName::Card(card))
@@ -22,7 +22,7 @@ pub fn memory_slice_number(counter: &str) -> Option<u32> {
     counter.strip_prefix("memory-slice-")?.parse().ok()
 }
 
-/// Counter of the instances of a MIG profile, for profiles that allow fewer than their placements have room for.
+/// Counter of the instances of a MIG profile, for profiles allowing fewer instances than their placements have room for.
 #[must_use]
 pub fn instances(profile: &ProfileSpelling) -> String {
     format!("instances-{profile}")

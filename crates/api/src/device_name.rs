@@ -19,7 +19,7 @@ use crate::pci_bus_id::{PciBusId, PciBusIdError, hexadecimal};
 /// |---|---|
 /// | whole card | `gpu-3b-00` |
 /// | MIG partition, made on demand | `gpu-3b-00-mig-1g10gb-6` |
-/// | MIG partition that exists already | `gpu-3b-00-mig-1c3g40gb-4-gi2-ci0` |
+/// | existing MIG partition | `gpu-3b-00-mig-1c3g40gb-4-gi2-ci0` |
 /// | MPS shares of a card | `gpu-3b-00-mps` |
 /// | MPS shares of a partition | `gpu-3b-00-mig-3g40gb-4-mps` |
 /// | time-slices of a card | `gpu-3b-00-ts` |
@@ -54,7 +54,7 @@ pub enum DeviceNameError {
     Address {
         /// The name.
         name: String,
-        /// What is wrong with the address.
+        /// The error of the address.
         source: PciBusIdError,
     },
 }
@@ -69,7 +69,7 @@ impl DeviceName {
         }
     }
 
-    /// The partition that this device is, or is shares of.
+    /// The device's partition, or the partition shared by the device.
     #[must_use]
     pub const fn partition(&self) -> Option<&PartitionName> {
         match self {
@@ -78,7 +78,7 @@ impl DeviceName {
         }
     }
 
-    /// What kind of device it is.
+    /// The kind of device.
     #[must_use]
     pub const fn device_type(&self) -> DeviceType {
         match self {
@@ -132,7 +132,7 @@ impl FromStr for DeviceName {
             ["mig", ref parts @ ..] => Self::Partition(partition(parts)?),
             _ => return Err(form()),
         };
-        // Only the canonical spelling: in some places claims are matched to devices by text.
+        // Only the canonical spelling: some places match claims to devices by text.
         if name.to_string() == text { Ok(name) } else { Err(form()) }
     }
 }

@@ -1,19 +1,19 @@
-//! What the kubelet plugin says of a claim's devices in `status.devices` (KEP-4817).
+//! The kubelet plugin's conditions for a claim's devices in `status.devices` (KEP-4817).
 
-/// Type of the condition of an allocated device that tells whether it can be prepared. `False` from the first failure that
-/// does not pass by itself; `lastTransitionTime` is that of this failure, `reason` and `message` are of the last one. `True`
-/// once the claim is prepared after that ([`PREPARED`]). A claim that was prepared without such a failure has no condition.
+/// Type of the condition of an allocated device stating whether the device can be prepared. `False` from the first permanent
+/// failure on; `lastTransitionTime` is the time of this first failure, `reason` and `message` describe the last one. `True`
+/// once the claim is prepared after a failure ([`PREPARED`]). A claim prepared without such a failure has no condition.
 pub const READY: &str = "Ready";
 
-/// `reason` of [`READY`] where the claim is prepared after it could not be.
+/// `reason` of [`READY`] for a claim prepared after earlier failures.
 pub const PREPARED: &str = "Prepared";
 
-/// `reason` of [`READY`] where the claim's own configuration is wrong, so that no other device would help.
+/// `reason` of [`READY`] for an invalid configuration in the claim itself, so that no other device would help.
 pub const INVALID_CONFIG: &str = "InvalidConfig";
 
-/// `reason` of [`READY`] where another claim holds the device: another device would help, and nothing is wrong with this one.
+/// `reason` of [`READY`] for a healthy device held by another claim, so that another device would help.
 pub const HELD: &str = "Held";
 
-/// Key of the annotation of Pods with how many pods of the same owner the controller evicted, because a device could not be
-/// prepared for them: a number.
+/// Key of the annotation of Pods with the number of pods of the same owner evicted by the controller because a device could not be
+/// prepared for them.
 pub const EVICTIONS_ANNOTATION: &str = "gpu.tessera.dev/evictions";

@@ -1,4 +1,4 @@
-//! What a card or its driver states, in the form that every part of Tessera uses: NVML answers with these types, the
+//! Facts stated by a card or its driver, in the types used by every part of Tessera: NVML answers with these types, the
 //! inventory is computed from them, and the journal keeps them on disk.
 //!
 //! Types that derive `Serialize` are parts of files on disk; their JSON does not change.

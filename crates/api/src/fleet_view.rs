@@ -1,4 +1,4 @@
-//! What the controller tells people of the fleet: the JSON behind its page and `kubectl gpu top`.
+//! The controller's view of the fleet for people: the JSON behind its page and `kubectl gpu top`.
 
 use std::collections::BTreeMap;
 
@@ -18,29 +18,29 @@ pub const PATH: &str = "/fleet.json";
 pub struct FleetView {
     /// Unix time, in seconds.
     pub at: u64,
-    /// Whether the replica that says so leads: only the leader knows why pods wait.
+    /// Whether the answering replica leads. Only the leader knows why pods wait.
     pub leads: bool,
-    /// Currency of [`CardView::price_per_hour`], as it is shown before amounts: `USD`.
+    /// Currency of [`CardView::price_per_hour`], as written before amounts: `USD`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
     /// Nodes with cards, by name.
     pub nodes: Vec<NodeView>,
-    /// Pods that the controller holds back, or that wait for managed cards, and those for which kube-scheduler finds no node with
+    /// Pods held back by the controller or waiting for managed cards, and pods for which kube-scheduler finds no node with
     /// devices of ours.
     pub waiting: Vec<WaitingPod>,
-    /// Cards by the GpuPool that decides on them, by name; those of no pool first.
+    /// Cards by the deciding GpuPool's name; cards without a pool come first.
     pub pools: Vec<PoolUse>,
-    /// The last day.
+    /// Sums over the last day.
     pub day: DayView,
-    /// Why nothing has a price although the administrator gave some.
+    /// Why the administrator's prices are not applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices_error: Option<String>,
 }
 
-/// Cards' worth, or card-hours, with two decimals: the same figure has the same digits wherever it is shown.
+/// Cards' worth, or card-hours, with two decimals. A figure has the same digits wherever shown.
 #[must_use]
 pub fn cards(value: f64) -> String {
-    // By way of thousandths, of which all is counted: a float next to a half is rounded either way.
+    // Rounded to thousandths first, the unit of all counts, because a float next to a half could round either way.
     let hundredths = ((value.max(0.0) * 1000.0).round() as u64).saturating_add(5) / 10;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
@@ -49,51 +49,51 @@ pub fn cards(value: f64) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolUse {
-    /// Name of the pool; absent for cards of none.
+    /// Name of the pool; absent for cards without a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who allocates them; several while that is being changed.
+    /// Allocators of the cards; several during a change.
     pub allocations: Vec<Allocation>,
     /// Number of cards.
     pub cards: u32,
-    /// Cards' worth that is allocated.
+    /// Cards' worth allocated.
     pub allocated: f64,
-    /// Cards' worth of multiprocessors that are busy.
+    /// Cards' worth of busy multiprocessors.
     pub busy: f64,
 }
 
-/// The last day, as far as it is known.
+/// The last day, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DayView {
-    /// Hours that the sums are of, 24 at most.
+    /// Hours covered by the sums, 24 at most.
     pub hours: f64,
-    /// Card-hours that were allocated and in which nothing was busy, as far as it was measured.
+    /// Allocated card-hours without any activity, as far as measured.
     pub idle_hours: f64,
-    /// What those cost, in [`FleetView::currency`]; absent where nothing has a price.
+    /// Cost of the idle hours, in [`FleetView::currency`]; absent without prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_cost: Option<f64>,
-    /// Sums by namespace; `(others)` for those that are too many.
+    /// Sums by namespace; `(others)` for the remaining ones above the limit.
     pub namespaces: Vec<NamespaceDay>,
     /// The fleet minute by minute, the oldest first.
     pub points: Vec<FleetPoint>,
 }
 
-/// What a namespace had and used in the last day, in card-hours.
+/// Allocation and use of a namespace in the last day, in card-hours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NamespaceDay {
     /// Name.
     pub namespace: String,
-    /// Hours that were allocated.
+    /// Allocated hours.
     pub allocated_hours: f64,
-    /// Of them, those in which it is known what the cards did.
+    /// Allocated hours with known activity of the cards.
     pub measured_hours: f64,
-    /// Of those, the hours that multiprocessors were busy.
+    /// Measured hours of busy multiprocessors.
     pub busy_hours: f64,
-    /// Of the measured ones, those in which nothing was busy.
+    /// Measured hours without any activity.
     pub idle_hours: f64,
-    /// What those cost, in [`FleetView::currency`]; absent where nothing has a price.
+    /// Cost of the idle hours, in [`FleetView::currency`]; absent without prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_cost: Option<f64>,
 }
@@ -106,9 +106,9 @@ pub struct FleetPoint {
     pub at: u64,
     /// Cards.
     pub cards: u32,
-    /// Of them, allocated.
+    /// Allocated cards' worth.
     pub allocated: f64,
-    /// Of them, busy: the sum of what their multiprocessors did.
+    /// Busy cards' worth: the sum of the multiprocessors' activity.
     pub busy: f64,
 }
 
@@ -120,7 +120,7 @@ pub struct NodeView {
     pub name: String,
     /// Its cards, by PCI address.
     pub cards: BTreeMap<PciBusId, CardView>,
-    /// Why nothing is known of what its cards do; absent where it is.
+    /// Why the activity of its cards is unknown; absent where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_usage: Option<String>,
 }
@@ -129,31 +129,31 @@ pub struct NodeView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CardView {
-    /// The GpuPool that decides on it.
+    /// The GpuPool deciding on the card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Who allocates it.
+    /// Allocator of the card.
     pub allocation: Allocation,
-    /// Product name; empty where the plugin does not say.
+    /// Product name; empty where the plugin does not report a name.
     pub product_name: String,
     /// Memory, in MiB.
     pub memory_mib: u64,
-    /// Price of an hour of it, where the administrator gave one.
+    /// Price of an hour of the card, where given by the administrator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<f64>,
-    /// Thousandths of it that claims hold: the sum of those of its holders.
+    /// Thousandths of the card held by claims: the sum over its holders.
     pub allocated: u32,
-    /// Taints that keep work away, but for that of managed cards: `unhealthy=xid-79`.
+    /// Taints keeping work away, except the taint of managed cards: `unhealthy=xid-79`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// Who holds it, or parts of it.
+    /// Holders of the card or parts of the card.
     pub holders: Vec<Holder>,
-    /// What it does, where the node's plugin tells.
+    /// Activity of the card, where reported by the node's plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<CardUsage>,
 }
 
-/// A claim that holds a device of a card.
+/// A claim holding a device of a card.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Holder {
@@ -163,35 +163,35 @@ pub struct Holder {
     pub namespace: String,
     /// Name of the claim.
     pub claim: String,
-    /// The pods that have reserved it.
+    /// The pods that have reserved the claim.
     pub pods: Vec<String>,
-    /// Thousandths of the card: by memory slices, and of a share by the capacity of which it takes most.
+    /// Thousandths of the card: by memory slices; for a share, by its most used capacity.
     pub allocated: u32,
-    /// Memory that it may use, in MiB, where the node's plugin tells.
+    /// Memory available to the claim, in MiB, where the node's plugin reports the amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_granted_mib: Option<u64>,
-    /// Memory that it uses, in MiB.
+    /// Memory used by the claim, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<u64>,
-    /// Multiprocessors that it kept busy, as a share of the card's, 0 to 1.
+    /// Multiprocessors kept busy by the claim, as a share of the card's, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_activity: Option<f64>,
-    /// For how long the replica that says so has watched it, in seconds; absent before the second look. The next three are about
-    /// that time.
+    /// Seconds for which the answering replica has watched the claim; absent before the second sample. The next three fields cover
+    /// the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_seconds: Option<u64>,
-    /// The most memory that it used at any look, in MiB.
+    /// Highest memory use in any sample, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_peak_mib: Option<u64>,
-    /// Mean of [`Holder::sm_activity`]; absent where it was told for less than half of the time.
+    /// Mean of [`Holder::sm_activity`]; absent where known for less than half of the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_mean: Option<f64>,
-    /// The highest of [`Holder::sm_activity`]; absent where the mean is.
+    /// The highest [`Holder::sm_activity`]; absent where the mean is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_peak: Option<f64>,
 }
 
-/// A pod that waits.
+/// A waiting pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaitingPod {
@@ -199,19 +199,19 @@ pub struct WaitingPod {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Unix time of its creation, in seconds; 0 where it is unknown.
+    /// Unix time of its creation, in seconds; 0 where unknown.
     pub since: u64,
-    /// Why it does not go on.
+    /// Why the pod waits.
     pub why: String,
-    /// The gang that it is of.
+    /// The pod's gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,
     /// Its priority, or the highest of its gang.
     pub priority: i32,
-    /// Its place among all that wait, from 1; pods of a gang have the same. 0 where it is unknown, and for pods whose devices
-    /// kube-scheduler allocates.
+    /// Its place among all waiting pods, from 1; pods of a gang have the same. 0 where unknown, and for pods whose devices are
+    /// allocated by kube-scheduler.
     pub place: u32,
-    /// The GpuPools on whose nodes there is what it asks for, free or not, as of some seconds ago.
+    /// The GpuPools whose nodes have the requested devices, free or not, as of some seconds ago.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `GpuPool`: what an administrator writes to say which cards are offered how, and who allocates them.
+//! `GpuPool`: an administrator's choice of the offer of cards and of their allocator.
 
 mod resolve;
 mod status;
@@ -160,7 +160,7 @@ pub struct Placement {
     pub reserve_after_seconds: u32,
 }
 
-/// Seconds for which a gang waits before nodes are kept for it, unless its pool says otherwise.
+/// Default seconds for which a gang waits before nodes are kept for the gang.
 pub const RESERVE_AFTER_SECONDS: u32 = 600;
 
 impl Default for Placement {
@@ -239,7 +239,7 @@ impl GpuPoolSpec {
 }
 
 impl NodeSelector {
-    /// Whether all of it matches.
+    /// Whether all labels and expressions match.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))

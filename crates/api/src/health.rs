@@ -1,4 +1,4 @@
-//! What can be wrong with a card, what that means for claims, and what helps. The defaults' sources are in `docs/health.md`.
+//! Faults of a card, their effect on claims, and their recovery. The defaults' sources are in `docs/health.md`.
 
 mod policy;
 mod xid_catalog;
@@ -13,7 +13,7 @@ use crate::facts::Placement;
 pub use policy::{HealthPolicy, HealthPolicyError, OwnRecovery};
 use xid_catalog::XidEntry;
 
-/// A kind of fault. Its order is that of the severity in messages: the first is named first.
+/// A kind of fault. Ordered by severity: messages name the most severe fault first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthClass {
@@ -21,11 +21,11 @@ pub enum HealthClass {
     Lost,
     /// A call of the driver about the card does not return.
     NotAnswering,
-    /// The files of the driver that is loaded are not on the node.
+    /// The files of the loaded driver are not on the node.
     DriverFiles,
-    /// A partition of an ended claim stays: the driver says that it is in use, and does not name the program.
+    /// A partition of an ended claim stays: the driver reports the partition as in use and does not name the program.
     PartitionNotReleased,
-    /// The driver does not tell the number of its device node, without which no container can have it.
+    /// The driver does not report the number of its device node, required for use in containers.
     MinorNumber,
     /// The driver reported an error (XID).
     Xid,
@@ -33,7 +33,7 @@ pub enum HealthClass {
     RecoveryAction,
     /// Rows of its memory could not be remapped: no spare ones are left (Ampere and later).
     RowRemapFailed,
-    /// Its memory had an error since the driver was loaded that could not be corrected.
+    /// Its memory had an uncorrectable error since the driver was loaded.
     EccUncorrectable,
     /// Rows of its memory are remapped at the next reset (Ampere and later).
     RowRemapPending,
@@ -41,36 +41,36 @@ pub enum HealthClass {
     RetiredPagesPending,
     /// Its registration with the NVLink fabric failed, or the fabric reports a fault of its routes or bandwidth.
     Fabric,
-    /// It is in confidential computing mode, and takes no work before somebody says that it was attested.
+    /// Confidential computing mode is on, and the card takes no work before being declared attested.
     ConfComputeNotReady,
-    /// It is not registered with its NVLink fabric yet.
+    /// The card is not registered with its NVLink fabric yet.
     FabricNotReady,
-    /// An NVLink that worked is down.
+    /// An NVLink that worked before is down.
     NvlinkDown,
-    /// The hardware halves its clocks, or more, because it is too hot.
+    /// The hardware halves its clocks, or more, because of heat.
     Thermal,
-    /// The hardware halves its clocks, or more, because the power supply asks for that.
+    /// The hardware halves its clocks, or more, at the power supply's request.
     PowerBrake,
 }
 
-/// What a fault means for claims.
+/// Effect of a fault on claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HealthEffect {
-    /// Nothing is told or done.
+    /// The fault is neither reported nor acted on.
     Off,
-    /// It is told in Events and in the status of pods; the devices stay as they are.
+    /// The fault is reported in Events and in the status of pods; the devices stay unchanged.
     Informational,
     /// The devices get no new claims.
     NoSchedule,
-    /// The devices get no new claims, and Kubernetes evicts the pods that use them and don't tolerate it.
+    /// The devices get no new claims, and Kubernetes evicts their pods unless they tolerate the taint.
     NoExecute,
 }
 
-/// What makes a card healthy again.
+/// Action that makes a card healthy again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Recovery {
-    /// Nothing has to be done: it passes by itself.
+    /// None: the fault passes by itself.
     None,
     /// Programs that use peer-to-peer access of the card must end (`NVML_GPU_RECOVERY_ACTION_DRAIN_P2P`).
     DrainPeerToPeer,
@@ -86,26 +86,26 @@ pub enum Recovery {
     BusReset,
     /// A restart of the system (`NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT`).
     SystemReboot,
-    /// What a newer driver calls by this number of `nvmlGpuRecoveryAction_t`.
+    /// An action of a newer driver, with this number of `nvmlGpuRecoveryAction_t`.
     Unknown(u64),
-    /// What NVIDIA's catalog of XIDs says, neither a reset nor a restart. The driver never recommends that; it is this table's.
+    /// The action in NVIDIA's catalog of XIDs, neither a reset nor a restart. From this table only; drivers never recommend it.
     Catalog,
-    /// A restart of the programs that have the card open and that its driver does not name. This table's.
+    /// A restart of the programs that have the card open and are not named by its driver. From this table only.
     RestartMonitors,
-    /// Another card. The driver never recommends that; it is this table's.
+    /// Another card. From this table only; drivers never recommend a replacement.
     Replace,
 }
 
-/// A fault of a card, or of a part of it, as its driver reports it.
+/// A fault of a card or a part of a card, as reported by its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HealthFault {
     /// Its kind.
     pub class: HealthClass,
     /// The number of the XID, with the class [`HealthClass::Xid`] only.
     pub xid: Option<u64>,
-    /// The memory slices of the GPU instance that it happened in; `None` where it concerns the whole card.
+    /// The memory slices of the affected GPU instance; `None` for the whole card.
     pub slices: Option<Placement>,
-    /// What helps.
+    /// The recovery.
     pub recovery: Recovery,
 }
 
@@ -155,7 +155,7 @@ impl HealthClass {
         }
     }
 
-    /// What is wrong, as the end of a sentence about the card.
+    /// The fault, as the end of a sentence about the card.
     const fn words(self) -> &'static str {
         match self {
             Self::Lost => "does not answer: it fell off the bus or its driver is gone",
@@ -189,7 +189,7 @@ impl HealthClass {
         }
     }
 
-    /// What helps, where the driver recommends nothing.
+    /// The recovery where the driver recommends nothing.
     #[must_use]
     pub const fn recovery(self) -> Recovery {
         match self {
@@ -214,15 +214,15 @@ impl HealthClass {
 }
 
 impl HealthClass {
-    /// Whether the recovery that the driver recommends for a card says how bad such a fault is: it weighs XIDs and errors of
-    /// memory, and names none for a card that can be used.
+    /// Whether the driver's recommended recovery for a card tells how bad such a fault is. The recommendation weighs XIDs and memory
+    /// errors, and is none for a usable card.
     const fn is_judged_by_driver(self) -> bool {
         matches!(self, Self::Xid | Self::EccUncorrectable | Self::RowRemapPending)
     }
 }
 
 impl HealthEffect {
-    /// The effect of the taint that the devices get; `None` for those that leave devices as they are.
+    /// The effect of the devices' taint; `None` for effects without a taint.
     #[must_use]
     pub const fn taint_effect(self) -> Option<&'static str> {
         match self {
@@ -250,13 +250,13 @@ impl Recovery {
         }
     }
 
-    /// Whether the card is reset by it.
+    /// Whether the recovery resets the card.
     #[must_use]
     pub const fn is_reset(self) -> bool {
         matches!(self, Self::Reset | Self::DrainAndReset | Self::Reboot | Self::BusReset | Self::SystemReboot)
     }
 
-    /// What to do; `None` where nothing has to be done.
+    /// The action in words; `None` where nothing has to be done.
     #[must_use]
     pub fn words(self) -> Option<Cow<'static, str>> {
         Some(Cow::Borrowed(match self {
@@ -297,15 +297,15 @@ impl HealthFault {
         Self { class: HealthClass::Xid, xid: Some(xid), slices, recovery }
     }
 
-    /// A partition of an ended claim in these memory slices, which the driver does not destroy.
+    /// A partition of an ended claim in these memory slices, left undestroyed by the driver.
     #[must_use]
     pub const fn partition_not_released(slices: Placement) -> Self {
         Self { slices: Some(slices), ..Self::new(HealthClass::PartitionNotReleased) }
     }
 
-    /// The same with the recovery that the driver recommends for the card, `None` where it has no such thing. It counts
-    /// except where the table knows that nothing has to be done, or that no reset helps. A fault of which the driver
-    /// knows more than the table needs nothing where the driver recommends nothing.
+    /// The same fault with the driver's recommended recovery for the card, `None` if the driver gives no recommendations. The recovery
+    /// counts unless the table knows that nothing has to be done or that no reset helps. Without a recommended recovery, a fault
+    /// judged better by the driver than by the table needs nothing.
     #[must_use]
     pub fn with_recommendation(self, recommended: Option<Recovery>) -> Self {
         let own = self.xid.map_or(self.class.recovery(), |xid| Self::xid(xid, None).recovery);
@@ -318,7 +318,7 @@ impl HealthFault {
         Self { recovery, ..self }
     }
 
-    /// Whether the driver, asked for a recovery of the card, says that this fault needs none.
+    /// Whether the driver, asked for a recovery of the card, considers none necessary for this fault.
     const fn is_no_fault_to_driver(&self) -> bool {
         self.class.is_judged_by_driver() && matches!(self.recovery, Recovery::None)
     }
@@ -332,7 +332,7 @@ impl HealthFault {
         }
     }
 
-    /// Whether it concerns a device that takes these memory slices of the card, or all of the card.
+    /// Whether the fault concerns a device taking these memory slices of the card, or all of the card.
     #[must_use]
     pub fn concerns(&self, slices: Option<Placement>) -> bool {
         match (self.slices, slices) {
@@ -343,7 +343,7 @@ impl HealthFault {
 }
 
 impl fmt::Display for HealthFault {
-    /// What is wrong and what helps, as the end of a sentence about the card.
+    /// The fault and its recovery, as the end of a sentence about the card.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.class.words())?;
         match self.xid {

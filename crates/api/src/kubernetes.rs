@@ -1,18 +1,18 @@
-//! Releases of Kubernetes whose scheduler or expressions answer differently.
+//! Releases of Kubernetes with differing schedulers or CEL expressions.
 
 use std::fmt;
 
-/// A release from which on kube-scheduler's allocator or the CEL of DeviceClasses and ResourceClaims answers differently.
+/// A release with a change in the results of kube-scheduler's allocator or of the CEL of DeviceClasses and ResourceClaims.
 /// Facts: diffs of `k8s.io/dynamic-resource-allocation` and the changelogs of Kubernetes 1.36 and 1.37.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KubernetesVersion {
-    /// 1.36.3, and every release before, of which this one is the nearest known.
+    /// 1.36.3, the nearest known release for all earlier ones.
     V1_36_3,
     /// 1.36.4: counters of pools are told apart by driver.
     V1_36_4,
     /// 1.36.5 and later patches of 1.36: a claim with too many devices is refused in other words.
     V1_36_5,
-    /// 1.37, and every release after, of which this one is the nearest known.
+    /// 1.37, the nearest known release for all later ones.
     #[default]
     V1_37,
 }
@@ -22,17 +22,17 @@ pub enum KubernetesVersion {
 #[error("{0:?} is no version of Kubernetes, such as 1.37 or v1.36.3")]
 pub struct NotAVersion(pub String);
 
-/// From so many nodes with counters on kube-scheduler before 1.37 takes a second or more for each pod with devices; the time grows with
+/// Nodes with counters from which kube-scheduler before 1.37 takes a second or more for each pod with devices; the time grows with
 /// the square of their number. Measured with eight H100 a node, on two cores: 0.1 s at 10 nodes, 1.1 s at 50, 3.4 s at 100.
 pub const SLOW_FROM_NODES: usize = 50;
 
 impl KubernetesVersion {
-    /// All, by age.
+    /// All releases, oldest first.
     pub const ALL: [Self; 4] = [Self::V1_36_3, Self::V1_36_4, Self::V1_36_5, Self::V1_37];
 
-    /// The release that answers as an API server of this version: `gitVersion` of its `/version`, such as `v1.36.3` or
-    /// `v1.37.2-gke.1200`, or as written by people, `1.37`. A minor version without a patch is its newest one; older or newer
-    /// versions than the known ones answer as the nearest ([`is_newer_than_known`] tells).
+    /// The release matching an API server of this version: `gitVersion` of its `/version`, such as `v1.36.3` or
+    /// `v1.37.2-gke.1200`, or a short form, `1.37`. A minor version without a patch means its newest patch. Versions older or newer
+    /// than the known ones map to the nearest ([`is_newer_than_known`] tells newer ones).
     ///
     /// # Errors
     /// The text does not begin with two numbers.
@@ -77,14 +77,14 @@ impl std::str::FromStr for KubernetesVersion {
     }
 }
 
-/// Whether an API server of this version is newer than every release tried with Tessera: the newest known is taken
-/// in its place. `false` where the text is no version.
+/// Whether an API server of this version is newer than every release tried with Tessera. The newest known release is used
+/// instead. `false` for a text without a version.
 #[must_use]
 pub fn is_newer_than_known(text: &str) -> bool {
     numbers(text).is_some_and(|(minor, _)| minor > (1, 37))
 }
 
-/// Major with minor number, and the patch if there is one.
+/// Major with minor number, and the patch if present.
 fn numbers(text: &str) -> Option<((u32, u32), Option<u32>)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let end = text.find(['-', '+']).unwrap_or(text.len());

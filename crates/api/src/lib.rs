@@ -1,5 +1,5 @@
-//! Names, attributes and addresses that users of Tessera see: the contract between the parts of the driver, its
-//! DeviceClasses and the claims written against them. Also [`facts`]: the types with which the parts of the driver
+//! Names, attributes and addresses visible to users of Tessera: the contract between the parts of the driver, its
+//! DeviceClasses and the claims written against them. Also [`facts`]: the types in which the parts of the driver
 //! describe cards.
 //!
 //! Pure: no I/O, no clock, nothing of Kubernetes' client types.
@@ -45,6 +45,6 @@ pub use quantity::Quantity;
 
 /// API group of Tessera's own kinds, whatever the driver's name.
 pub const API_GROUP: &str = "gpu.tessera.dev";
-/// The name of the DRA driver unless the chart's `driverName` says otherwise. It is also the domain of every
+/// Default name of the DRA driver (chart value `driverName`), and the domain of every
 /// unqualified attribute and capacity name.
 pub const DEFAULT_DRIVER_NAME: &str = "gpu.tessera.dev";

@@ -1,4 +1,4 @@
-//! Limits of `resource.k8s.io/v1` on what a driver publishes (`k8s.io/api/resource/v1/types.go` of 1.36 and the
+//! Limits of `resource.k8s.io/v1` on a driver's published objects (`k8s.io/api/resource/v1/types.go` of 1.36 and the
 //! validation of the API server), and checks of single values against them.
 
 /// Devices of one ResourceSlice.

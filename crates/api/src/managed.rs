@@ -1,19 +1,19 @@
-//! Names by which the controller allocates claims itself: of cards whose GpuPool says `allocation: Managed`.
+//! Names for claims allocated by the controller: on cards whose GpuPool says `allocation: Managed`.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// Key of the taint on every device of a managed card. Its effect is [`crate::taint::EFFECT_NO_SCHEDULE`], and it has no
-/// value: kube-scheduler's allocator leaves the device alone, and honours an allocation of it that is there already.
+/// Key of the taint on every device of a managed card, with effect [`crate::taint::EFFECT_NO_SCHEDULE`] and no
+/// value: kube-scheduler's allocator leaves the device alone, but honours an existing allocation.
 ///
-/// Unlike the keys of [`crate::taint`] it is the same for every driver name, as those of [`crate::steering`]: admission
-/// policies know it by name.
+/// Unlike the keys of [`crate::taint`], this key is the same for every driver name, as in [`crate::steering`]: admission
+/// policies match the key by name.
 pub const TAINT_KEY: &str = "gpu.tessera.dev/managed";
 
-/// Key of the annotation of ResourceClaims with the epoch of the controller that may allocate them. A controller that
-/// begins to lead writes its own on every unallocated claim that it may serve: what an earlier leader had prepared to write
-/// is refused from then on, by its resource version.
+/// Key of the annotation of ResourceClaims with the epoch of the controller allowed to allocate them. A new leader
+/// writes its own epoch on every unallocated claim in its care. Writes prepared by an earlier leader
+/// are refused from then on, because of their resource version.
 pub const EPOCH_ANNOTATION: &str = "gpu.tessera.dev/controller-epoch";
 
 /// Key of the annotation of Pods with the nodes that refused them: [`RefusedNodes`] as JSON.
@@ -22,22 +22,22 @@ pub const REFUSED_NODES_ANNOTATION: &str = "gpu.tessera.dev/refused-nodes";
 /// Key of the annotation of Pods for which others are evicted: [`Nomination`] as JSON.
 pub const NOMINATION_ANNOTATION: &str = "gpu.tessera.dev/nomination";
 
-/// What a pod will get when those that are evicted for it have ended. It is on the pod before the first of them is, so that a
-/// restart of the controller forgets nothing.
+/// Planned placement of a pod once its victims have ended. The annotation is written to the pod before the first eviction, so
+/// that a restart of the controller forgets nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nomination {
     /// The node.
     pub node: String,
     /// Names of the driver's devices there.
     pub devices: Vec<String>,
-    /// The pods to evict there, as namespace/name/uid: some hold none of the devices, but the processors or memory that the pod needs.
+    /// The pods to evict there, as namespace/name/uid. Some hold none of the devices, but processors or memory needed by the pod.
     pub victims: Vec<String>,
-    /// What is not free by then is planned anew.
+    /// Resources not free by then are planned anew.
     pub until: Timestamp,
 }
 
 impl Nomination {
-    /// Reads the annotation's value; `None` for text that is none. Without the chart's policy anybody who may change the pod can write it.
+    /// Reads the annotation's value; `None` for invalid text. Without the chart's policy anybody who may change the pod can set it.
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_str(text).ok()?;
@@ -64,19 +64,19 @@ impl Nomination {
 /// Most nodes in [`RefusedNodes`].
 pub const MAX_REFUSED_NODES: usize = 64;
 
-/// The nodes on which kube-scheduler would not put a pod although its devices were allocated there, each with the time until
-/// which it is left out. It is on the pod, so that a restart of the controller forgets nothing.
+/// Nodes on which kube-scheduler refused a pod although its devices were allocated there, each excluded until some
+/// time. Stored on the pod, so that a restart of the controller forgets nothing.
 ///
-/// As JSON it is an object with the nodes' names and RFC 3339 times. At most [`MAX_REFUSED_NODES`]: of more, those are
-/// forgotten that would be left out no longer first.
+/// The JSON is an object with the nodes' names and RFC 3339 times. At most [`MAX_REFUSED_NODES`]: beyond the limit, the nodes
+/// whose exclusion ends first are forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedNodes {
     until: BTreeMap<String, Timestamp>,
 }
 
 impl RefusedNodes {
-    /// Reads the annotation's value. Anybody who may change the pod can change it: text that is no such object means no
-    /// nodes, and entries that are no time are left out.
+    /// Reads the annotation's value. Anybody with write access to the pod can change the value: text without such an object means
+    /// no nodes, and entries without a valid time are left out.
     #[must_use]
     pub fn decode(text: &str) -> Self {
         let entries: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap_or_default();
@@ -89,7 +89,7 @@ impl RefusedNodes {
         nodes
     }
 
-    /// The annotation's value; `None` if there are no nodes, and need be no annotation.
+    /// The annotation's value; `None` without nodes, when no annotation is needed.
     #[must_use]
     pub fn encode(&self) -> Option<String> {
         let entries = self.until.iter().map(|(node, until)| (node.clone(), until.to_string().into()));
@@ -97,7 +97,7 @@ impl RefusedNodes {
         (!entries.is_empty()).then(|| serde_json::Value::Object(entries).to_string())
     }
 
-    /// Leaves the node out until that time, or longer if it is already.
+    /// Excludes the node until the given time, or longer if already excluded for longer.
     pub fn refuse(&mut self, node: String, until: Timestamp) {
         let known = self.until.entry(node).or_insert(until);
         *known = until.max(*known);
@@ -107,20 +107,20 @@ impl RefusedNodes {
         }
     }
 
-    /// Whether the node is left out at that time.
+    /// Whether the node is excluded at time `now`.
     #[must_use]
     pub fn contains(&self, node: &str, now: Timestamp) -> bool {
         self.until.get(node).is_some_and(|until| *until > now)
     }
 
-    /// Forgets the nodes that are not left out any more. Returns whether there were any.
+    /// Forgets the nodes no longer excluded. Returns whether there were any.
     pub fn forget_expired(&mut self, now: Timestamp) -> bool {
         let before = self.until.len();
         self.until.retain(|_, until| *until > now);
         self.until.len() < before
     }
 
-    /// The nodes by name, with the times until which they are left out.
+    /// The nodes by name, with the end of their exclusion.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Timestamp)> {
         self.until.iter().map(|(node, until)| (node.as_str(), *until))
     }

@@ -1,5 +1,5 @@
-//! What a pool offers of its cards, and in which sizes. By default whole cards and MIG partitions on demand; shares only
-//! where they are asked for. Of cards without a pool: [`Offer::without_pool`].
+//! A pool's offer of its cards, with sizes. By default whole cards and MIG partitions on demand; shares only
+//! on request. For cards without a pool see [`Offer::without_pool`].
 
 mod error;
 mod partitioning;
@@ -91,8 +91,8 @@ impl Offer {
         Ok(config)
     }
 
-    /// Whether partitions of a profile are made on demand. Profiles with attributes, as `1g.10gb+me`, only where they are named,
-    /// for partitions or for shares of them: hardly anybody asks for one, and each of their devices costs kube-scheduler
+    /// Whether partitions of a profile are made on demand. Profiles with attributes, as `1g.10gb+me`, must be named,
+    /// for partitions or for shares of them: hardly anybody asks for such a profile, and each device costs kube-scheduler
     /// as much as any other.
     #[must_use]
     pub fn offers_partition(&self, profile: &str) -> bool {

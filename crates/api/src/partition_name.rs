@@ -4,21 +4,21 @@ use crate::card_name::CardName;
 use crate::pci_bus_id::PciBusId;
 use crate::profile_spelling::ProfileSpelling;
 
-/// The name of a MIG partition: its card, profile and placement, whether it exists yet or not.
+/// The name of an existing or possible MIG partition: its card, profile and placement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionName {
-    /// The card that it is a part of.
+    /// The card containing the partition.
     pub card: PciBusId,
-    /// Its profile; with a width in front (`1c3g40gb`) for a compute instance that has only part of its GPU instance.
+    /// Its profile; with a width in front (`1c3g40gb`) for a compute instance with only part of its GPU instance.
     pub profile: ProfileSpelling,
     /// First memory slice of its GPU instance, from 0.
     pub start: u32,
-    /// The instances behind it where an administrator created them; they are used as they are. `None` for a partition
-    /// that is created when a claim needs it and destroyed when none does.
+    /// The existing instances created by an administrator, used unchanged. `None` for a partition
+    /// created when a claim needs it and destroyed when none does.
     pub existing: Option<ExistingInstance>,
 }
 
-/// The instances behind a MIG device that exists, by the ids that the driver gave them
+/// The instances behind an existing MIG device, by the ids given by the driver
 /// (`nvmlDeviceGetGpuInstanceId`, `nvmlDeviceGetComputeInstanceId`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExistingInstance {

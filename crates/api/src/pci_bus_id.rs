@@ -3,9 +3,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Address of a PCI function. Ordered by domain, bus, device, function: the order in which NVML enumerates cards.
+/// Address of a PCI function. Ordered by domain, bus, device, function: NVML's order of cards.
 ///
-/// Displays as sysfs and Kubernetes' `resource.kubernetes.io/pciBusID` write it, `0000:3b:00.0`; parses that and NVML's
+/// Displayed as in sysfs and Kubernetes' `resource.kubernetes.io/pciBusID`, `0000:3b:00.0`. Parses this form and NVML's
 /// form `00000000:3B:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -100,7 +100,7 @@ impl FromStr for PciBusId {
     }
 }
 
-/// The number that `digits` hexadecimal digits of either case write, and nothing else (no sign, no blank).
+/// The number written by `digits` hexadecimal digits of either case, and nothing else (no sign, no blank).
 pub(crate) fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
     let valid = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     valid.then(|| u32::from_str_radix(text, 16).ok()).flatten()

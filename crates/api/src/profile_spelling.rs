@@ -3,15 +3,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the longest spelling: what is left of a device name after an address, a placement and `-mps`.
+/// Bytes of the longest spelling: the rest of a device name after an address, a placement and `-mps`.
 const MAX_BYTES: usize = 24;
 
-/// How the name of a MIG profile is written inside a device name, which is a DNS label: `1g.10gb` as `1g10gb`,
+/// Spelling of a MIG profile's name inside a device name, which is a DNS label: `1g.10gb` as `1g10gb`,
 /// `1g.10gb+me` as `1g10gb-me`, `1g.24gb-me` as `1g24gb-no-me`, `1g.24gb+me.all` as `1g24gb-me-all`, `1c.3g.40gb` as
 /// `1c3g40gb`.
 ///
-/// No two profiles of a card have the same spelling. To find the profile that a device name means, spell the names
-/// that NVML gives and compare.
+/// No two profiles of a card have the same spelling. To find the profile of a device name, spell the names
+/// given by NVML and compare.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProfileSpelling(String);
@@ -31,7 +31,7 @@ pub enum ProfileSpellingError {
 }
 
 impl ProfileSpelling {
-    /// Spells the name that NVML gives a profile, as in `1g.10gb+me`.
+    /// Spells the name given to a profile by NVML, as in `1g.10gb+me`.
     ///
     /// # Errors
     /// [`ProfileSpellingError::Name`] for anything else.
@@ -39,7 +39,7 @@ impl ProfileSpelling {
         spell(name).ok_or_else(|| ProfileSpellingError::Name(excerpt(name)))
     }
 
-    /// The spelling of compute instances of `compute_slices` that have only part of a GPU instance of this profile:
+    /// The spelling of compute instances of `compute_slices`, taking only part of a GPU instance of this profile:
     /// `1c3g40gb` of `3g40gb`.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl ProfileSpelling {
         self.numbers().last().unwrap_or(0)
     }
 
-    /// Whether words say what it has or lacks besides, as in `1g10gb-me`.
+    /// Whether the profile has attributes besides its size, as in `1g10gb-me`.
     #[must_use]
     pub fn has_attributes(&self) -> bool {
         self.0.contains('-')
@@ -81,7 +81,7 @@ impl ProfileSpelling {
     }
 }
 
-/// The spelling of a profile's name; `None` if it is not a profile's name.
+/// The spelling of a profile's name; `None` for other text.
 fn spell(name: &str) -> Option<ProfileSpelling> {
     let end = name.find(['+', '-']).unwrap_or(name.len());
     let (size, mut attributes) = name.split_at(end);
@@ -124,8 +124,8 @@ fn is_number(text: &str, unit: &str) -> bool {
     })
 }
 
-/// A word of lower-case letters and digits that begins with a letter: so a number after a spelling is never part of
-/// it.
+/// A word of lower-case letters and digits beginning with a letter. So a number after a spelling is never taken for part of
+/// the spelling.
 fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         && text.starts_with(|first: char| first.is_ascii_lowercase())

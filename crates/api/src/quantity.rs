@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// Billionths of one.
 const NANOS: i128 = 1_000_000_000;
 
-/// Largest decimal exponent that is accepted, in either direction. Kubernetes accepts any that fits 32 bits and then
-/// computes with numbers of that many digits.
+/// Largest accepted decimal exponent, in either direction. Kubernetes accepts any exponent of 32 bits and then
+/// computes with numbers of as many digits.
 const LARGEST_EXPONENT: i32 = 4_096;
 
 /// Longest text of a quantity, in bytes. Kubernetes has no limit.
@@ -22,19 +22,19 @@ const LONGEST: usize = 4_096;
 
 /// A number as Kubernetes writes capacities, counters and the constants of CEL's `quantity()`: exact to a billionth.
 ///
-/// Parses every spelling Kubernetes takes and follows its rounding: what is finer than a billionth is rounded away from
-/// zero, and with a binary suffix what is above 2⁶³−1 becomes 2⁶³−1 (so `16Ei` is valid). Displays in Kubernetes'
+/// Parses every spelling Kubernetes takes and follows its rounding: parts finer than a billionth are rounded away from
+/// zero, and with a binary suffix values above 2⁶³−1 become 2⁶³−1 (so `16Ei` is valid). Displays in Kubernetes'
 /// canonical form. Compares by value: `1Gi` equals `1024Mi`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Quantity {
     amount: Amount,
     format: QuantityFormat,
-    /// Kubernetes keeps the text of such a quantity, and its `==` compares that too.
+    /// Kubernetes keeps the text of such a quantity, and its `==` also compares the text.
     keeps_text: bool,
 }
 
-/// Kubernetes keeps what fits as `value * 10^scale` and all else as a decimal of any size, and the difference shows:
+/// Kubernetes keeps fitting values as `value * 10^scale` and all others as a decimal of any size, and the difference shows:
 /// a quantity of the second kind is never an integer to CEL's `asInteger`.
 #[derive(Debug, Clone)]
 enum Amount {
@@ -72,19 +72,19 @@ pub enum QuantityError {
     /// The suffix is not one of Kubernetes' (`Ki`, `M`, `e3`, …).
     #[error("unable to parse quantity's suffix")]
     Suffix,
-    /// More digits or a larger exponent than is computed with here; Kubernetes would try.
+    /// More digits or a larger exponent than supported here; Kubernetes would try.
     #[error("quantity has more than 4096 digits")]
     TooLarge,
 }
 
 impl Quantity {
-    /// A whole number that displays with the suffixes of `format`; Kubernetes' `NewQuantity`.
+    /// A whole number displayed with the suffixes of `format`; Kubernetes' `NewQuantity`.
     #[must_use]
     pub const fn integer(value: i64, format: QuantityFormat) -> Self {
         Self { amount: Amount::Scaled { value, scale: 0 }, format, keeps_text: false }
     }
 
-    /// A whole number that displays with binary suffixes where it can: 85899345920 is `80Gi`.
+    /// A whole number displayed with binary suffixes where possible: 85899345920 is `80Gi`.
     #[must_use]
     pub const fn binary(value: i64) -> Self {
         Self::integer(value, QuantityFormat::BinarySi)
@@ -97,31 +97,31 @@ impl Quantity {
         if value % 1024 == 0 { Self::binary(value) } else { Self::decimal(value) }
     }
 
-    /// A whole number that displays with decimal suffixes, for counts: 132 is `132`.
+    /// A whole number displayed with decimal suffixes, for counts: 132 is `132`.
     #[must_use]
     pub const fn decimal(value: i64) -> Self {
         Self::integer(value, QuantityFormat::DecimalSi)
     }
 
-    /// A number of thousandths that displays with the suffixes of `format`; Kubernetes' `NewMilliQuantity`.
+    /// A number of thousandths displayed with the suffixes of `format`; Kubernetes' `NewMilliQuantity`.
     #[must_use]
     pub const fn thousandths(value: i64, format: QuantityFormat) -> Self {
         Self { amount: Amount::Scaled { value, scale: -3 }, format, keeps_text: false }
     }
 
-    /// Whether Kubernetes keeps it as a decimal of any size, and not as 64 bits with a power of ten.
+    /// Whether Kubernetes keeps the quantity as a decimal of any size, and not as 64 bits with a power of ten.
     #[must_use]
     pub const fn is_decimal(&self) -> bool {
         matches!(self.amount, Amount::Decimal { .. })
     }
 
-    /// Whether Kubernetes keeps the text that it was read from, and gives it back in place of the canonical form.
+    /// Whether Kubernetes keeps the parsed text, and returns the text in place of the canonical form.
     #[must_use]
     pub const fn keeps_text(&self) -> bool {
         self.keeps_text
     }
 
-    /// The value in billionths, cut where it does not fit: at about 1.7 × 10²⁹.
+    /// The value in billionths, capped at about 1.7 × 10²⁹.
     #[must_use]
     pub fn nanos(&self) -> i128 {
         if let Amount::Scaled { value, scale } = self.amount
@@ -135,7 +135,7 @@ impl Quantity {
         nanos.to_i128().unwrap_or(largest)
     }
 
-    /// The value in billionths, of which there are never parts.
+    /// The value in billionths, the finest unit.
     fn all_nanos(&self) -> BigInt {
         let (unscaled, power) = match &self.amount {
             Amount::Scaled { value, scale } => (BigInt::from(*value), scale.saturating_add(9)),
@@ -145,7 +145,7 @@ impl Quantity {
         if power < 0 { unscaled / factor } else { unscaled * factor }
     }
 
-    /// The suffixes it displays with.
+    /// The suffixes used for display.
     #[must_use]
     pub const fn format(&self) -> QuantityFormat {
         self.format
@@ -167,7 +167,7 @@ impl Quantity {
         }
     }
 
-    /// The value where it is a whole number within 64 bits, however it was written.
+    /// The value if it is a whole number within 64 bits, however written.
     #[must_use]
     pub fn as_integer(&self) -> Option<i64> {
         let nanos = self.nanos();
@@ -188,8 +188,8 @@ impl Quantity {
         }
     }
 
-    /// Whether Kubernetes' `==` on the two holds, which were written so: same value, unit and, of what keeps it, same
-    /// text. Decimals of any size it compares by address, so that they are never the same.
+    /// Whether Kubernetes' `==` holds for the two quantities, written as these texts: same value and unit, and same text
+    /// where the text is kept. Decimals of any size are compared by address, so they are never the same.
     #[must_use]
     pub fn is_same_struct(&self, text: &str, other: &Self, other_text: &str) -> bool {
         let (Amount::Scaled { value, scale }, Amount::Scaled { value: other_value, scale: other_scale }) =

@@ -1,6 +1,6 @@
-//! Names by which pods are held back until the controller has proposed a node.
+//! Names for pods held back until the controller has proposed a node.
 
-/// Name of the scheduling gate, which an admission policy adds and only the controller, or `kubectl gpu ungate`, removes.
+/// Name of the scheduling gate, added by an admission policy and removed only by the controller or `kubectl gpu ungate`.
 pub const GATE: &str = "gpu.tessera.dev/steering";
 
 /// Key of the label by which a namespace or a pod opts in; the value is [`OPT_IN_VALUE`].

@@ -3,26 +3,26 @@
 use crate::config::NVIDIA_DRIVER_NAME;
 use crate::health::{HealthClass, HealthFault};
 
-/// Name part of the key: the card, or the part of it that the device is, does not work. Its value says why:
+/// Name part of the key: the card or the device's part of the card does not work. The value is the reason:
 /// [`HealthFault::name`].
 pub const UNHEALTHY: &str = "unhealthy";
 
-/// Value of [`UNHEALTHY`]: the card takes no new claims because a MIG layout waits for it.
+/// Value of [`UNHEALTHY`]: the card takes no new claims because a MIG layout is pending.
 pub const MIG_LAYOUT_PENDING: &str = "mig-layout-pending";
 
 /// Name part of the key under NVIDIA's driver name, where a card has had an XID; the value is its number.
 ///
-/// This and the next are `TaintKeyXID` and `TaintKeyGPULost` in `device_health.go` of NVIDIA's driver. Its third key,
-/// `unmonitored`, is of devices for whose events it could not register; that is nothing that is told of a device here.
+/// This and the next key are `TaintKeyXID` and `TaintKeyGPULost` in `device_health.go` of NVIDIA's driver. Its third key,
+/// `unmonitored`, marks devices for whose events the driver could not register; no such condition is reported here.
 const XID: &str = "xid";
 
 /// Name part of the key under NVIDIA's driver name, where a card is lost; without a value.
 const GPU_LOST: &str = "gpu-lost";
 /// Name part of the key: the device stays published only because a claim still holds it.
 pub const NOT_OFFERED: &str = "not-offered";
-/// The scheduler allocates the device to no new claim; pods that have it keep running.
+/// The scheduler allocates the device to no new claim; pods using the device keep running.
 pub const EFFECT_NO_SCHEDULE: &str = "NoSchedule";
-/// As [`EFFECT_NO_SCHEDULE`], and Kubernetes evicts the pods that have the device and do not tolerate the taint.
+/// As [`EFFECT_NO_SCHEDULE`], and Kubernetes evicts the pods using the device without tolerating the taint.
 pub const EFFECT_NO_EXECUTE: &str = "NoExecute";
 
 /// The full key of a taint of this driver.
@@ -31,8 +31,8 @@ pub fn key(driver_name: &str, name: &str) -> String {
     format!("{driver_name}/{name}")
 }
 
-/// Key and value of a fault's taint. Under NVIDIA's driver name those that its driver has are as there, so that tolerations
-/// written for it match.
+/// Key and value of a fault's taint. Under NVIDIA's driver name the keys of NVIDIA's own driver are used, so that tolerations
+/// written for NVIDIA's driver match.
 #[must_use]
 pub fn of_fault(driver_name: &str, fault: &HealthFault) -> (String, Option<String>) {
     let (name, value) = match (fault.class, fault.xid) {
@@ -43,8 +43,8 @@ pub fn of_fault(driver_name: &str, fault: &HealthFault) -> (String, Option<Strin
     (key(driver_name, name), value)
 }
 
-/// What a taint with this key and value says is wrong with its device, as [`HealthFault::name`] does; `None` for a taint
-/// that says something else.
+/// The fault named by a taint with this key and value, in the words of [`HealthFault::name`]; `None` for a taint
+/// with another meaning.
 #[must_use]
 pub fn fault_name(driver_name: &str, taint_key: &str, value: Option<&str>) -> Option<String> {
     let value = value.unwrap_or_default();

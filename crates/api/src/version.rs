@@ -1,14 +1,14 @@
-//! Versions as Kubernetes wants them: strict semantic versions 2.0.0, at most 64 bytes.
+//! Versions in Kubernetes' form: strict semantic versions 2.0.0, at most 64 bytes.
 
 use crate::limits;
 
-/// The oldest branch of NVIDIA's driver that works; why is said in `tessera_nvml`.
+/// The oldest supported branch of NVIDIA's driver; the reasons are in `tessera_nvml`.
 pub const MINIMUM_DRIVER: u32 = 535;
 
 /// Makes a semantic version of a dotted one: removes leading zeros, fills missing parts with 0, keeps a `-suffix` or
 /// `+suffix`. `580.95.05` gives `580.95.5`, `9.0` gives `9.0.0`.
 ///
-/// `None` where that is not possible: more than three numbers, other characters, more than 64 bytes.
+/// `None` for text without such a form: more than three numbers, other characters, more than 64 bytes.
 #[must_use]
 pub fn coerce(text: &str) -> Option<String> {
     let (numbers, suffix) = match text.find(['-', '+']) {

@@ -1,11 +1,11 @@
-//! Why a pod waits, as the controller writes it on the pod: Events are gone after an hour, and some are lost.
+//! Why a pod waits, written to the pod by the controller: Events are gone after an hour, and some are lost.
 
 use jiff::Timestamp;
 
-/// Key of the annotation of Pods that wait: [`Waiting`] as JSON. It is for people; nothing is decided by it.
+/// Key of the annotation of waiting Pods: [`Waiting`] as JSON. For people only; no decision uses the annotation.
 pub const WAITING_ANNOTATION: &str = "gpu.tessera.dev/waiting";
 
-/// Characters of the message that are written.
+/// Longest message in the annotation, in characters.
 const LONGEST: usize = 1024;
 
 /// Why a pod waits.
@@ -15,12 +15,12 @@ pub struct Waiting {
     pub kind: String,
     /// The reason.
     pub message: String,
-    /// When it was the reason.
+    /// Time of the reason.
     pub time: Timestamp,
 }
 
 impl Waiting {
-    /// Reads the annotation's value; `None` for text that is none. Anybody who may change the pod can write it.
+    /// Reads the annotation's value; `None` for invalid text. Anybody with write access to the pod can set the value.
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_str(text).ok()?;

@@ -1,4 +1,4 @@
-//! Who arrives when.
+//! Order and number of a run's arrivals.
 
 use tessera_placement::packing::Node;
 
@@ -7,22 +7,22 @@ use crate::{Random, Trace};
 /// Most arrivals of a run.
 const MOST: f64 = 20_000_000.0;
 
-/// Nodes and pods in the order of one run, alike for every policy.
+/// Nodes and pods in the order of one run, the same for every policy.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
-    /// The nodes, in the order in which ties between them are decided.
+    /// The nodes. Ties between nodes go to the first in this order.
     pub nodes: Vec<Node>,
-    /// The pods as they come, by the number of their demand.
+    /// The demand of each arriving pod, as an index, in order of arrival.
     pub pods: Vec<u32>,
 }
 
-/// A trace that would never fill its fleet.
+/// A trace whose pods cannot fill its fleet in a reasonable number of arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyArrivals {
     /// No pod asks for cards.
     #[error("no pod of the trace asks for cards")]
     NoCards,
-    /// It would take too long.
+    /// The run would take too long.
     #[error("the pods ask for so little that more than {MOST} would have to arrive to fill the fleet")]
     TooMany,
 }
@@ -30,10 +30,10 @@ pub enum TooManyArrivals {
 impl Arrivals {
     /// The protocol of the published results of FGD (hkust-adsl/kubernetes-scheduler-simulator, `tune` 1.3): nodes and pods in
     /// random order, then more of the same pods, drawn at random, until they would ask for more than `load` percent of the
-    /// fleet's cards. Nobody leaves, and who finds no room is gone.
+    /// fleet's cards. No pod departs. A pod without room on any node is dropped.
     ///
     /// # Errors
-    /// When that would take too many.
+    /// More arrivals than can be simulated would be needed.
     pub fn up_to(trace: &Trace, seed: u64, load: u64) -> Result<Self, TooManyArrivals> {
         let wanted = trace.capacity() * load / 100;
         check(wanted as f64 / trace.mean())?;
@@ -54,7 +54,7 @@ impl Arrivals {
     }
 }
 
-/// Whether so many arrivals can be simulated.
+/// Checks whether this number of arrivals can be simulated.
 pub fn check(arrivals: f64) -> Result<(), TooManyArrivals> {
     match arrivals {
         arrivals if arrivals.is_infinite() => Err(TooManyArrivals::NoCards),

@@ -1,29 +1,29 @@
-//! One run in which a fleet fills up.
+//! A run in which pods only arrive, until the fleet is full.
 
 use tessera_placement::packing::{Demand, Node, Place};
 
 use crate::{Arrivals, Policy, PolicyName, Random, Trace};
 
-/// Loads at which is measured: what the pods that arrived ask for, in percent of the fleet's cards.
+/// Loads at which the run is measured: cards requested by the pods that arrived so far, in percent of the fleet's cards.
 pub const LOADS: [u64; 4] = [80, 95, 100, 130];
 
-/// What came of one run.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Filling {
-    /// Percent of the cards that are allocated at each of [`LOADS`].
+    /// Percent of the cards allocated at each of [`LOADS`].
     pub allocated: [f64; 4],
-    /// Percent of what is free that a typical pod cannot use, at each of [`LOADS`].
+    /// Percent of the free cards that a typical pod cannot use, at each of [`LOADS`].
     pub fragmentation: [f64; 4],
 }
 
 impl Filling {
-    /// Lets all arrive. `seed` decides what the policy leaves to chance.
+    /// Runs all arrivals. `seed` drives the policy's random choices.
     #[must_use]
     pub fn run(trace: &Trace, arrivals: &Arrivals, policy: PolicyName, seed: u64) -> Self {
         Self::watched(trace, arrivals, policy, seed, &mut |_| {})
     }
 
-    /// The same; `placed` is told where each pod went, as it arrives.
+    /// Like `run`, but calls `placed` with each pod's place as the pod arrives.
     pub fn watched(
         trace: &Trace,
         arrivals: &Arrivals,
@@ -56,7 +56,7 @@ impl Filling {
                 break;
             }
         }
-        // The last load is not quite reached: the next pod would have asked for more.
+        // The last load is not quite reached: the next pod would have requested more.
         while reached < LOADS.len() {
             measure(&nodes, allocated, &mut reached);
         }

@@ -1,5 +1,5 @@
-//! A fleet that need not exist, and a workload on it, as objects of Kubernetes: what our decision loop would make of it, and what
-//! others would.
+//! A simulated fleet and a workload for it, as Kubernetes objects. The workload is placed by our decision loop or by other
+//! schedulers' policies.
 //!
 //! ```text
 //! NodeGroup (10xdgx-h100) ─> Machine (facts) ─┬─> slices, as the plugin would publish them ─┐
@@ -57,12 +57,12 @@ use part::Parts;
 pub struct Fleet {
     /// The DRA driver.
     driver: String,
-    /// Whether its DeviceClasses are those of a cluster.
+    /// Whether the fleet was read from a cluster, which has DeviceClasses of its own.
     is_of_cluster: bool,
     kubernetes: KubernetesVersion,
     nodes: Vec<FleetNode>,
     by_name: HashMap<String, usize>,
-    /// The node of each pool of devices.
+    /// Index of the node of each pool of devices.
     of_pool: HashMap<String, usize>,
     /// Slices of other drivers, and DeviceTaintRules.
     others: Vec<Object>,
@@ -72,30 +72,30 @@ pub struct Fleet {
 /// A node of the fleet.
 #[derive(Clone, Debug)]
 pub struct FleetNode {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// What it has, shared by all that are alike.
+    /// The node's hardware and slices, shared by all nodes of the same kind.
     kind: Arc<NodeKind>,
 }
 
-/// Nodes that are alike.
+/// Nodes of the same kind.
 #[derive(Debug)]
 struct NodeKind {
     /// One of the nodes, without its name.
     node: Node,
     cpu_milli: u64,
     memory_mib: u64,
-    /// Product names of the cards by address, in the order of addresses.
+    /// Product names of the cards by PCI address.
     cards: BTreeMap<PciBusId, String>,
     parts: Parts,
-    /// What the plugin publishes, and its report, by who allocates.
+    /// Slices and node report of the plugin: for managed, then for native allocation.
     published: [objects::Published; 2],
 }
 
-/// Why there is no such fleet.
+/// Why a fleet cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The facts of a machine cannot be used.
+    /// The facts of a machine are invalid.
     #[error(transparent)]
     Facts(#[from] FactsError),
     /// More nodes than are supported.
@@ -104,17 +104,17 @@ pub enum FleetError {
     /// No nodes.
     #[error("the fleet has no nodes")]
     Empty,
-    /// A node with slices is missing.
+    /// A ResourceSlice names a missing Node.
     #[error("there is no Node {0}, whose cards are in a ResourceSlice: give the nodes, too")]
     NoNode(String),
-    /// What GpuPools would make of a node is not known.
+    /// The effect of GpuPools on a node is unknown.
     #[error(
         "GpuPools on node {node}: {reason}; so what else its cards could be offered as is not known. Say the fleet with --nodes"
     )]
     Unknown {
         /// Name of the node.
         node: String,
-        /// What is not known.
+        /// The missing information.
         reason: String,
     },
     /// A cluster without cards.
@@ -139,46 +139,46 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// No nodes yet, under this driver name.
+    /// An empty fleet for this driver name.
     #[must_use]
     pub fn of_driver(driver: &str) -> Self {
         Self { driver: driver.to_owned(), ..Self::default() }
     }
 
-    /// A fleet of these groups, all cards offered whole, in partitions on demand and in shares. Nodes are numbered through for each
-    /// machine.
+    /// A fleet of these groups, with all cards offered whole, in partitions on demand and in shares. Node numbers run through all
+    /// groups of the same machine.
     ///
     /// # Errors
-    /// It would be empty or too large.
+    /// The fleet would be empty or too large.
     pub fn new(groups: &[NodeGroup]) -> Result<Self, FleetError> {
         Self::with_pools(groups, &Pools::simulated())
     }
 
-    /// A fleet of these groups, with what these pools offer of the cards.
+    /// A fleet of these groups, with their cards offered by these pools.
     ///
     /// # Errors
-    /// It would be empty or too large.
+    /// The fleet would be empty or too large.
     pub fn with_pools(groups: &[NodeGroup], pools: &Pools) -> Result<Self, FleetError> {
         let mut fleet = Self::default();
         fleet.add(groups, pools)?;
         if fleet.nodes.is_empty() { Err(FleetError::Empty) } else { Ok(fleet) }
     }
 
-    /// With kube-scheduler of this release, and not of the newest known.
+    /// The same fleet with kube-scheduler of this release instead of the newest known one.
     #[must_use]
     pub fn scheduled_by(self, kubernetes: KubernetesVersion) -> Self {
         Self { kubernetes, ..self }
     }
 
-    /// Who asks what kube-scheduler would do.
+    /// Evaluates claims as kube-scheduler of the fleet's release would.
     fn asker(&self) -> Asker {
         Asker::new(wish::share_ids()).answered_as(self.kubernetes)
     }
 
-    /// Adds nodes, with what these pools offer of their cards.
+    /// Adds nodes, with their cards offered by these pools.
     ///
     /// # Errors
-    /// There would be too many.
+    /// The fleet would be too large.
     pub fn add(&mut self, groups: &[NodeGroup], pools: &Pools) -> Result<(), FleetError> {
         let count: usize = groups.iter().map(|group| group.count).sum::<usize>() + self.nodes.len();
         if count > MOST_NODES {
@@ -191,7 +191,7 @@ impl Fleet {
             let mut kinds: HashMap<Vec<bool>, Arc<NodeKind>> = HashMap::new();
             for _ in 0..group.count {
                 let number = numbers.entry(&group.machine).or_default();
-                // A name of a node may have dots, and machines of clouds do.
+                // A node name may contain dots, and names of cloud machines do.
                 let name = loop {
                     *number += 1;
                     let name = format!("{}-{number:04}", group.machine);
@@ -218,11 +218,11 @@ impl Fleet {
         Ok(())
     }
 
-    /// Nodes like this one, of which pools say this. `of` is what warnings call them.
+    /// The kind of a node with these resolved pools. Warnings begin with `of`.
     fn kind(&mut self, of: &str, node: Node, resolution: &Resolution, held: &Held) -> NodeKind {
         let published = [Allocation::Managed, Allocation::Native].map(|allocation| {
             let (published, warnings) = objects::publish(&self.driver, resolution, allocation, held);
-            // Layouts did.
+            // Warnings about partitions made by hand do not apply: the simulated layouts created these partitions.
             let warnings =
                 warnings.iter().filter(|warning| !matches!(warning, Warning::PartitionedByHand(_)));
             self.warnings.extend(warnings.map(|warning| format!("{of}: {warning}")));
@@ -233,18 +233,18 @@ impl Fleet {
         NodeKind::new(node, cards.collect(), published)
     }
 
-    /// What cannot be offered as it should, and why.
+    /// Offers that cannot be made as configured, with the reason.
     #[must_use]
     pub fn warnings(&self) -> &BTreeSet<String> {
         &self.warnings
     }
 
-    /// What is to be said of each GpuPool, by its name.
+    /// Summary of each GpuPool, by name.
     #[must_use]
     pub fn pools(&self) -> BTreeMap<String, PoolSummary> {
         let mut decider = Decider::new(&self.driver, wish::share_ids());
         for object in self.objects(Allocation::Managed) {
-            // What the plugin publishes: no quantity of it is wrong.
+            // The slices are the plugin's own, so all quantities in them are valid.
             let _ = decider.observe(Duration::ZERO, Observation::Applied(Box::new(object)));
         }
         decider.pools()
@@ -278,19 +278,19 @@ impl Fleet {
         models
     }
 
-    /// Bytes of memory of so many percent of the card of which shares have least; `None` where no card is shared.
+    /// `percent` of the memory, in bytes, of the smallest shared card; `None` if no card is shared.
     fn share_memory(&self, percent: u32) -> Option<u64> {
         let least = self.nodes.iter().filter_map(|node| node.kind.parts.least_shared_memory()).min()?;
         Some(least * u64::from(percent) / 100)
     }
 
-    /// The place of the node of this name.
+    /// The index of the node of this name.
     fn index(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The DeviceClasses that are there without being given: those of the chart, and where the fleet is of no cluster, which has its own,
-    /// those of the extended resources that NVIDIA's device plugin has.
+    /// DeviceClasses present without being given: those of the chart and, unless the fleet was read from a cluster with its own classes,
+    /// the classes for the extended resources of NVIDIA's device plugin.
     fn classes(&self) -> Vec<DeviceClass> {
         let mut classes = objects::classes(&self.driver);
         if !self.is_of_cluster {
@@ -301,7 +301,7 @@ impl Fleet {
         classes
     }
 
-    /// Classes, nodes and slices, as they would be in the API server; all cards with this allocation.
+    /// Classes, nodes and slices as in the API server, with this allocation for all cards.
     pub fn objects(&self, allocation: Allocation) -> impl Iterator<Item = Object> + '_ {
         let of_node = move |node: &'_ FleetNode| {
             let slices = node.slices(&self.driver, allocation).into_iter().map(Object::from);
@@ -328,7 +328,7 @@ impl NodeKind {
 }
 
 impl FleetNode {
-    /// The node.
+    /// The Node object.
     fn object(&self) -> Node {
         let mut node = self.kind.node.clone();
         node.metadata.labels = Some(objects::labels(&node, &self.name));
@@ -336,13 +336,13 @@ impl FleetNode {
         node
     }
 
-    /// What its plugin publishes.
+    /// The slices published by the node's plugin.
     fn slices(&self, driver: &str, allocation: Allocation) -> Vec<ResourceSlice> {
         let place = usize::from(allocation != Allocation::Managed);
         self.kind.published[place].slices_of(driver, &self.name)
     }
 
-    /// The cards, by address, with their product names.
+    /// Product names of the cards, by PCI address.
     #[must_use]
     pub fn cards(&self) -> &BTreeMap<PciBusId, String> {
         &self.kind.cards

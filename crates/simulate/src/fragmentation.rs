@@ -2,20 +2,20 @@
 
 use tessera_placement::packing::{Demand, Node};
 
-/// Of all pods: the most common demands, up to this part of them.
+/// Share of all pods that the most common demands must cover to count as typical.
 const MOST_COMMON: f64 = 0.95;
 
-/// Most demands that are typical, however little they have in common.
+/// Most typical demands, however small a share of the pods they cover.
 const MOST: usize = 256;
 
-/// The most common demands with their parts: the mix by which fragmentation is measured. Memory does not count.
+/// The most common demands with their shares: the mix by which fragmentation is measured. Memory does not count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypicalPods {
     pods: Vec<(Demand, f64)>,
 }
 
 impl TypicalPods {
-    /// Of demands that were seen so often.
+    /// From demands and their frequencies.
     #[must_use]
     pub fn new<'d>(seen: impl IntoIterator<Item = (&'d Demand, f64)>) -> Self {
         let mut counts = std::collections::BTreeMap::<_, f64>::new();
@@ -24,7 +24,7 @@ impl TypicalPods {
         }
         let all: f64 = counts.values().sum();
         let mut pods: Vec<(Demand, f64)> = counts.into_iter().collect();
-        // Of those seen equally often the larger first, as published.
+        // Among equally frequent demands the larger comes first, as in the published algorithm.
         let size =
             |demand: &Demand| (demand.cpu_milli(), demand.thousandths(), demand.cards(), demand.models());
         pods.sort_by(|(one, count), (other, others)| {
@@ -43,7 +43,7 @@ impl TypicalPods {
         Self { pods }
     }
 
-    /// Thousandths of free cards of a node that one of these pods, taken at random, is expected not to be able to use.
+    /// Expected thousandths of the node's free cards that a typical pod, drawn at random, cannot use.
     #[must_use]
     pub fn fragments(&self, node: &Node) -> f64 {
         let free = node.free() as f64;
@@ -60,7 +60,7 @@ impl TypicalPods {
         self.pods.iter().map(|(demand, part)| part * unusable(demand)).sum()
     }
 
-    /// The same for all nodes, in percent of what is free; 0 if nothing is.
+    /// Fragmentation of all nodes, in percent of the free cards; 0 without free cards.
     #[must_use]
     pub fn fragmentation(&self, nodes: &[Node]) -> f64 {
         let free: u64 = nodes.iter().map(Node::free).sum();
@@ -82,7 +82,7 @@ mod tests {
         let mut node = Node::new(0, 2, 10_000, 100).unwrap();
         assert_eq!(typical.fragments(&node), 0.0);
         assert!(node.take(&demand(1, 400), Cards::one(0)));
-        // 600 of the one card is no use for those that want a whole one.
+        // The free 600 of one card are useless to pods asking for a whole card.
         assert_eq!(typical.fragments(&node), 0.75 * 600.0);
         assert_eq!(typical.fragmentation(&[node]), 0.75 * 600.0 / 16.0);
     }

@@ -1,8 +1,8 @@
-//! How much of a fleet gets allocated: the same arrivals, placed by us and by others.
+//! Simulates card allocation in a fleet: the same arrivals, placed by Tessera and by other schedulers' policies.
 //!
 //! [`openb`] reads a trace; [`Filling`] lets its pods arrive in random order until the fleet is full and beyond, [`Steady`] lets
-//! them come and go. [`PolicyName`] names who places them. The same seed gives the same answer on every platform and with every
-//! policy the same arrivals.
+//! them arrive and depart. [`PolicyName`] names the placing policy. The same seed gives the same result on every platform and the
+//! same arrivals for every policy.
 
 mod arrivals;
 mod filling;

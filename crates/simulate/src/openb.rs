@@ -1,9 +1,9 @@
 //! Traces in the form of Alibaba's openb: one CSV file with nodes, one with pods.
 //!
 //! Nodes have the columns `cpu_milli`, `memory_mib`, `gpu` (how many) and `model`; pods `cpu_milli`, `memory_mib`, `num_gpu`,
-//! `gpu_milli` (thousandths of each card) and, if some want certain models, `gpu_spec` (models between `|`). Others are ignored:
-//! so are times, because pods arrive in random order. Columns are found by the first line. Lines are given one at a time, so that
-//! a file need not be in memory.
+//! `gpu_milli` (thousandths of each card) and, if some pods require certain models, `gpu_spec` (models between `|`). Other columns are
+//! ignored, including times, because pods arrive in random order. The first line names the columns. Lines are passed one at a time,
+//! so that a file need not be in memory.
 
 pub(crate) mod table;
 
@@ -23,34 +23,34 @@ pub const MOST_PODS: usize = 10_000_000;
 /// Longest line, in bytes.
 pub const LONGEST_LINE: usize = 64 << 10;
 
-/// What is wrong with a file, and where.
+/// An invalid line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TraceError {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// A problem with a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The first line lacks a column.
     #[error("there is no column {0}; the first line must name it")]
     NoColumn(&'static str),
-    /// Nothing in it.
+    /// An empty line.
     #[error("it is empty")]
     Empty,
-    /// Longer than [`LONGEST_LINE`].
+    /// A line longer than [`LONGEST_LINE`].
     #[error("it is longer than {LONGEST_LINE} bytes")]
     TooLong,
     /// Fewer or more values than columns.
     #[error("{found} values for {wanted} columns")]
     Values {
-        /// In the line.
+        /// Number of values in the line.
         found: usize,
-        /// By the first line.
+        /// Number of columns.
         wanted: usize,
     },
     /// A value is missing.
@@ -59,17 +59,17 @@ pub enum Problem {
     /// A value is no whole number.
     #[error("{column} is {value:?}, which is no whole number")]
     NoNumber {
-        /// Its name.
+        /// Name of the column.
         column: &'static str,
-        /// As it is in the file.
+        /// The value as written.
         value: String,
     },
     /// A value is negative.
     #[error("{column} is {value}: negative")]
     Negative {
-        /// Its name.
+        /// Name of the column.
         column: &'static str,
-        /// As it is in the file.
+        /// The value as written.
         value: String,
     },
     /// A value must not be zero.
@@ -78,15 +78,15 @@ pub enum Problem {
     /// A value is larger than any machine has.
     #[error("{column} is {value}: more than any machine has")]
     TooLarge {
-        /// Its name.
+        /// Name of the column.
         column: &'static str,
-        /// As it is in the file.
+        /// The value as written.
         value: u64,
     },
-    /// No such node is possible.
+    /// An impossible node.
     #[error(transparent)]
     Node(#[from] InvalidNode),
-    /// No such demand is possible.
+    /// An impossible demand.
     #[error(transparent)]
     Demand(#[from] InvalidDemand),
     /// No node has this model.
@@ -95,18 +95,18 @@ pub enum Problem {
     /// More lines than are supported.
     #[error("more than {0} of them")]
     TooMany(usize),
-    /// The file ends without any.
+    /// The file has a header but no rows.
     #[error("the file has no rows")]
     None,
 }
 
-/// Nodes and pods.
+/// Nodes and pods of a trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
     nodes: Vec<Node>,
-    /// Each once.
+    /// Distinct demands.
     demands: Vec<Demand>,
-    /// By place in `demands`.
+    /// Each pod's index in `demands`.
     pods: Vec<u32>,
 }
 
@@ -117,38 +117,38 @@ impl Trace {
         &self.nodes
     }
 
-    /// What the pods ask for, each demand once, by the numbers in [`Trace::pods`].
+    /// The distinct demands of the pods. [`Trace::pods`] has indexes into this list.
     #[must_use]
     pub fn demands(&self) -> &[Demand] {
         &self.demands
     }
 
-    /// The pods in the order of their file, each as the number of its demand.
+    /// The pods in the order of their file, each as the index of its demand.
     #[must_use]
     pub fn pods(&self) -> &[u32] {
         &self.pods
     }
 
-    /// What a pod asks for.
+    /// The demand of a pod.
     #[must_use]
     pub fn demand(&self, pod: u32) -> &Demand {
         &self.demands[pod as usize]
     }
 
-    /// Thousandths of cards in all.
+    /// Total thousandths of cards.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.nodes.iter().map(Node::free).sum()
     }
 
-    /// Thousandths of a card that a pod asks for on average.
+    /// Thousandths of a card requested by the average pod.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let asked: u64 = self.pods.iter().map(|pod| self.demand(*pod).total()).sum();
         asked as f64 / self.pods.len().max(1) as f64
     }
 
-    /// The mix of the trace, as fragmentation is measured by it.
+    /// The mix of the trace, for measuring fragmentation.
     #[must_use]
     pub fn typical_pods(&self) -> TypicalPods {
         let mut counts = vec![0.0; self.demands.len()];
@@ -158,10 +158,10 @@ impl Trace {
         TypicalPods::new(self.demands.iter().zip(counts))
     }
 
-    /// Both files from memory.
+    /// Reads both files from memory.
     ///
     /// # Errors
-    /// What is wrong with the nodes, or the pods.
+    /// The first problem of the nodes' or the pods' file.
     pub fn parse(nodes: &str, pods: &str) -> Result<Self, TraceError> {
         let mut reader = NodeReader::default();
         nodes.lines().try_for_each(|line| reader.line(line))?;
@@ -171,7 +171,7 @@ impl Trace {
     }
 }
 
-/// Takes the file with nodes, line by line.
+/// Reads the nodes' file, line by line.
 #[derive(Debug, Default)]
 pub struct NodeReader {
     table: Table,
@@ -185,10 +185,10 @@ struct Nodes {
 }
 
 impl NodeReader {
-    /// The next line, without its end.
+    /// Takes the next line, without its line ending.
     ///
     /// # Errors
-    /// When it is no node.
+    /// The line is not a valid node.
     pub fn line(&mut self, text: &str) -> Result<(), TraceError> {
         let Some(row) = self.table.row(text, &["cpu_milli", "memory_mib", "gpu", "model"])? else {
             return Ok(());
@@ -196,10 +196,10 @@ impl NodeReader {
         self.nodes.add(&row).map_err(|problem| TraceError { line: row.line, problem })
     }
 
-    /// At the end of the file: what takes the pods for these nodes.
+    /// Ends the nodes' file. Returns a reader for the pods on these nodes.
     ///
     /// # Errors
-    /// When there was no node.
+    /// The file has no node.
     pub fn finish(self) -> Result<PodReader, TraceError> {
         let Nodes { nodes, models } = self.nodes;
         self.table.end(nodes.is_empty())?;
@@ -216,7 +216,7 @@ impl Nodes {
         let (cpu_milli, memory_mib) = (row.positive("cpu_milli")?, row.positive("memory_mib")?);
         let cards = row.positive("gpu")?;
         let name = row.text("model")?;
-        // The number of one too many is refused as a node's.
+        // `Node` refuses the index of a model beyond the maximum.
         let next = u8::try_from(self.models.len()).unwrap_or(MAX_MODELS);
         let model = self.models.get(name).copied().unwrap_or(next);
         self.nodes.push(Node::new(model, cards, cpu_milli, memory_mib)?);
@@ -225,7 +225,7 @@ impl Nodes {
     }
 }
 
-/// Takes the file with pods, line by line.
+/// Reads the pods' file, line by line.
 #[derive(Debug)]
 pub struct PodReader {
     table: Table,
@@ -240,20 +240,20 @@ struct Pods {
 }
 
 impl PodReader {
-    /// The next line, without its end.
+    /// Takes the next line, without its line ending.
     ///
     /// # Errors
-    /// When it is no pod.
+    /// The line is not a valid pod.
     pub fn line(&mut self, text: &str) -> Result<(), TraceError> {
         let columns = ["cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
         let Some(row) = self.table.row(text, &columns)? else { return Ok(()) };
         self.pods.add(&row).map_err(|problem| TraceError { line: row.line, problem })
     }
 
-    /// At the end of the file.
+    /// Ends the pods' file.
     ///
     /// # Errors
-    /// When there was no pod.
+    /// The file has no pod.
     pub fn finish(self) -> Result<Trace, TraceError> {
         self.table.end(self.pods.trace.pods.is_empty())?;
         Ok(self.pods.trace)
@@ -272,7 +272,7 @@ impl Pods {
         let demands = &mut self.trace.demands;
         let pod = *self.known.entry(demand).or_insert_with(|| {
             demands.push(demand);
-            // No more demands than pods.
+            // There are no more demands than pods, whose number fits u32.
             (demands.len() - 1) as u32
         });
         self.trace.pods.push(pod);
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((trace.capacity(), trace.pods()), (10_000, [0, 1, 2, 0].as_slice()));
         assert_eq!(trace.mean(), 345.0);
         assert!(trace.demand(2).models().has(0) && trace.demand(2).models().has(1));
-        // multigpu lists lack the last columns.
+        // The multigpu lists lack the last columns.
         assert!(Trace::parse(NODES, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,1,1,8,1000\n").is_ok());
     }
 

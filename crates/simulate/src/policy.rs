@@ -1,4 +1,4 @@
-//! Who chooses where pods go.
+//! Placement policies.
 
 mod best_fit;
 mod clustering;
@@ -24,17 +24,17 @@ use fgd::{Fgd, Ties};
 use scored::{Cost, Scored};
 use tessera::Others;
 
-/// Chooses where pods go. One and the same nodes are shown to it throughout.
+/// Chooses where pods run. Every call passes the same nodes.
 pub trait Policy {
-    /// A pod arrives. `None` when no node has room; what is chosen has.
+    /// A pod arrives. Returns a place with room for the pod, or `None` if no node has room.
     fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place>;
 
-    /// It is there now.
+    /// A pod was placed.
     fn placed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
         let _ = (nodes, place, demand);
     }
 
-    /// A pod left.
+    /// A pod departed.
     fn departed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
         let _ = (nodes, place, demand);
     }
@@ -43,31 +43,31 @@ pub trait Policy {
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyName {
-    /// The decision loop of the controller, with the product's rules; pods without cards go where [`Self::TesseraBare`] puts them.
+    /// The decision loop of the controller, with the product's rules. Pods without cards are placed by [`Self::TesseraBare`].
     Tessera,
-    /// The same with pods without cards left to kube-scheduler, as the controller leaves them.
+    /// Like `Tessera`, but kube-scheduler places pods without cards, as in production.
     TesseraKubeScheduler,
     /// The policy alone: [`tessera_placement::packing::NodeValuePacking`], learning the mix.
     TesseraBare,
     /// FGD (Weng et al., ATC 2023) as published, with the true mix.
     Fgd,
-    /// The same with best fit among equals.
+    /// FGD with best fit among nodes of equal score.
     FgdBestFit,
-    /// FGD that learns the mix from what arrived.
+    /// FGD learning the mix from arrived pods.
     FgdLearning,
-    /// The node that has least left.
+    /// The node with the least room left.
     BestFit,
     /// Cards in use before free cards before free nodes.
     Packing,
-    /// Nodes with pods that ask for as many cards.
+    /// Nodes with pods requesting the same number of cards.
     Clustering,
-    /// The node whose free room is least aligned with what is asked for.
+    /// The node whose free room is least aligned with the demand.
     DotProduct,
     /// HAMi with the node and the device policy `binpack`.
     HamiBinpack,
     /// KAI-Scheduler with the placement strategy `binpack`.
     KaiBinpack,
-    /// kube-scheduler's own scorers, which do not look at devices.
+    /// kube-scheduler's own scorers, which ignore devices.
     KubeScheduler,
     /// The first node in order.
     FirstFit,
@@ -75,18 +75,18 @@ pub enum PolicyName {
     Random,
 }
 
-/// A name that no policy has.
+/// An unknown policy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no policy {name} here; there are {}", known.iter().map(|policy| policy.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownPolicy {
-    /// As it was given.
+    /// The name as given.
     name: String,
-    /// Those that there are.
+    /// The known policies.
     known: Vec<PolicyName>,
 }
 
 impl PolicyName {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 15] = [
         Self::Tessera,
         Self::TesseraKubeScheduler,
@@ -105,23 +105,23 @@ impl PolicyName {
         Self::Random,
     ];
 
-    /// Those that can place [a workload on a fleet](crate::fleet): not those that are ours in part.
+    /// Policies for [a workload on a fleet](crate::fleet): all except the partial variants of Tessera.
     #[must_use]
     pub fn of_fleets() -> Vec<Self> {
         let in_part = [Self::TesseraKubeScheduler, Self::TesseraBare];
         Self::ALL.into_iter().filter(|policy| !in_part.contains(policy)).collect()
     }
 
-    /// The policy of this name among these.
+    /// The policy of this name among `known`.
     ///
     /// # Errors
-    /// None of them has it.
+    /// No policy in `known` has this name.
     pub fn among(known: &[Self], name: &str) -> Result<Self, UnknownPolicy> {
         let found = known.iter().copied().find(|policy| policy.name() == name);
         found.ok_or_else(|| UnknownPolicy { name: name.to_owned(), known: known.to_vec() })
     }
 
-    /// As it is written.
+    /// The policy's name on the command line and in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -143,19 +143,19 @@ impl PolicyName {
         }
     }
 
-    /// Whether it goes through the decision loop, which takes much longer.
+    /// Whether the policy runs the decision loop, which takes much longer.
     #[must_use]
     pub const fn is_loop(self) -> bool {
         matches!(self, Self::Tessera | Self::TesseraKubeScheduler)
     }
 
-    /// Whether it leaves the choice among nodes to chance, on a [fleet](crate::fleet).
+    /// Whether the policy chooses among nodes at random on a [fleet](crate::fleet).
     #[must_use]
     pub const fn uses_seed(self) -> bool {
         matches!(self, Self::KubeScheduler | Self::Random)
     }
 
-    /// What this policy says of each of so many nodes, all empty, if it has a score for them; `typical` is the true mix.
+    /// The cost function of this policy for `nodes` empty nodes, if the policy scores nodes. `typical` is the true mix.
     pub(crate) fn cost(self, nodes: usize, typical: impl FnOnce() -> TypicalPods) -> Option<Box<dyn Cost>> {
         Some(match self {
             Self::Fgd => Box::new(Fgd::knowing(typical(), Ties::First)),
@@ -176,7 +176,7 @@ impl PolicyName {
         })
     }
 
-    /// The policy, at the start of a run on these nodes.
+    /// The policy at the start of a run on these nodes.
     #[must_use]
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
         let scored = self.cost(nodes.len(), || trace.typical_pods());
@@ -194,7 +194,7 @@ impl PolicyName {
             (Self::KubeScheduler, None) => Box::new(kube_scheduler::KubeScheduler::default()),
             (Self::FirstFit, None) => Box::new(first_fit::FirstFit),
             (Self::Random, None) => Box::new(random_fit::RandomFit),
-            // All others have a score.
+            // All remaining policies have a cost.
             (_, None) => Box::new(tessera_bare::TesseraBare::new(nodes)),
         }
     }

@@ -1,11 +1,11 @@
-//! Random numbers of which the algorithm never changes, so that a seed means the same with every version.
+//! Random numbers from a fixed algorithm, so that a seed gives the same sequence in every version.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// With this state.
+    /// A generator with this seed.
     #[must_use]
     pub const fn new(state: u64) -> Self {
         Self(state)
@@ -25,12 +25,12 @@ impl Random {
         (self.next() % count.max(1) as u64) as usize
     }
 
-    /// From 0 to 1, without 1.
+    /// A number from 0 (included) to 1 (excluded).
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Puts them into random order.
+    /// Shuffles the slice.
     pub fn shuffle<T>(&mut self, things: &mut [T]) {
         for last in (1..things.len()).rev() {
             things.swap(last, self.below(last + 1));

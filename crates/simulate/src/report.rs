@@ -10,14 +10,14 @@ use crate::{Filling, PolicyName};
 pub struct Spread {
     /// Mean.
     pub mean: f64,
-    /// Standard deviation; 0 of a single value.
+    /// Standard deviation; 0 for a single value.
     pub deviation: f64,
-    /// Values.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// Of these values, in this order.
+    /// Mean and deviation of these values, summed in this order.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let count = values.len();
@@ -27,7 +27,7 @@ impl Spread {
         Self { mean, deviation, count }
     }
 
-    /// Half the width of the interval that the mean is in with a probability of 95 %, by Student's distribution.
+    /// Half the width of the 95 % confidence interval of the mean, by Student's distribution.
     #[must_use]
     pub fn half_width(&self) -> f64 {
         /// Quantiles 0.975 for 1 to 30 degrees of freedom.
@@ -54,28 +54,28 @@ impl Serialize for ByLoad {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(LOADS.len()))?;
         for (load, value) in LOADS.iter().zip(self.0) {
-            // A ten-thousandth of a percent is less than a card of the largest fleets.
+            // A ten-thousandth of a percent is less than one card even in the largest fleets.
             map.serialize_entry(&load.to_string(), &((value * 1e4).round() / 1e4))?;
         }
         map.end()
     }
 }
 
-/// What one policy reached.
+/// Results of one policy.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PolicyReport {
-    /// Percent of the cards that are allocated, mean over the runs.
+    /// Percent of the cards allocated, mean over the runs.
     pub allocated_at: ByLoad,
-    /// Its standard deviation between the runs.
+    /// Standard deviation of `allocated_at` between the runs.
     pub sd: ByLoad,
-    /// Percent of what is free that a typical pod cannot use, mean over the runs.
+    /// Percent of the free cards that a typical pod cannot use, mean over the runs.
     pub fragmentation_at: ByLoad,
 }
 
-/// What the policies reached, in the order in which they were asked for.
+/// Results of the policies, in the requested order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// By policy: its runs, in the order of their seeds.
+    /// Each policy's runs, in the order of their seeds.
     pub policies: Vec<(PolicyName, Vec<Filling>)>,
 }
 
@@ -95,7 +95,7 @@ impl Report {
         }
     }
 
-    /// By how much more of the cards one policy's runs allocate than another's on the same arrivals, at one of [`LOADS`].
+    /// Difference in allocated cards between two policies' runs on the same arrivals, at one of [`LOADS`].
     #[must_use]
     pub fn ahead(runs: &[Filling], others: &[Filling], load: usize) -> Spread {
         let pairs = runs.iter().zip(others);

@@ -1,4 +1,4 @@
-//! One run in which pods come and go.
+//! A run in which pods arrive and depart.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,29 +12,29 @@ use crate::{PolicyName, Random, TooManyArrivals, Trace};
 /// Arrivals of a run; the second half is measured.
 const ARRIVALS: usize = 80_000;
 
-/// What came of one run.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steady {
-    /// Percent of the cards that are allocated, mean over the second half of the arrivals.
+    /// Percent of the cards allocated, mean over the second half of the arrivals.
     pub allocated: f64,
-    /// Of the cards that were asked for in the second half, the percentage that was refused.
+    /// Refused percentage of the cards requested in the second half.
     pub refused: f64,
 }
 
 impl Steady {
-    /// Lets 80,000 pods of the trace arrive, drawn at random, one in each unit of time. They stay for exponentially distributed times,
-    /// such that they would hold `load` percent of the fleet's cards on average if none were refused.
+    /// Draws 80,000 pods at random from the trace, one arrival in each unit of time. Lifetimes are exponentially distributed,
+    /// with a mean at which the pods would hold `load` percent of the fleet's cards if none were refused.
     ///
     /// # Errors
-    /// When the trace asks for no cards.
+    /// The trace requests no cards.
     pub fn run(trace: &Trace, policy: PolicyName, load: f64, seed: u64) -> Result<Self, TooManyArrivals> {
         Self::watched(trace, policy, load, seed, &mut |_| {})
     }
 
-    /// The same; `placed` is told where each pod went, as it arrives.
+    /// Like `run`, but calls `placed` with each pod's place as the pod arrives.
     ///
     /// # Errors
-    /// When the trace asks for no cards.
+    /// The trace requests no cards.
     pub fn watched(
         trace: &Trace,
         policy: PolicyName,

@@ -1,4 +1,4 @@
-//! [`DeviceConfig::decode`](super::DeviceConfig::decode) for the API server: an expression of CEL that finds what is wrong with objects, for the chart's
+//! [`DeviceConfig::decode`](super::DeviceConfig::decode) for the API server: a CEL expression finding faults of objects, for the chart's
 //! ValidatingAdmissionPolicy.
 
 use super::error::show_in_cel;
@@ -11,9 +11,9 @@ use super::{
 /// Fields of every object.
 const HEAD: &[&str] = &["apiVersion", "kind"];
 
-/// The expression, of `variables.objects`: for each entry of `devices.config` a list of its object, or an empty list where
-/// the entry is for another driver. It gives for each entry a list of what is wrong with it, as a list of the place, what stands
-/// there and what is wrong with that; or an empty list. `variables.driverName` is the driver's name.
+/// The expression over `variables.objects`: for each entry of `devices.config` a list of its object, or an empty list for entries
+/// of another driver. The result has a list for each entry: empty, or the list of a fault's place, the value found
+/// there and the reason of the fault. `variables.driverName` is the driver's name.
 #[must_use]
 pub fn faults_expression() -> String {
     let mut own = Checks::default();
@@ -40,7 +40,7 @@ pub fn faults_expression() -> String {
     )
 }
 
-/// What is said of `found`, one of what [`faults_expression`] finds: as [`ConfigError`](super::ConfigError) says it.
+/// The message for `found`, a fault found by [`faults_expression`], in the words of [`ConfigError`](super::ConfigError).
 #[must_use]
 pub fn shown_expression() -> String {
     format!("string(found[0]) + \": \" + (\n  {}\n) + \" \" + string(found[2])\n", show_in_cel("found[1]"))

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-/// Why a configuration object is not accepted: where something is wrong, what stands there, and what is wrong with it.
+/// Why a configuration object is refused: the place of the fault, the value there, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {shown} {reason}")]
 pub struct ConfigError {
@@ -9,7 +9,7 @@ pub struct ConfigError {
     reason: String,
 }
 
-/// Characters of a text that is shown.
+/// Longest excerpt of a user's text, in characters.
 const SHOWN: usize = 64;
 
 /// [`show`] as an expression of Kubernetes' CEL.
@@ -22,7 +22,7 @@ pub(super) fn show_in_cel(value: &str) -> String {
     )
 }
 
-/// What a user wrote, for an error message: nothing long, and no characters that could do something where it is printed.
+/// A user's value for an error message: shortened, and without characters with an effect where the message is printed.
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => {
@@ -40,13 +40,13 @@ fn show(value: &Value) -> String {
 }
 
 impl ConfigError {
-    /// Where, such as `GpuConfig: sharing.strategy`; what stands there; what is wrong with it, as in `is not one of MPS`.
+    /// A fault's place, such as `GpuConfig: sharing.strategy`; the value there; and the reason, such as `is not one of MPS`.
     pub(super) fn new(place: &str, value: &Value, reason: &str) -> Self {
         Self { place: place.to_owned(), shown: show(value), reason: reason.to_owned() }
     }
 }
 
-/// The beginning of what a user wrote, for an error message.
+/// The beginning of a user's text, for an error message.
 pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(300).collect()
 }

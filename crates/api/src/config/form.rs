@@ -1,5 +1,5 @@
-//! What users may write, as tables beside the Rust types: [`Form::fault`] finds what is wrong with an object, and
-//! `form/expression.rs` makes CEL of the same tables, with the same words, for the API server to refuse it.
+//! Schemas of users' objects, as tables beside the Rust types: [`Form::fault`] finds a fault in an object, and
+//! `form/expression.rs` makes CEL from the same tables, with the same words, for refusal by the API server.
 
 mod expression;
 
@@ -10,16 +10,16 @@ use super::memory_limit;
 
 pub(super) use expression::{Checks, text};
 
-/// What a value may be.
+/// Allowed values.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// An object with these fields and no others, of which these combinations are contradictions.
+    /// An object with only these fields, except for these contradicting combinations.
     Object(&'static [Field], &'static [Contradiction]),
     /// An object with any keys, whose values are memory limits.
     MemoryLimits,
     /// One of these texts.
     OneOf(&'static [&'static str]),
-    /// A whole number from the first to the second; the text says of what, and which numbers are right.
+    /// A whole number from the first to the second; the text names the unit and the valid numbers.
     Whole(i64, i64, &'static str),
     /// An amount of memory of 1Mi or more.
     MemoryLimit,
@@ -32,7 +32,7 @@ pub(super) enum Form {
 pub(super) struct Field {
     pub name: &'static str,
     pub form: Form,
-    /// Whether it may be absent. An optional field that is null counts as absent, as everywhere in Kubernetes.
+    /// Whether the field is optional. An optional field set to null counts as absent, as everywhere in Kubernetes.
     pub is_optional: bool,
 }
 
@@ -46,12 +46,12 @@ impl Field {
     }
 }
 
-/// A text in one field that does not go with another field, or is never right here.
+/// A value of one field that contradicts another field, or is always wrong here.
 #[derive(Debug)]
 pub(super) struct Contradiction {
     pub field: &'static str,
     pub text: &'static str,
-    /// The field that must be absent; `None` where the text is always wrong.
+    /// The field contradicting the text; `None` where the text is always wrong.
     pub with: Option<&'static str>,
     pub reason: &'static str,
 }
@@ -71,14 +71,14 @@ pub(super) fn not_one_of(texts: &[&str]) -> String {
     format!("is not one of {}", texts.join(", "))
 }
 
-/// The place of a field of the object at `place`, which is a kind (`GpuConfig`) or within one (`GpuConfig: sharing`).
+/// The place of a field of the object at `place`: a kind (`GpuConfig`) or a place in a kind (`GpuConfig: sharing`).
 pub(super) fn place_of(place: &str, field: &str) -> String {
     let joint = if place.contains(": ") { "." } else { ": " };
     format!("{place}{joint}{field}")
 }
 
 impl Form {
-    /// The first thing that is wrong with a value, if any.
+    /// The first fault of a value, if any.
     pub(super) fn fault(&self, place: &str, value: &Value) -> Option<ConfigError> {
         let unless = |is_right: bool, reason: &str| {
             if is_right { None } else { Some(ConfigError::new(place, value, reason)) }
@@ -134,7 +134,7 @@ fn fault_of_object(
     })
 }
 
-/// The object without fields that are null, which count as absent.
+/// The object without null fields, which count as absent.
 pub(super) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -3,7 +3,7 @@ use serde::Deserialize;
 use super::form::{Field, Form};
 use super::{Sharing, sharing_form};
 
-/// Settings of a whole card that a claim holds.
+/// Settings of a whole card held by a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct GpuConfig {

@@ -9,9 +9,9 @@ use crate::quantity::Quantity;
 
 const NANOS: i128 = 1_000_000_000;
 const MIB: i128 = 1 << 20;
-/// What is more than this is 1Mi or more: parts of a byte count as a byte.
+/// Any larger quantity is 1Mi or more: parts of a byte count as a byte.
 const TOO_LITTLE: i64 = (1 << 20) - 1;
-/// Characters of a limit; longer texts are no amounts of memory.
+/// Longest limit in characters; longer texts are not amounts of memory.
 const CHARACTERS: usize = 32;
 
 /// A memory limit as users write it: a quantity of at least 1Mi, rounded down to whole MiB as NVIDIA's driver does,
@@ -40,7 +40,7 @@ impl Visitor<'_> for MemoryLimitVisitor {
     fn visit_str<E: Error>(self, text: &str) -> Result<MemoryLimit, E> {
         let quantity: Quantity = text.parse().map_err(|_| E::custom(NOT_MEMORY))?;
         let bytes = quantity.nanos().div_euclid(NANOS) + i128::from(quantity.nanos().rem_euclid(NANOS) > 0);
-        // Kubernetes' own quantities end there, too.
+        // The upper bound of Kubernetes' own quantities.
         let mib = bytes.min(i64::MAX.into()) / MIB;
         match u64::try_from(mib) {
             Ok(mib) if mib > 0 => Ok(MemoryLimit { mib }),
@@ -62,7 +62,7 @@ impl Visitor<'_> for MemoryLimitVisitor {
     }
 }
 
-/// Whether a value is a limit.
+/// Whether a value is a valid limit.
 pub(super) fn is_right(value: &Value) -> bool {
     match value {
         Value::String(text) => is_short(text) && MemoryLimit::deserialize(value).is_ok(),
@@ -71,14 +71,14 @@ pub(super) fn is_right(value: &Value) -> bool {
     }
 }
 
-/// Whether an amount has few digits and an exponent of two at most: about these all parsers agree.
+/// Whether an amount is short, with at most two digits in the exponent. All parsers agree on such amounts.
 fn is_short(text: &str) -> bool {
     let digits =
         |rest: &str| rest.trim_start_matches(['+', '-']).chars().take_while(char::is_ascii_digit).count();
     text.chars().count() <= CHARACTERS && text.split(['e', 'E']).skip(1).all(|rest| digits(rest) <= 2)
 }
 
-/// The opposite of [`is_right`] of `limit`, as an expression of Kubernetes' CEL.
+/// The negation of [`is_right`] for `limit`, as an expression of Kubernetes' CEL.
 pub(super) fn is_wrong_in_cel() -> String {
     format!(
         "type(limit) == string ? limit.size() > {CHARACTERS} || limit.matches(\"[eE][+-]*[0-9]{{3}}\") || \

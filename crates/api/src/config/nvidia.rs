@@ -1,6 +1,6 @@
 //! NVIDIA's configuration objects (`api/nvidia.com/resource/v1beta1` of `kubernetes-sigs/dra-driver-nvidia-gpu`), translated.
 //!
-//! What NVIDIA's driver accepts is accepted, with these differences:
+//! Everything accepted by NVIDIA's driver is accepted, with these differences:
 //! - `defaultActiveThreadPercentage: 0` limits nothing. NVIDIA's driver passes it to the daemon, which accepts only
 //!   percentages above 0.
 //! - `timeSlicingConfig: {}` is the default interval; NVIDIA's driver fails.
@@ -77,7 +77,7 @@ const MPS_CONFIG: Field = Field::optional(
     ),
 );
 
-/// The kinds that are understood.
+/// Supported kinds.
 pub(super) const FORMS: &[(&str, Form)] = &[
     (
         GpuConfig::KIND,
@@ -127,7 +127,7 @@ pub(super) const FORMS: &[(&str, Form)] = &[
 const VIRTUAL_MACHINES: &str = "is not supported: this driver does not hand cards to virtual machines";
 const COMPUTE_DOMAINS: &str = "is not supported: compute domains are the work of NVIDIA's driver compute-domain.nvidia.com, which can run beside this one";
 
-/// NVIDIA's kinds for features that this driver does not have.
+/// NVIDIA's kinds for features missing in this driver.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("VfioDeviceConfig", VIRTUAL_MACHINES),
     ("ComputeDomainChannelConfig", COMPUTE_DOMAINS),

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::offer::TimeSliceInterval;
 
-/// How the pods and containers of one claim share a device that it holds for itself.
+/// How the pods and containers of one claim share a device held exclusively by the claim.
 ///
-/// Its serialised form is for this driver's own records; users write another (`sharing_form`).
+/// The serialised form is for this driver's own records; users write another form (`sharing_form`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -21,7 +21,7 @@ pub enum Sharing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeSlicing {
-    /// How long each process computes before the next one's turn.
+    /// Time slice of a process before the next process's turn.
     pub interval: TimeSliceInterval,
 }
 
@@ -29,14 +29,14 @@ pub struct TimeSlicing {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MpsSharing {
-    /// Percent of a device's multiprocessors that a process may use, 1 to 100; `None` is all.
+    /// Percent of a device's multiprocessors available to a process, 1 to 100; `None` is all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
-    /// Memory of each device that a process may allocate, MiB, 1 or more; `None` is all.
+    /// Memory of each device available to a process, MiB, 1 or more; `None` is all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
     /// Limits of single devices, MiB, in place of `memory_limit_mib`: by UUID, or by the position from 0 among the sorted
-    /// UUIDs of the devices that the object is for. Only NVIDIA's objects have them.
+    /// UUIDs of the object's devices. Only NVIDIA's objects have per-device limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub device_memory_limits_mib: BTreeMap<String, u64>,
     /// Whether a limit above the device's memory is ignored, as in NVIDIA's objects, instead of being an error.
@@ -44,7 +44,7 @@ pub struct MpsSharing {
     pub may_exceed_device: bool,
 }
 
-/// A limit names a device that is not among the configured ones.
+/// A limit names a device outside the configured ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a memory limit is for device {key:?}: expected a UUID of {devices}, or its position among them from 0",
@@ -60,7 +60,7 @@ impl MpsSharing {
     /// limit.
     ///
     /// # Errors
-    /// [`InvalidDeviceKey`] for a limit that names none of them.
+    /// [`InvalidDeviceKey`] for a limit naming none of them.
     pub fn memory_limits(&self, uuids: &[&str]) -> Result<Vec<Option<u64>>, InvalidDeviceKey> {
         let mut limits = vec![self.memory_limit_mib; uuids.len()];
         // Positions before UUIDs, so that a limit by UUID wins over one by position.
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// What is in the journals of nodes that run today.
+    /// The format in the journals of nodes running today.
     #[test]
     fn form_in_records() {
         for text in [

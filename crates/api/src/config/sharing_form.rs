@@ -1,4 +1,4 @@
-//! How users write [`Sharing`].
+//! Users' form of [`Sharing`].
 
 use serde::{Deserialize, Deserializer};
 
@@ -43,10 +43,10 @@ const MPS_WITHOUT_SLICING: Contradiction = Contradiction {
     reason: "does not go with settings of timeSlicing",
 };
 
-/// Of a whole card.
+/// Sharing of a whole card.
 pub(super) const OF_CARD: Form = Form::Object(FIELDS, &[SLICING_WITHOUT_MPS, MPS_WITHOUT_SLICING]);
 
-/// Of a partition.
+/// Sharing of a partition.
 pub(super) const OF_PARTITION: Form = Form::Object(
     FIELDS,
     &[
@@ -92,7 +92,7 @@ struct WrittenMps {
     pinned_device_memory_limit: Option<MemoryLimit>,
 }
 
-/// Decodes what [`Form::fault`] found right.
+/// Decodes a value accepted by [`Form::fault`].
 pub(super) fn decode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sharing>, D::Error> {
     let Some(sharing) = Option::<Written>::deserialize(deserializer)? else { return Ok(None) };
     Ok(Some(match sharing.strategy {

@@ -1,4 +1,4 @@
-/// The closest point of the PCIe topology that two cards share (`nvmlGpuTopologyLevel_t`), closest first.
+/// The closest point of the PCIe topology shared by two cards (`nvmlGpuTopologyLevel_t`), closest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CommonAncestor {
     /// Both are on one board (0, a Tesla K80).
@@ -11,7 +11,7 @@ pub enum CommonAncestor {
     HostBridge,
     /// One NUMA node (40, `NODE`).
     Node,
-    /// The link between NUMA nodes, or a virtual machine that does not show its topology (50, `SYS`).
+    /// The link between NUMA nodes, or a virtual machine hiding its topology (50, `SYS`).
     System,
 }
 

@@ -12,7 +12,7 @@ pub struct ComputeCapability {
 impl ComputeCapability {
     /// Whether the driver can set the length of time-slices (`nvidia-smi compute-policy --set-timeslice`).
     ///
-    /// That takes preemption between instructions: Volta or later, or the P100. A Tesla P4 (6.1) answers "Not Supported"
+    /// Setting the length takes preemption between instructions: Volta or later, or the P100. A Tesla P4 (6.1) answers "Not Supported"
     /// (issue 41 of NVIDIA's DRA driver, and its maintainers in pull request 1183).
     #[must_use]
     pub const fn has_time_slice_lengths(self) -> bool {

@@ -3,15 +3,15 @@ use std::fmt;
 /// A card's membership in an NVLink fabric (`nvmlDeviceGetGpuFabricInfoV`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fabric {
-    /// Registration with the fabric manager. Cluster and clique mean something only once it is completed.
+    /// Registration with the fabric manager. Cluster and clique are meaningful only once the registration is completed.
     pub state: FabricState,
-    /// The fabric. All zeros on a machine that is a fabric of its own.
+    /// The fabric. All zeros on a machine forming a fabric of its own.
     pub cluster: ClusterUuid,
     /// The clique inside the cluster: cards of one clique reach each other.
     pub clique: u32,
 }
 
-/// Registration of a card with the fabric manager (`nvmlGpuFabricState_t`). A card for which the driver says "not supported"
+/// Registration of a card with the fabric manager (`nvmlGpuFabricState_t`). A card whose driver answers "not supported"
 /// has no [`Fabric`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FabricState {
@@ -33,8 +33,8 @@ pub struct ClusterUuid(
 );
 
 impl Fabric {
-    /// `<clusterUUID>.<cliqueId>` of a completed registration in a fabric that spans machines. `None` for the all-zero
-    /// UUID: it is the same on all machines that are fabrics of their own, and their cards do not reach each other.
+    /// `<clusterUUID>.<cliqueId>` of a completed registration in a fabric spanning machines. `None` for the all-zero
+    /// UUID, shared by all machines forming fabrics of their own, whose cards do not reach each other.
     #[must_use]
     pub fn domain(&self) -> Option<String> {
         let spans_machines = self.cluster != ClusterUuid::default();

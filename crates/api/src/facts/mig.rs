@@ -1,13 +1,13 @@
 use serde::{Deserialize, Serialize};
 
-/// A kind of GPU instance that a card offers (`nvmlDeviceGetGpuInstanceProfileInfoV`), whether its MIG mode is on or off.
+/// A kind of GPU instance offered by a card (`nvmlDeviceGetGpuInstanceProfileInfoV`), whether its MIG mode is on or off.
 ///
 /// Sizes are the driver's own: they differ by board and by driver version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuInstanceProfile {
-    /// As NVIDIA writes it: `1g.10gb`, `1g.10gb+me`, `1g.24gb-me`.
+    /// NVIDIA's name: `1g.10gb`, `1g.10gb+me`, `1g.24gb-me`.
     pub name: String,
-    /// The id by which instances are created. The same id means different profiles on different boards.
+    /// The id for creating instances. The same id means different profiles on different boards.
     pub id: u32,
     /// Compute slices: the number before the `g`.
     pub compute_slices: u32,
@@ -31,7 +31,7 @@ pub struct GpuInstanceProfile {
     pub placements: Vec<Placement>,
 }
 
-/// The slices that an instance takes: memory slices of the card for a GPU instance (`nvmlGpuInstancePlacement_t`), compute
+/// The slices of an instance: memory slices of the card for a GPU instance (`nvmlGpuInstancePlacement_t`), compute
 /// slices of the GPU instance for a compute instance (`nvmlComputeInstancePlacement_t`). Ordered by start, then size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Placement {
@@ -41,7 +41,7 @@ pub struct Placement {
     pub size: u32,
 }
 
-/// A GPU instance that exists (`nvmlGpuInstanceGetInfo`).
+/// An existing GPU instance (`nvmlGpuInstanceGetInfo`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuInstance {
     /// Id on its card; the driver chooses it.
@@ -50,11 +50,11 @@ pub struct GpuInstance {
     pub profile_id: u32,
     /// Its memory slices on the card.
     pub placement: Placement,
-    /// Its compute instances, in any order. Empty while it is being created, and where someone left it so.
+    /// Its compute instances, in any order. Empty during creation, and for instances left incomplete.
     pub compute_instances: Vec<ComputeInstance>,
 }
 
-/// A compute instance that exists (`nvmlComputeInstanceGetInfo_v2`): with its GPU instance, a MIG device.
+/// An existing compute instance (`nvmlComputeInstanceGetInfo_v2`): with its GPU instance, a MIG device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeInstance {
     /// Id within its GPU instance; the driver chooses it.

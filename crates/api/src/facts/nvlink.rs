@@ -58,7 +58,7 @@ impl NvLinkVersion {
         })
     }
 
-    /// Bandwidth of one link in one direction, as `nvidia-smi nvlink --status` prints it, in MB/s.
+    /// Bandwidth of one link in one direction, as `nvidia-smi nvlink --status` prints the rate, in MB/s.
     #[must_use]
     pub const fn megabytes_per_second(self) -> u32 {
         match self {

@@ -1,7 +1,7 @@
 use std::cmp::{Ordering, Reverse};
 
-/// The order in which pools decide on a card that several select: the higher priority first, then the older, then by
-/// name. `created` is the object's `creationTimestamp` in any form that sorts by time.
+/// Order of pools selecting the same card: the higher priority first, then the older, then by
+/// name. `created` is the object's `creationTimestamp` in any form sorting by time.
 pub fn precedence<T: Ord>(one: (i32, &T, &str), other: (i32, &T, &str)) -> Ordering {
     let key = |(priority, created, name)| (Reverse(priority), created, name);
     let (one, other): ((_, &T, &str), (_, &T, &str)) = (key(one), key(other));

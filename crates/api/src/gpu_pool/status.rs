@@ -47,13 +47,13 @@ pub mod condition {
     pub const AS_WANTED: &str = "AsWanted";
     /// Reason of not [`READY`]: no node has the labels, or no card of them is selected.
     pub const NOTHING_SELECTED: &str = "NothingSelected";
-    /// Reason of not [`READY`]: pools that come first decide on every card that it selects.
+    /// Reason of not [`READY`]: earlier pools decide on every selected card.
     pub const OUTRANKED: &str = "Outranked";
     /// Reason of not [`READY`]: the spec cannot be read, or the expression of `cards` fails.
     pub const SELECTOR_FAILS: &str = "SelectorFails";
-    /// Reason of not [`READY`]: the layout cannot be found, or cards wait for it.
+    /// Reason of not [`READY`]: the layout cannot be found, or cards wait for the layout.
     pub const LAYOUT_NOT_APPLIED: &str = "LayoutNotApplied";
-    /// Reason of not [`READY`]: running claims hold devices that are no longer offered.
+    /// Reason of not [`READY`]: running claims hold devices no longer offered.
     pub const WAITS_FOR_CLAIMS: &str = "WaitsForClaims";
 
     /// A condition (`metav1.Condition`).

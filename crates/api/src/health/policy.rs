@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::xid_catalog::XidEntry;
 use super::{HealthClass, HealthEffect, HealthFault};
 
-/// Which fault means what: what an administrator says, beside the defaults.
+/// Effects of faults: an administrator's settings over the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthPolicy {
     classes: BTreeMap<HealthClass, HealthEffect>,
@@ -14,7 +14,7 @@ pub struct HealthPolicy {
     recovery: OwnRecovery,
 }
 
-/// What the plugin itself does to make a card healthy again.
+/// Recovery by the plugin itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnRecovery {
     /// Nothing.
@@ -24,7 +24,7 @@ pub enum OwnRecovery {
     Reset,
 }
 
-/// A text is no [`HealthPolicy`]: it is not JSON, or has something in it that is not known.
+/// A text is no [`HealthPolicy`]: invalid JSON, or with unknown content.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0}; classes are {classes}, effects are Off, Informational, NoSchedule and NoExecute, recovery is None or Reset",
@@ -42,14 +42,14 @@ struct Text {
 }
 
 impl HealthPolicy {
-    /// What the plugin does about faults beside telling them.
+    /// The plugin's own recovery, besides reporting faults.
     #[must_use]
     pub const fn recovery(&self) -> OwnRecovery {
         self.recovery
     }
 
-    /// What this fault means. One that the driver calls none keeps no claims away, unless it is just this XID or class of
-    /// which an administrator says so.
+    /// The effect of this fault. A fault not considered one by the driver keeps no claims away, unless an administrator set
+    /// the effect of exactly this XID or class.
     #[must_use]
     pub fn effect(&self, fault: &HealthFault) -> HealthEffect {
         let (own, default) = match fault.xid {
@@ -61,8 +61,8 @@ impl HealthPolicy {
         })
     }
 
-    /// What this XID means where the driver recommends a recovery or has no such thing: what an administrator says of it
-    /// alone, else NVIDIA's catalog, else what is said of all.
+    /// The effect of this XID where the driver recommends a recovery or gives no recommendations: an administrator's setting for the
+    /// XID alone, else NVIDIA's catalog, else the setting for all XIDs.
     #[must_use]
     pub fn effect_of_xid(&self, xid: u64) -> HealthEffect {
         let own = self.xids.get(&xid).copied();
@@ -77,7 +77,7 @@ impl HealthPolicy {
         })
     }
 
-    /// Sets what a class means.
+    /// Sets the effect of a class.
     #[must_use]
     pub fn with(mut self, class: HealthClass, effect: HealthEffect) -> Self {
         self.classes.insert(class, effect);
@@ -88,7 +88,7 @@ impl HealthPolicy {
 impl FromStr for HealthPolicy {
     type Err = HealthPolicyError;
 
-    /// Reads what differs from the default: `{"classes":{"nvlink-down":"Off"},"xids":{"79":"NoExecute"},"recovery":"Reset"}`.
+    /// Reads differences from the default: `{"classes":{"nvlink-down":"Off"},"xids":{"79":"NoExecute"},"recovery":"Reset"}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Text { classes, xids, recovery } = serde_json::from_str(text).map_err(HealthPolicyError)?;
         Ok(Self { classes, xids, recovery })

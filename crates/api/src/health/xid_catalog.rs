@@ -1,4 +1,4 @@
-//! NVIDIA's catalog of XIDs, as a table of this crate: `xid_catalog.tsv` has its source and its date.
+//! NVIDIA's catalog of XIDs, as a table of this crate: `xid_catalog.tsv` names its source and date.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,12 +9,12 @@ const TEXT: &str = include_str!("xid_catalog.tsv");
 
 static CATALOG: LazyLock<BTreeMap<u64, XidEntry>> = LazyLock::new(|| lines().filter_map(parse).collect());
 
-/// What the catalog says of an XID.
+/// The catalog's entry for an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct XidEntry {
     /// The immediate action, in NVIDIA's word.
     action: &'static str,
-    /// The default effect; `None` where that of the class counts.
+    /// The default effect; `None` to use the effect of the class.
     pub(super) effect: Option<HealthEffect>,
 }
 
@@ -24,7 +24,7 @@ impl XidEntry {
         CATALOG.get(&xid).copied()
     }
 
-    /// What helps.
+    /// The recovery.
     pub(super) fn recovery(self) -> Recovery {
         match self.action {
             "RESTART_APP" | "IGNORE" | "INFORMATIONAL" | "XID_154" | "WORKFLOW_XID_45" => Recovery::None,
@@ -35,7 +35,7 @@ impl XidEntry {
     }
 }
 
-/// The day on which the catalog was read, as `2026-11-27`.
+/// Date of the catalog, as `2026-11-27`.
 pub(super) fn date() -> &'static str {
     TEXT.lines().find_map(|line| line.strip_prefix("# date: ")).unwrap_or_default()
 }

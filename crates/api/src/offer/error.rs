@@ -1,16 +1,16 @@
-/// Why an offer is not accepted.
+/// Why an offer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
     /// An unknown field, or one of another type.
     #[error("{0}")]
     Invalid(String),
-    /// A value that is out of range, or contradicts another.
+    /// A value out of range, or in contradiction with another.
     #[error("{field}: {reason}")]
     Value {
         /// Path of the field.
         field: &'static str,
-        /// What is wrong with it, and what is right.
+        /// The fault, and the valid values.
         reason: String,
     },
 }

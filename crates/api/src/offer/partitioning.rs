@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::OfferError;
 use crate::profile_spelling::ProfileSpelling;
 
-/// A profile as [`ProfileSpelling`] takes it, as the API server checks it.
+/// Pattern for the API server, accepting the same profiles as [`ProfileSpelling`].
 #[cfg(feature = "crd")]
 pub(super) const PROFILE: &str =
     r"^([1-9][0-9]*c\.)?[1-9][0-9]*g\.[1-9][0-9]*gb([-+][a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*)*$";

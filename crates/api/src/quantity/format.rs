@@ -8,7 +8,7 @@ impl fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.nanos();
         match self.format {
-            // What has a binary suffix fits into 64 bits, and the smallest such number Kubernetes cannot turn around.
+            // A quantity with a binary suffix fits into 64 bits, and Kubernetes cannot negate the smallest such number.
             QuantityFormat::BinarySi
                 if nanos % NANOS == 0
                     && nanos.abs() >= 1024 * NANOS

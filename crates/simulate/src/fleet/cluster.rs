@@ -1,4 +1,4 @@
-//! The fleet of a cluster, from its nodes and slices, and what is held there already.
+//! The fleet of a cluster, from its nodes and slices, and the allocations already held there.
 
 mod facts;
 
@@ -20,11 +20,11 @@ use super::workload::{self, ends as deadline_of};
 use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Pools, Workload};
 
 impl Fleet {
-    /// The nodes of a cluster on which cards are published, as they are, or as these pools would offer them. Slices of other drivers and
-    /// DeviceTaintRules count, too. Without a `driver`, it is that whose plugins report of most nodes.
+    /// The nodes with published cards of a cluster, as they are or as these pools would offer them. Includes slices of other drivers and
+    /// DeviceTaintRules. Without a `driver`, the driver whose plugins report the most nodes.
     ///
     /// # Errors
-    /// There are none, or too many; or what pools would make of one is not known.
+    /// No nodes or too many nodes, or the effect of the pools on a node is unknown.
     pub fn of_cluster(
         objects: &Objects,
         driver: Option<&str>,
@@ -66,7 +66,7 @@ impl Fleet {
         }
         match missing.first() {
             Some(name) if fleet.nodes.is_empty() => return Err(FleetError::NoNode((*name).to_owned())),
-            // Those of another vendor's driver have other names.
+            // Devices of another vendor's driver have other names.
             _ if fleet.cards() == 0 => return Err(FleetError::NoSlices(fleet.driver)),
             _ => {}
         }
@@ -76,7 +76,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// A node that publishes these slices, if these pools were there. Devices that are held stay published.
+    /// The node as offered by these pools. Held devices stay published.
     fn offered_by(
         &mut self,
         pools: &Pools,
@@ -112,7 +112,7 @@ impl Fleet {
     }
 }
 
-/// The devices of the driver that claims hold, by pool.
+/// Devices of the driver held by claims, by pool.
 fn held_devices<'o>(objects: &'o Objects, driver: &str) -> BTreeMap<&'o str, BTreeSet<&'o str>> {
     let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let allocations = objects.claims.values().flat_map(|claim| claim.results());
@@ -124,7 +124,7 @@ fn held_devices<'o>(objects: &'o Objects, driver: &str) -> BTreeMap<&'o str, BTr
     held
 }
 
-/// The driver whose plugins report of most nodes; the default where none does.
+/// The driver whose plugins report the most nodes; the default driver without reports.
 fn driver_of(objects: &Objects) -> String {
     let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
     for slice in objects.slices.values() {
@@ -135,7 +135,7 @@ fn driver_of(objects: &Objects) -> String {
     nodes.into_iter().max_by_key(|(_, count)| *count).map_or(DRIVER, |(driver, _)| driver).to_owned()
 }
 
-/// A node that publishes these slices.
+/// A node with these slices.
 fn as_it_is(node: &Node, name: &str, slices: &[&ResourceSlice]) -> NodeKind {
     let published =
         [Allocation::Managed, Allocation::Native].map(|allocation| publish(name, slices, allocation));
@@ -149,7 +149,7 @@ fn as_it_is(node: &Node, name: &str, slices: &[&ResourceSlice]) -> NodeKind {
     NodeKind::new(node.clone(), cards, published)
 }
 
-/// The report of the node, which is with its first slice. One that cannot be read is none, as for the controller.
+/// The node report, an annotation of the first slice. An unreadable report counts as none, as in the controller.
 fn report_of(slices: &[&ResourceSlice]) -> Option<NodeReport> {
     slices.iter().find_map(|slice| {
         let annotation = slice.metadata.annotations.as_ref()?.get(node_report::ANNOTATION)?;
@@ -157,7 +157,7 @@ fn report_of(slices: &[&ResourceSlice]) -> Option<NodeReport> {
     })
 }
 
-/// The slices, if all cards had this allocation.
+/// The slices with this allocation for all cards.
 fn publish(node: &str, slices: &[&ResourceSlice], allocation: Allocation) -> Published {
     let mut report = report_of(slices).unwrap_or_default();
     let mut contents = Vec::new();
@@ -183,7 +183,7 @@ fn publish(node: &str, slices: &[&ResourceSlice], allocation: Allocation) -> Pub
     Published { slices: contents, report: json!(report).to_string(), pool }
 }
 
-/// The device, with the taint of managed cards or without it.
+/// The device with or without the taint of managed cards.
 fn allocated_by(mut device: Device, allocation: Allocation) -> Device {
     let taints = device.taints.get_or_insert_default();
     taints.retain(|taint| taint.key != managed::TAINT_KEY);
@@ -195,8 +195,8 @@ fn allocated_by(mut device: Device, allocation: Allocation) -> Device {
 }
 
 impl Workload {
-    /// Adds what is held in a cluster already: pods and claims stay where they are until their deadlines, or for ever. `manifests` has the
-    /// Jobs of the pods, as far as they are known.
+    /// Adds allocations already held in a cluster. Their pods and claims stay until their deadlines, or for ever. `manifests` contains the
+    /// known Jobs of the pods.
     pub fn hold(&mut self, objects: &Objects, manifests: &[Manifest], fleet: &Fleet) {
         let ends = ends(objects, manifests);
         for pod in objects.pods.values() {
@@ -213,7 +213,7 @@ impl Workload {
             let own = allocation.results().iter().find(|result| result.driver == fleet.driver);
             if let Some(node) = own.and_then(|result| fleet.of_pool.get(&result.pool)) {
                 let pods = pods_of(claim);
-                // It is free when the last of its pods is gone.
+                // The claim is free once the last of its pods has ended.
                 let ends: Option<Vec<Duration>> = pods.iter().map(|pod| ends.get(pod).copied()).collect();
                 let ends = ends.and_then(|ends| ends.into_iter().max());
                 let (name, claim) = (holder(claim), Key::from(&claim.metadata));
@@ -230,8 +230,8 @@ impl Workload {
     }
 }
 
-/// How long each pod on a node has from now on, where a deadline says so. Now is the newest time that nodes and pods tell: kubelets
-/// write one every five minutes.
+/// Remaining time of each pod with a deadline. The current time is the latest timestamp of nodes and pods: kubelets write a
+/// heartbeat every five minutes.
 fn ends(objects: &Objects, manifests: &[Manifest]) -> BTreeMap<Key, Duration> {
     let conditions = objects.nodes.values().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
     let of_nodes = conditions.flatten().filter_map(|condition| condition.last_heartbeat_time.as_ref());
@@ -256,14 +256,14 @@ fn ends(objects: &Objects, manifests: &[Manifest]) -> BTreeMap<Key, Duration> {
     objects.pods.values().filter_map(|pod| end(pod)).collect()
 }
 
-/// The pods that hold a claim.
+/// Pods holding a claim.
 fn pods_of(claim: &ResourceClaim) -> Vec<Key> {
     let consumers = claim.users().iter();
     let pods = consumers.filter(|consumer| consumer.resource == "pods");
     pods.map(|pod| Key::from(&claim.metadata).with_name(&pod.name)).collect()
 }
 
-/// Who holds a claim: its first pod, or its own name where none does.
+/// Name of the claim's first pod, or of the claim if no pod holds it.
 fn holder(claim: &ResourceClaim) -> String {
     let pod = pods_of(claim).into_iter().next();
     pod.map_or_else(|| format!("claim {}", Key::from(&claim.metadata)), |pod| pod.name)
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
     use crate::fleet::{LayoutFile, NodeGroup};
 
-    /// All that a fleet has in the API server.
+    /// All objects of a fleet in the API server.
     fn objects_of(fleet: &Fleet) -> Objects {
         let mut objects = Objects::default();
         for object in fleet.objects(Allocation::Native) {
@@ -305,7 +305,7 @@ mod tests {
         pools
     }
 
-    /// Of every known machine, in turn by how its cards are offered now: pools make the same of what is published as of the machine itself.
+    /// For every known machine and every way of offering its cards now: pools resolve the published facts like the machine itself.
     #[test]
     fn what_is_published_tells_what_pools_would_make_of_it() {
         let offers = [
@@ -316,7 +316,7 @@ mod tests {
         ];
         let mut compared = 0;
         for machine in tessera_hardware::machine_names() {
-            // Not all have four cards, or MIG.
+            // Some machines lack four cards, or MIG.
             for settings in [["cards=4", "cards=1"], ["cards=1,mig=on"; 2]] {
                 let group = settings
                     .iter()
@@ -325,7 +325,7 @@ mod tests {
                 let group = [group];
                 for (now, then) in offers.iter().zip(offers.iter().cycle().skip(1)) {
                     let now = Fleet::with_pools(&group, &pools(now)).unwrap();
-                    // On Ampere in MIG mode nothing is published of a card without partitions.
+                    // On Ampere in MIG mode a card without partitions publishes no device.
                     if slices(&now).iter().all(|slice| slice.spec.devices.is_none()) {
                         continue;
                     }
@@ -339,7 +339,7 @@ mod tests {
         assert!(compared > 80, "{compared}");
     }
 
-    /// Partitions of a layout are there until another wants others.
+    /// Partitions of a layout exist until another layout replaces them.
     #[test]
     fn partitions_that_are_there_stay() {
         let group = ["1xdgx-a100,cards=1".parse().unwrap()];
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(slices(&found), slices(&laid_out));
     }
 
-    /// Facts of a card itself, that differ from those of its board or that no emulated machine has.
+    /// Facts of a single card, different from its board's facts or absent from all emulated machines.
     #[test]
     fn what_is_published_of_a_card_counts_before_its_board() {
         let fabric = "00010203-0405-0607-0809-0a0b0c0d0e0f.7";
@@ -388,7 +388,7 @@ mod tests {
         assert!(taints.map(|taint| &taint.key).all(|key| key == managed::TAINT_KEY));
     }
 
-    /// A device that only a claim keeps published is not ill.
+    /// A device published only because of a claim is not unhealthy.
     #[test]
     fn a_card_that_its_pool_does_not_offer_is_healthy() {
         let group = ["1xt4,cards=1".parse().unwrap()];

@@ -1,4 +1,4 @@
-//! The fleet, and what is asked of it, as plain numbers: thousandths of cards. For policies and measures that know no devices.
+//! The fleet and its workload as plain numbers (thousandths of cards), for policies and measures without a notion of devices.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::holdings::Holdings;
 use super::{Fleet, FleetNode, Pods, Workload};
 use crate::TypicalPods;
 
-/// What the pods of a workload ask of a fleet.
+/// Demands of a workload's pods on a fleet.
 #[derive(Clone, Debug)]
 pub struct Demands {
-    /// By shape; `None` of what no node could take if it were empty.
+    /// By shape; `None` if no node could take the pod even when empty.
     of_shapes: Vec<Option<Demand>>,
-    /// Product names of cards; the place of each is its number among [`ModelSet`]s.
+    /// Product names of cards. The index of a name is the model's number in [`ModelSet`]s.
     models: Vec<String>,
     typical: TypicalPods,
 }
@@ -30,12 +30,12 @@ impl Demands {
     #[must_use]
     pub fn of(fleet: &Fleet, workload: &Workload) -> Self {
         let mut models: Vec<String> = fleet.models().into_keys().map(str::to_owned).collect();
-        // Those beyond count as the last one.
+        // Further models count as the last one.
         models.truncate(usize::from(MAX_MODELS));
         let mut cluster = Cluster::default();
         let classes = workload.classes.iter().cloned().map(Object::from);
         for object in fleet.objects(Allocation::Native).chain(classes) {
-            // What the plugin publishes, or the API server took: no quantity of it is wrong.
+            // The objects come from the plugin or passed the API server, so their quantities are valid.
             let _ = cluster.apply(object);
         }
         let mut demands = Self { of_shapes: Vec::new(), models, typical: TypicalPods::default() };
@@ -46,7 +46,7 @@ impl Demands {
         }
         let mut counts = vec![0.0; workload.shapes.len()];
         workload.pods.iter().for_each(|pod| counts[pod.shape] += 1.0);
-        // What fits nowhere has no use for anything that is free.
+        // For a pod without any fitting node, all free cards are useless.
         let nowhere = Demand::new(0, 0, 1, u64::from(WHOLE), ModelSet::NONE).ok();
         let seen = demands.of_shapes.iter().map(|demand| demand.as_ref().or(nowhere.as_ref())).zip(counts);
         demands.typical = TypicalPods::new(seen.filter_map(|(demand, count)| Some((demand?, count))));
@@ -82,7 +82,7 @@ impl Demands {
         }
         let parts = asked?;
         let room = Room::asked(&pod);
-        // Of several cards of which it has parts, whole ones count.
+        // Parts of several cards count as whole cards.
         let whole = parts.values().sum::<f64>().ceil() as u64;
         let (cards, thousandths) = match parts.values().copied().next() {
             Some(part) if parts.len() == 1 && part < 1.0 => (1, (thousandths(part) as u64).max(1)),
@@ -91,20 +91,20 @@ impl Demands {
         Demand::new(room.cpu_milli, room.memory_mib, cards, thousandths, fitting).ok()
     }
 
-    /// The number of the model of a node's cards, of the first of them.
+    /// The number of the model of the node's first card.
     fn model(&self, node: &FleetNode) -> u8 {
         let name = node.cards().values().next();
         let place = name.and_then(|name| self.models.iter().position(|model| model == name));
         place.unwrap_or(self.models.len().saturating_sub(1)) as u8
     }
 
-    /// What pods of a shape ask for; `None` of what no node could take if it were empty.
+    /// The demand of pods of a shape; `None` if no node could take the pod even when empty.
     pub(super) fn of_pods(&self, shape: usize) -> Option<&Demand> {
         self.of_shapes[shape].as_ref()
     }
 
-    /// What they ask of a node where they fit. Where less is free of each card than a part of one is said to be, as of
-    /// partitions that take different parts of a card's compute and of its memory, it is that.
+    /// The demand on a fitting node. If every card has less free than the demanded share, the demand shrinks to the most that is free:
+    /// partitions may take different fractions of a card's compute and memory.
     pub(super) fn on(&self, shape: usize, node: &Node) -> Option<Demand> {
         let demand = self.of_shapes[shape]?;
         if !demand.is_share() {
@@ -120,7 +120,7 @@ impl Demands {
         &self.typical
     }
 
-    /// The node at this place with what is free of it. `None` without cards; of more than [`MAX_CARDS`] the first ones count.
+    /// The node at this index with its free room. `None` without cards; cards beyond [`MAX_CARDS`] are ignored.
     pub(super) fn node(
         &self,
         fleet: &Fleet,
@@ -136,7 +136,7 @@ impl Demands {
         Node::in_use(self.model(&fleet.nodes()[place]), &cards, cpu, memory).ok()
     }
 
-    /// Percent of what is free of the cards that a typical pod of the workload could not use, as FGD defines it
+    /// Percent of the free cards that a typical pod of the workload could not use, as FGD defines it
     /// ([`TypicalPods::fragmentation`]).
     pub(super) fn fragmentation(&self, fleet: &Fleet, cluster: &Cluster, holdings: &Holdings) -> f64 {
         let nodes = fleet.nodes().iter().enumerate();
@@ -146,12 +146,12 @@ impl Demands {
     }
 }
 
-/// A part of a card, rounded: six of seven parts and one of seven are a whole.
+/// A fraction of a card, rounded: six sevenths and one seventh make a whole card.
 fn thousandths(part: f64) -> f64 {
     (part * f64::from(WHOLE)).round()
 }
 
-/// What these take of each card of a node, from 0 to 1.
+/// Fractions of each card of a node taken by these allocations, from 0 to 1.
 fn parts(fleet: &Fleet, node: &FleetNode, allocations: &[AllocationResult]) -> BTreeMap<PciBusId, f64> {
     let mut parts: BTreeMap<PciBusId, f64> = BTreeMap::new();
     let results = allocations.iter().flat_map(AllocationExt::results);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(demands.of_shapes, wanted);
     }
 
-    /// By compute a 4g takes four sevenths, by memory a 3g half a card: together more than a card, and they fit.
+    /// A 4g takes four sevenths by compute, a 3g half a card by memory: together more than a card, although both fit.
     #[test]
     fn partitions_that_fit_together_do_so_in_numbers() {
         let fleet = Fleet::new(&["2xdgx-h100,cards=1".parse().unwrap()]).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Half of a card is free, of which those that want a whole one have no use.
+    /// Half of a card is free, which is useless to pods asking for a whole card.
     #[test]
     fn what_is_left_may_be_fragmented() {
         let fleet = Fleet::new(&["1xdgx-h100,cards=2".parse().unwrap()]).unwrap();

@@ -1,4 +1,4 @@
-//! Nodes that are alike, as people write them: `10xdgx-h100`, `2xhgx-a100-80gb,cards=4,mig=on`.
+//! Groups of identical nodes, as users write them: `10xdgx-h100`, `2xhgx-a100-80gb,cards=4,mig=on`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,24 +9,24 @@ use tessera_hardware::{FactsError, Hardware};
 /// Most nodes of a fleet.
 pub const MOST_NODES: usize = 2_000;
 
-/// Thousandths of a core for each card of a node that says nothing else.
+/// Default thousandths of a core for each card of a node.
 const CPU_MILLI: u64 = 16_000;
 
-/// MiB for each card of a node that says nothing else.
+/// Default MiB for each card of a node.
 const MEMORY_MIB: u64 = 128 << 10;
 
-/// Nodes that are alike.
+/// Identical nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeGroup {
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
-    /// As it was called.
+    /// Name of the machine as given.
     pub machine: String,
-    /// What is known of it.
+    /// The machine's hardware.
     pub hardware: Hardware,
-    /// The first so many of its cards; `None` for all.
+    /// Number of cards, the first ones of the machine; `None` for all.
     pub cards: Option<usize>,
-    /// Whether MIG mode is on: on Ampere that decides what can be had.
+    /// Whether MIG mode is on. On Ampere this decides whether whole cards or partitions are available.
     pub mig_mode: bool,
     /// Thousandths of a core.
     pub cpu_milli: u64,
@@ -36,25 +36,25 @@ pub struct NodeGroup {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Why a text is no group of nodes.
+/// Why a text is not a group of nodes.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// Not of the form.
+    /// Invalid syntax.
     #[error(
         "{0:?} is not of the form COUNTxMACHINE[,cards=N][,mig=on|off][,cpu=CORES][,memory=BYTES][,label:KEY=VALUE], as in 10xdgx-h100"
     )]
     Form(String),
-    /// No machine is called so.
+    /// Unknown machine.
     #[error(transparent)]
     Machine(#[from] FactsError),
-    /// A value cannot be.
+    /// An invalid value.
     #[error("{group}: {key} {reason}")]
     Value {
-        /// The group.
+        /// The group's text.
         group: String,
-        /// What is set.
+        /// The setting.
         key: &'static str,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
@@ -129,11 +129,11 @@ impl FromStr for NodeGroup {
     }
 }
 
-/// A quantity above 0 times `factor`, rounded down.
+/// A quantity above 0, multiplied by `factor` and rounded down.
 pub(super) fn amount(text: &str, factor: i128) -> Result<u64, String> {
     let quantity = Quantity::parse(text).map_err(|_| format!("is {text:?}, which is no quantity"))?;
     let amount = quantity.nanos().saturating_mul(factor) / 1_000_000_000;
-    // More than any node has; small enough that sums of it do not overflow.
+    // More than any node has, and small enough for sums not to overflow.
     u64::try_from(amount)
         .ok()
         .filter(|amount| (1..1 << 50).contains(amount))

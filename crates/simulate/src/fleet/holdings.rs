@@ -1,4 +1,4 @@
-//! Who holds which part of which card.
+//! Holders of cards and parts of cards.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use tessera_cluster::AllocationExt;
 
 use super::Fleet;
 
-/// Cards of all nodes, and who holds what of them.
+/// Cards of all nodes with their holders.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings {
     nodes: Vec<BTreeMap<PciBusId, Card>>,
-    /// Cards' worth that is taken.
+    /// Cards' worth taken.
     taken: f64,
-    /// Cards of which anything is taken, by product name.
+    /// Number of cards at least partly taken, by product name.
     used: BTreeMap<String, usize>,
     used_nodes: usize,
 }
@@ -25,31 +25,31 @@ struct Card {
     holders: Vec<Holder>,
 }
 
-/// Who holds a part of a card.
+/// Holder of a part of a card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holder {
-    /// Place of the pod in the workload, for [`super::Workload::name`].
+    /// Index of the pod in the workload, for [`super::Workload::name`].
     pub pod: usize,
     /// The device.
     pub device: String,
-    /// What of the card it is, in words: `whole`, `1g.10gb`, `15 %`.
+    /// The part in words: `whole`, `1g.10gb`, `15 %`.
     pub part: String,
-    /// From 0 to 1: of its compute or of its memory, whichever is more.
+    /// Fraction of the card's compute or memory, whichever is larger, from 0 to 1.
     pub of_card: f64,
 }
 
-/// A card of a map.
+/// A card of the map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardView<'v> {
-    /// Its node.
+    /// Name of its node.
     pub node: &'v str,
-    /// Place among the cards of the node, by address.
+    /// Index among the node's cards, by address.
     pub index: usize,
-    /// Its address.
+    /// PCI address.
     pub card: PciBusId,
     /// Product name.
     pub model: &'v str,
-    /// Who holds what.
+    /// Holders of the card or its parts.
     pub holders: &'v [Holder],
 }
 
@@ -59,14 +59,14 @@ impl Card {
     }
 }
 
-/// What these hold of a card, from 0 to 1.
+/// Fraction of a card held by these holders, from 0 to 1.
 fn taken(holders: &[Holder]) -> f64 {
-    // Not a sum, which of nobody is -0.
+    // `sum` of an empty iterator is -0.
     holders.iter().fold(0.0, |sum, holder| sum + holder.of_card).min(1.0)
 }
 
 impl CardView<'_> {
-    /// What of it is held, from 0 to 1.
+    /// Held fraction of the card, from 0 to 1.
     #[must_use]
     pub fn taken(&self) -> f64 {
         taken(self.holders)
@@ -74,14 +74,14 @@ impl CardView<'_> {
 }
 
 impl Holdings {
-    /// Nobody holds anything.
+    /// All cards are free.
     pub fn new(fleet: &Fleet) -> Self {
         let cards =
             |node: &super::FleetNode| node.cards().keys().map(|card| (*card, Card::default())).collect();
         Self { nodes: fleet.nodes().iter().map(cards).collect(), ..Self::default() }
     }
 
-    /// A pod gets this of a node.
+    /// Gives a pod the devices of an allocation on a node.
     pub fn take(&mut self, fleet: &Fleet, pod: usize, node: usize, allocation: &AllocationResult) {
         for result in allocation.results() {
             if result.driver != fleet.driver() || result.admin_access == Some(true) {
@@ -94,7 +94,7 @@ impl Holdings {
         }
     }
 
-    /// A pod gives back what it has of a node.
+    /// Frees the pod's devices on a node.
     pub fn give_back(&mut self, fleet: &Fleet, pod: usize, node: usize) {
         let held =
             self.nodes[node].iter().filter(|(_, card)| card.holders.iter().any(|holder| holder.pod == pod));
@@ -126,23 +126,23 @@ impl Holdings {
         self.nodes[node].values().any(|card| !card.holders.is_empty())
     }
 
-    /// Cards' worth that is taken.
+    /// Cards' worth taken.
     pub fn taken(&self) -> f64 {
-        // Differences were added up.
+        // Repeated addition and subtraction leave a rounding error.
         if self.taken < 1e-9 { 0.0 } else { self.taken }
     }
 
-    /// Cards of which anything is taken, by product name.
+    /// Number of cards at least partly taken, by product name.
     pub fn used(&self) -> &BTreeMap<String, usize> {
         &self.used
     }
 
-    /// Nodes with such cards.
+    /// Number of nodes with such cards.
     pub fn used_nodes(&self) -> usize {
         self.used_nodes
     }
 
-    /// What of a node's cards is free, each from 0 to 1, by address.
+    /// Free fraction of each card of a node, from 0 to 1, by address.
     pub fn free_of(&self, node: usize) -> impl Iterator<Item = (PciBusId, f64)> {
         self.nodes[node].iter().map(|(address, card)| (*address, 1.0 - card.taken()))
     }

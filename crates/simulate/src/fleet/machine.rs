@@ -1,4 +1,4 @@
-//! A known machine as the facts that its driver would report.
+//! A known machine as the facts reported by its driver.
 
 use tessera_api::PciBusId;
 use tessera_hardware::topology::{Connection, Level, PciAddress};
@@ -9,10 +9,10 @@ use tessera_inventory::machine::{
     Pair, Placement,
 };
 
-/// The first `count` cards of a machine of this kind, with MIG mode on or off; `None` for all of them. Fewer if it has not as many.
+/// The first `count` cards of a machine of this kind, with MIG mode on or off; all cards for `None` or if there are fewer.
 ///
 /// # Errors
-/// The facts of the machine are not complete.
+/// The machine's facts are incomplete.
 pub fn machine(hardware: &Hardware, count: Option<usize>, mig_mode: bool) -> Result<Machine, FactsError> {
     let (board, _) = tessera_hardware::board(&hardware.board)?;
     let (topology, _) = tessera_hardware::topology(&hardware.topology)?;
@@ -56,7 +56,7 @@ pub fn machine(hardware: &Hardware, count: Option<usize>, mig_mode: bool) -> Res
     Ok(machine)
 }
 
-/// What is known of any card of this board.
+/// A card with the facts common to all cards of this board.
 pub fn card(board: &Board, address: PciBusId) -> Card {
     let capability = board.compute_capability;
     let number = |number: i32| u32::try_from(number).unwrap_or_default();
@@ -81,7 +81,7 @@ fn address_of(address: PciAddress) -> Option<PciBusId> {
     PciBusId::new(address.domain, address.bus, address.device, 0).ok()
 }
 
-/// `13.0`, or `13.0.0`, as the driver counts it: 13000.
+/// `13.0` or `13.0.0` in the driver's encoding: 13000.
 pub fn cuda_version(text: &str) -> Option<u32> {
     let mut parts = text.split('.');
     let (major, minor) = (parts.next()?, parts.next()?);

@@ -1,4 +1,4 @@
-//! Nodes, slices and classes, as they would be in the API server.
+//! Nodes, slices and classes, as in the API server.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use tessera_inventory::gpu_pools::Resolution;
 use tessera_inventory::pool::{CardOffer, CardOffers, Contents, Held};
 use tessera_inventory::{Pool, PoolOptions, Topology, Warning};
 
-/// Name of the DRA driver where no cluster says another.
+/// Default name of the DRA driver.
 pub const DRIVER: &str = tessera_api::DEFAULT_DRIVER_NAME;
 
-/// Pods that a node may have: the kubelet's default.
+/// Most pods of a node: the kubelet's default.
 const PODS: &str = "110";
 
-/// An object written in JSON.
+/// An object from JSON.
 pub fn read<T: DeserializeOwned>(value: Value) -> T {
     #[allow(clippy::expect_used, reason = "all callers write the JSON of an object themselves")]
     serde_json::from_value(value).expect("an object of Kubernetes")
 }
 
-/// The classes that the chart installs.
+/// DeviceClasses installed by the chart.
 pub fn classes(driver: &str) -> Vec<DeviceClass> {
     let class = |kind: DeviceType| class(&class_name(driver, kind), None, &of_type(driver, kind));
     [DeviceType::Gpu, DeviceType::Mig, DeviceType::Mps, DeviceType::TimeSlice].map(class).into()
 }
 
-/// The classes of extended resources that the chart installs if it is told to, with a name for each of these MIG profiles.
+/// The chart's optional DeviceClasses for extended resources, with a resource name for each of these MIG profiles.
 pub fn extended_classes<'p>(driver: &str, profiles: impl Iterator<Item = &'p str>) -> Vec<DeviceClass> {
     let named = |name: &str, resource: &str, expression: &str| {
         class(&format!("{name}.{driver}"), Some(resource), expression)
@@ -51,11 +51,11 @@ pub fn extended_classes<'p>(driver: &str, profiles: impl Iterator<Item = &'p str
     classes
 }
 
-/// The name of the class of all devices of a kind, as the chart has it.
+/// Name of the chart's DeviceClass for all devices of a kind.
 pub fn class_name(driver: &str, kind: DeviceType) -> String {
     match kind {
         DeviceType::Gpu => driver.to_owned(),
-        // That of NVIDIA's own driver.
+        // The name used by NVIDIA's own driver.
         DeviceType::Mig if driver == NVIDIA_DRIVER_NAME => "mig.nvidia.com".to_owned(),
         _ => format!("{kind}.{driver}"),
     }
@@ -80,26 +80,26 @@ pub fn node(labels: &BTreeMap<String, String>, cpu_milli: u64, memory_mib: u64) 
     read(json!({ "metadata": { "labels": labels }, "status": { "allocatable": allocatable } }))
 }
 
-/// The labels of a node of this name.
+/// Labels of a node with this name.
 pub fn labels(node: &Node, name: &str) -> BTreeMap<String, String> {
     let mut labels = node.metadata.labels.clone().unwrap_or_default();
     labels.entry("kubernetes.io/hostname".to_owned()).or_insert_with(|| name.to_owned());
     labels
 }
 
-/// What a plugin publishes on nodes that are alike.
+/// Slices and report of a plugin on nodes of the same kind.
 #[derive(Debug)]
 pub struct Published {
-    /// Each with the end of its name.
+    /// Slices with the suffixes of their names.
     pub slices: Vec<(String, Contents)>,
-    /// The report of the node, as JSON.
+    /// The node report, as JSON.
     pub report: String,
-    /// The name of the pool of devices; `None` for the node's.
+    /// Name of the pool of devices; `None` for the node's name.
     pub pool: Option<String>,
 }
 
-/// What the plugin publishes of a machine of which pools say this, if all of its cards had this allocation; and what it would warn of.
-/// Devices that are `held` stay.
+/// Slices and report of the plugin on a machine with these resolved pools, with this allocation for all cards; and the plugin's
+/// warnings. Devices in `held` stay published.
 pub fn publish(
     driver: &str,
     resolution: &Resolution,
@@ -121,7 +121,7 @@ pub fn publish(
 }
 
 impl Published {
-    /// The contents of the slices.
+    /// Contents of the slices.
     pub fn contents(&self) -> impl Iterator<Item = &Contents> {
         self.slices.iter().map(|(_, contents)| contents)
     }

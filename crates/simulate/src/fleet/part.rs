@@ -1,4 +1,4 @@
-//! How much of a card a device is.
+//! Fraction of a card that a device takes.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use tessera_inventory::pool::Contents;
 
 use super::objects::Published;
 
-/// Memory slices of cards with seven compute slices. Cards with four of one have four of the other (NVIDIA's MIG User Guide).
+/// Memory slices of cards with seven compute slices. Cards with four compute slices have four memory slices (NVIDIA's MIG User Guide).
 const EIGHT: usize = 8;
 
-/// The devices of a node: how much of its card each is.
+/// The devices of a node with their fractions of a card.
 #[derive(Debug, Default)]
 pub struct Parts {
     devices: HashMap<String, Part>,
@@ -21,27 +21,27 @@ pub struct Parts {
 #[derive(Debug)]
 struct Part {
     name: DeviceName,
-    /// Of its card; of a shared one, all that is shared.
+    /// Fraction of the card; for a shared device, of all its shares together.
     of_card: f64,
     /// MIG profile, as NVIDIA writes it; empty without one.
     profile: String,
-    /// What of it is divided among claims.
+    /// Capacities divided among claims.
     capacities: Vec<(String, f64)>,
 }
 
-/// What a claim has of a card.
+/// A claim's part of a card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken {
     /// The card.
     pub card: PciBusId,
-    /// From 0 to 1: of its compute or of its memory, whichever is more.
+    /// Fraction of the card's compute or memory, whichever is larger, from 0 to 1.
     pub of_card: f64,
-    /// In words: `whole`, `1g.10gb`, `15 %`.
+    /// The part in words: `whole`, `1g.10gb`, `15 %`.
     pub words: String,
 }
 
 impl Parts {
-    /// Of what is published.
+    /// From the published devices.
     pub fn of(published: &Published) -> Self {
         let mut slices_of_card: HashMap<&str, usize> = HashMap::new();
         for set in published.contents().flat_map(|contents| match contents {
@@ -58,19 +58,19 @@ impl Parts {
         Self { devices: devices.filter_map(part).collect() }
     }
 
-    /// The MIG profiles of its partitions.
+    /// MIG profiles of the partitions.
     pub fn profiles(&self) -> impl Iterator<Item = &str> {
         self.devices.values().map(|part| part.profile.as_str()).filter(|profile| !profile.is_empty())
     }
 
-    /// Bytes of memory of the card of which shares have least; `None` where no card is shared.
+    /// Memory in bytes of the smallest shared card; `None` if no card is shared.
     pub fn least_shared_memory(&self) -> Option<u64> {
         let shared = self.devices.values().filter(|part| matches!(part.name, DeviceName::Mps(_)));
         let memory = |part: &Part| Some(part.capacities.iter().find(|(name, _)| name == capacity::MEMORY)?.1);
         shared.filter_map(memory).map(|nanos| (nanos / 1e9) as u64).min()
     }
 
-    /// What a result of an allocation takes; `None` for a device that the node does not have.
+    /// The part taken by an allocation result; `None` for a device not on the node.
     pub fn taken(&self, result: &DeviceRequestAllocationResult) -> Option<Taken> {
         let part = self.devices.get(&result.device)?;
         let consumed = |name: &str| {

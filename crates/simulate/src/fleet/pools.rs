@@ -1,4 +1,4 @@
-//! GpuPools that decide on the cards of a fleet, as they would on its nodes.
+//! GpuPools deciding on the cards of a fleet, as in a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tessera_inventory::gpu_pools::{GpuPool, Resolution, resolve};
 use tessera_inventory::layout::{Desired, LayoutFile, PlannedInstance};
 use tessera_inventory::machine::{Card, ComputeInstance, GpuInstance, Placement};
 
-/// The pool of all cards where none is given.
+/// Name of the default pool, with all cards.
 const SIMULATED: &str = "simulated";
 
-/// The GpuPools of a cluster.
+/// GpuPools and MIG layouts of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Pools {
     by_name: BTreeMap<String, (Option<Time>, GpuPoolSpec)>,
-    /// The MIG layouts that they may name.
+    /// MIG layouts for the pools.
     layouts: Option<Arc<LayoutFile>>,
 }
 
 impl Pools {
-    /// One that offers all cards whole, in partitions on demand, and in shares by MPS.
+    /// A single pool offering all cards whole, in partitions on demand, and in shares by MPS.
     #[must_use]
     pub fn simulated() -> Self {
         let mut spec = GpuPoolSpec::default();
@@ -35,31 +35,31 @@ impl Pools {
     /// Adds a pool.
     ///
     /// # Errors
-    /// Its `spec` is none.
+    /// `spec` is not a valid GpuPool spec.
     pub fn insert(&mut self, name: &str, created: Option<Time>, spec: &Value) -> Result<(), OfferError> {
         self.by_name.insert(name.to_owned(), (created, GpuPoolSpec::decode(spec)?));
         Ok(())
     }
 
-    /// With a file of MIG layouts.
+    /// Adds a file of MIG layouts.
     #[must_use]
     pub fn with_layouts(self, layouts: Option<Arc<LayoutFile>>) -> Self {
         Self { layouts, ..self }
     }
 
-    /// Their names.
+    /// Names of the pools.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Those that select a node with these labels: nodes of one machine that the same select get the same.
+    /// Whether each pool selects a node with these labels. Nodes of one machine with the same answer are resolved the same.
     pub(super) fn selecting(&self, labels: &BTreeMap<String, String>) -> Vec<bool> {
         self.by_name.values().map(|(_, spec)| spec.selects_node(labels)).collect()
     }
 
-    /// What they say of a machine of a node with these labels, with its cards as their MIG layouts want them, after resets. Layouts that
-    /// cannot be go to `warnings`, and leave cards as they are. `kubernetes` is the version of the API server, on which depends
-    /// what is offered of cards without a pool.
+    /// Resolves the pools for a machine on a node with these labels, with MIG layouts applied to its cards as after a reset. An impossible
+    /// layout adds a warning and leaves the card as it is. `kubernetes` is the API server's version, which decides
+    /// on the offer of cards without a pool.
     pub(super) fn resolve(
         &self,
         driver: &str,
@@ -88,7 +88,7 @@ impl Pools {
     }
 }
 
-/// Makes a card what its driver would report of it once it is as wanted.
+/// Changes a card's facts to the driver's report after the layout is applied.
 fn lay_out(card: &mut Card, desired: &Desired) -> Result<(), String> {
     let address = card.pci;
     let Some(mig) = &mut card.mig else {

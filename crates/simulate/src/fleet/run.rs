@@ -1,7 +1,7 @@
-//! A workload on a fleet, by virtual time.
+//! A workload on a fleet, in virtual time.
 //!
-//! The same for all policies: pods that arrive wait; those that fit are placed, by priority and then in order of arrival, when they
-//! arrive and again whenever something ends; who has devices keeps them to the end. A pod runs from when it, and all of its gang, has its devices.
+//! For all policies alike: arriving pods wait. Fitting pods are placed by priority, then in order of arrival, on arrivals and whenever
+//! devices become free. Pods keep their devices to the end. A pod starts once it and all of its gang have their devices.
 
 mod cards_only;
 mod ours;
@@ -16,73 +16,73 @@ use super::holdings::Holdings;
 use super::{Demands, Fleet, Workload};
 use crate::PolicyName;
 
-/// Looks without a result after which nothing more is expected before the next arrival or end.
+/// Rounds without a placement after which no further round is run before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
 
-/// When a run ends, whoever still waits: a thousand years, within what timestamps can say.
+/// End of a run with pods still waiting: a thousand years, within the range of timestamps.
 const LAST: Duration = Duration::from_secs(1_000 * 366 * 86_400);
 
-/// A pod was placed.
+/// A placement of a pod.
 struct Placed {
     pod: usize,
     node: usize,
     allocations: Vec<AllocationResult>,
 }
 
-/// Chooses where pods go, and holds what it needs for that.
+/// Chooses places for pods and keeps the state for the choice.
 trait Placer {
     /// A pod arrives.
     fn arrive(&mut self, now: Duration, pod: usize);
 
-    /// A pod that was placed is gone.
+    /// A placed pod ended.
     fn end(&mut self, now: Duration, pod: usize, holdings: &Holdings);
 
-    /// What is placed now.
+    /// Places waiting pods.
     fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Placed>;
 
-    /// When to ask again even if nothing arrives or ends.
+    /// When to call `place` again without an arrival or end.
     fn wake(&self) -> Option<Duration> {
         None
     }
 
-    /// Why each of these pods waits.
+    /// Reason why each of these pods waits.
     fn whys(&mut self, pods: &[usize]) -> Vec<String>;
 
-    /// What it knows of the cluster.
+    /// The placer's view of the cluster.
     fn cluster(&self) -> &tessera_cluster::Cluster;
 }
 
-/// What became of a pod.
+/// Result for one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodOutcome {
-    /// When it got its devices, and the place of its node.
+    /// Time of its placement, and the index of its node.
     pub placed: Option<(Duration, usize)>,
-    /// When it, and all of its gang, could begin.
+    /// Time at which the pod and all of its gang could start.
     pub began: Option<Duration>,
-    /// Why it waited in the end, if it did.
+    /// Why the pod still waited at the end of the run, if so.
     pub why: Option<String>,
 }
 
-/// How a run went.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// One for each pod of the workload.
+    /// Result of each pod of the workload.
     pub pods: Vec<PodOutcome>,
-    /// Cards' worth that was taken from then on.
+    /// Cards' worth taken, from each time on.
     pub taken: Vec<(Duration, f64)>,
-    /// When nothing happened any more.
+    /// Time of the last event.
     pub end: Duration,
-    /// Most cards of which anything was taken at once, by product name.
+    /// Most cards at least partly taken at once, by product name.
     pub cards_used: BTreeMap<String, usize>,
-    /// Most nodes with such cards.
+    /// Most nodes with such cards at once.
     pub nodes_used: usize,
-    /// Who held what at [`Run::at`].
+    /// Holders of the cards at [`Run::at`].
     pub holdings: Holdings,
-    /// When that was.
+    /// Time of the snapshot.
     pub at: Duration,
-    /// What would still have fitted then.
+    /// Number of pods still fitting at the snapshot, for each wish.
     pub wishes: Vec<usize>,
-    /// Percent of what was free of the cards then that a typical pod of the workload could not have used; `None` where none arrives.
+    /// Percent of the free cards at the snapshot that a typical pod of the workload could not use; `None` without arrivals.
     pub fragmentation: Option<f64>,
 }
 
@@ -91,18 +91,18 @@ pub struct RunReport {
 pub struct Run<'r> {
     /// The fleet.
     pub fleet: &'r Fleet,
-    /// What arrives.
+    /// Pods to place.
     pub workload: &'r Workload,
-    /// What it asks of the fleet.
+    /// The workload's demands on the fleet.
     pub demands: &'r Demands,
-    /// When the map is drawn; `None` for the end.
+    /// Time of the snapshot; `None` for the end.
     pub at: Option<Duration>,
-    /// What might be asked for besides.
+    /// Additional pods to try at the snapshot.
     pub wishes: &'r [super::Wish],
 }
 
 impl Run<'_> {
-    /// Runs it, by one of [`PolicyName::of_fleets`]. `progress` is told of pods that arrived.
+    /// Runs the workload with one of [`PolicyName::of_fleets`]. `progress` is called with the number of arrived pods.
     #[must_use]
     pub fn run(&self, policy: PolicyName, seed: u64, mut progress: impl FnMut(usize)) -> RunReport {
         let mut placer: Box<dyn Placer + '_> = match policy {
@@ -130,7 +130,7 @@ impl Run<'_> {
         let mut snapshot: Option<Snapshot> = None;
         let (mut arrived, mut idle) = (0, 0);
         let mut now = Duration::ZERO;
-        // A look at which nothing happened prolongs no run.
+        // Rounds without a placement do not extend the run.
         let mut last = now;
         loop {
             let arrival = pods.get(arrived).map(|pod| pod.at);
@@ -195,7 +195,7 @@ impl Run<'_> {
         }
     }
 
-    /// The fleet now.
+    /// A snapshot of the fleet.
     fn look(&self, placer: &dyn Placer, state: &State) -> Snapshot {
         let cluster = placer.cluster();
         Snapshot {
@@ -207,27 +207,27 @@ impl Run<'_> {
     }
 }
 
-/// The fleet at some time; fields as of [`RunReport`].
+/// The fleet at some time; fields as in [`RunReport`].
 struct Snapshot {
     holdings: Holdings,
     wishes: Vec<usize>,
     fragmentation: Option<f64>,
 }
 
-/// How far a run is.
+/// State of a run.
 struct State {
     holdings: Holdings,
     outcomes: Vec<PodOutcome>,
     taken: Vec<(Duration, f64)>,
     ends: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// Pods of each gang that have their devices.
+    /// Placed pods of each incomplete gang.
     gangs: HashMap<u32, Vec<usize>>,
     cards_used: BTreeMap<String, usize>,
     nodes_used: usize,
 }
 
 impl State {
-    /// A pod got its devices.
+    /// Records a placement.
     fn note(&mut self, now: Duration, run: &Run<'_>, placed: &Placed) {
         let pod = &run.workload.pods[placed.pod];
         self.outcomes[placed.pod].placed = Some((now, placed.node));
@@ -266,7 +266,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// When each pod began, in seconds.
+    /// Start of each pod, in seconds.
     fn began(nodes: &str, list: &str, policy: PolicyName) -> Vec<(String, Option<u64>)> {
         let fleet = Fleet::new(&[nodes.parse().unwrap()]).unwrap();
         let workload = Workload::of_text(list, &fleet);
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// The others let pods of a gang hold cards while they wait for the rest.
+    /// With other policies, pods of a gang hold cards while waiting for the rest.
     #[test]
     fn a_gang_begins_together() {
         let list = "name,gpu,count,at,duration,gang\na,8,1,0,100s,\ng,8,2,1s,50s,2\nb,8,1,2s,10s,\n";
@@ -312,8 +312,8 @@ mod tests {
         assert_eq!(began("2xdgx-h100", list, PolicyName::FirstFit), others);
     }
 
-    /// Many came that ask for pairs of cards, and left, and ten small ones. The first node was full when a share came to the
-    /// second, and is empty when the others come.
+    /// Many pods asking for pairs of cards arrived and left, then ten small pods. The first node was full when a share arrived on
+    /// the second, and is empty for the remaining arrivals.
     #[test]
     fn others_choose_as_they_do() {
         let fleet = Fleet::new(&["3xdgx-h100,cards=2".parse().unwrap()]).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         let workload = Workload::of_text(list, &fleet);
         let demands = Demands::of(&fleet, &workload);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at: None, wishes: &[] };
-        // Node and card of each of the five.
+        // Node and card of each of the five pods.
         let places = |policy| {
             let report = run.run(policy, 1, |_| ());
             let mut held: Vec<(usize, String)> = Vec::new();
@@ -342,7 +342,7 @@ mod tests {
             (PolicyName::KaiBinpack, packed),
             (PolicyName::Fgd, packed),
             (PolicyName::FgdBestFit, packed),
-            // It has seen pairs and small ones, and knows nothing of those that come.
+            // Has learned pairs and small pods, but nothing of the remaining arrivals.
             (PolicyName::FgdLearning, filled),
             (PolicyName::BestFit, packed),
             (PolicyName::Packing, filled),
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The first node is empty again when the second share comes, and the first one is on the other.
+    /// The first node is empty again when the second share arrives, and the first share is on the other node.
     #[test]
     fn scores_follow_what_is_on_a_node() {
         let fleet = Fleet::new(&["2xdgx-h100,cards=1".parse().unwrap()]).unwrap();

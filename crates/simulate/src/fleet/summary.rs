@@ -1,41 +1,41 @@
-//! A run in figures.
+//! Figures of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Fleet, RunReport, Workload};
 
-/// Parts of the run for which [`Summary::over_time`] says what is allocated.
+/// Number of equal parts of the run in [`Summary::over_time`].
 pub const SPANS: usize = 48;
 
-/// A run in figures. Percentages are of the fleet's cards: a part of a card counts with the share of its compute or of its memory,
-/// whichever is more.
+/// Figures of a run. Percentages are of the fleet's cards. A part of a card counts as its fraction of the card's compute or memory,
+/// whichever is larger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Pods that got their devices, and, of a gang, all of it did.
+    /// Pods with devices; pods of a gang count only if the whole gang was placed.
     pub placed: usize,
-    /// Percent of the cards allocated: mean over the run.
+    /// Percent of the cards allocated, mean over the run.
     pub mean: f64,
-    /// The most at any time.
+    /// Highest percentage at any time.
     pub most: f64,
-    /// In the end.
+    /// Percentage at the end.
     pub end: f64,
-    /// Mean of each of [`SPANS`] equal parts of the run; empty for one that takes no time.
+    /// Mean of each of [`SPANS`] equal parts of the run; empty for a run of no duration.
     pub over_time: Vec<f64>,
-    /// How long pods that were placed waited: mean, 95th percentile, longest.
+    /// Waiting time of the placed pods: mean, 95th percentile, longest.
     pub waited: [Duration; 3],
-    /// When nothing happened any more.
+    /// Time of the last event.
     pub done_after: Duration,
-    /// Most cards of which anything was allocated at once, by product name.
+    /// Most cards at least partly allocated at once, by product name.
     pub cards_used: BTreeMap<String, usize>,
-    /// Most nodes with such cards.
+    /// Most nodes with such cards at once.
     pub nodes_used: usize,
-    /// Percent of what is free when the map is drawn that a typical pod of the workload could not use; `None` where none arrives.
+    /// Percent of the free cards at the snapshot that a typical pod of the workload could not use; `None` without arrivals.
     pub fragmentation: Option<f64>,
 }
 
 impl Summary {
-    /// Of a run.
+    /// Figures of this run.
     #[must_use]
     pub fn of(fleet: &Fleet, workload: &Workload, report: &RunReport) -> Self {
         let cards = fleet.cards().max(1) as f64;
@@ -48,7 +48,7 @@ impl Summary {
             let sum: f64 = waits.iter().map(Duration::as_secs_f64).sum();
             Duration::from_secs_f64(sum / waits.len().max(1) as f64)
         };
-        // The smallest that 95 % are not above.
+        // The smallest value not exceeded by 95 % of the values.
         let place = (waits.len() * 95).div_ceil(100).saturating_sub(1);
         let span = |part: usize| report.end.as_secs_f64() * part as f64 / SPANS as f64;
         let takes_time = report.end > Duration::ZERO;
@@ -74,7 +74,7 @@ impl Summary {
     }
 }
 
-/// What is taken between two times in seconds, on average; of no time what is taken then.
+/// Mean cards taken between two times in seconds; for an empty interval, the cards taken at its time.
 fn mean_taken(report: &RunReport, from: f64, to: f64) -> f64 {
     let mut sum = 0.0;
     for (place, (since, taken)) in report.taken.iter().enumerate() {

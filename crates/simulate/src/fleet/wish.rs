@@ -1,4 +1,4 @@
-//! What would still fit: how many more pods of a kind, one kind at a time.
+//! Free room: how many more pods of a kind would fit, one kind at a time.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -12,15 +12,15 @@ use tessera_cluster::{Asker, Cluster, Key, Kind, Objects, PodExt, node_fit};
 use super::workload::Ask;
 use super::{Fleet, Pods};
 
-/// What might be asked for.
+/// A kind of pod to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// As it was written.
+    /// The wish as written.
     pub text: String,
     ask: Ask,
 }
 
-/// A text that is no wish.
+/// An invalid wish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no wish; write 4xgpu for four whole cards, 1g.10gb for a MIG partition, 15% for a share of a card"
@@ -42,7 +42,7 @@ impl FromStr for Wish {
     }
 }
 
-/// How many more pods of each wish would fit beside what these objects hold.
+/// How many more pods of each wish would fit beside the holdings in these objects.
 pub(super) fn fitting(fleet: &Fleet, objects: &Objects, wishes: &[Wish]) -> Vec<usize> {
     if wishes.is_empty() {
         return Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn fitting(fleet: &Fleet, objects: &Objects, wishes: &[Wish]) -> Vec<
     let mut cluster = Cluster::default();
     let mut used: Vec<bool> = vec![false; fleet.nodes().len()];
     for object in fleet.objects(Allocation::Native) {
-        // The plugin's own objects: no quantity of them is wrong.
+        // The objects are the plugin's own, so their quantities are valid.
         let _ = cluster.apply(object);
     }
     for claim in objects.claims.values() {
@@ -67,7 +67,7 @@ pub(super) fn fitting(fleet: &Fleet, objects: &Objects, wishes: &[Wish]) -> Vec<
     wishes.iter().map(|wish| more(fleet, &mut cluster, &used, wish, &mut asker)).collect()
 }
 
-/// Ids of shares.
+/// Generator of share ids.
 pub(super) fn share_ids() -> impl FnMut() -> String + Send + 'static {
     let mut shares: u64 = 0;
     move || {
@@ -80,7 +80,7 @@ fn more(fleet: &Fleet, cluster: &mut Cluster, used: &[bool], wish: &Wish, asker:
     let shape = wish.ask.shape(fleet, None, (0, 0));
     let mut made = Vec::new();
     let mut total = 0;
-    // Empty nodes that are alike take as many.
+    // Empty nodes of the same kind take the same number of pods.
     let mut of_kind: HashMap<*const super::NodeKind, usize> = HashMap::new();
     for (index, node) in fleet.nodes().iter().enumerate() {
         let kind = Arc::as_ptr(&node.kind);
@@ -130,7 +130,7 @@ mod tests {
             Fleet::new(&["2xdgx-h100".parse().unwrap(), "1xdgx-a100,mig=on".parse().unwrap()]).unwrap();
         let wishes = ["gpu", "4xgpu", "3xgpu", "1g.10gb", "3g.40gb", "50%", "7g.40gb"]
             .map(|text| text.parse().unwrap());
-        // 110 pods to a node.
+        // 110 pods per node.
         assert_eq!(fitting(&fleet, &Objects::default(), &wishes), [16, 4, 4, 3 * 56, 48, 32, 0]);
     }
 

@@ -1,4 +1,4 @@
-//! What arrives on a fleet, and when.
+//! Pods arriving on a fleet, with their times.
 
 mod ask;
 mod line;
@@ -25,37 +25,37 @@ pub use shape::Shape;
 /// Most pods of a workload.
 pub const MOST_PODS: usize = 100_000;
 
-/// Pods, each of a shape.
+/// Pods with their shapes.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// What they are, each once.
+    /// Distinct shapes.
     pub shapes: Vec<Shape>,
-    /// In the order of their arrival.
+    /// Pods in order of arrival.
     pub pods: Vec<Pods>,
-    /// DeviceClasses that they name besides those of the chart, or in their place.
+    /// DeviceClasses of the pods, in addition to the chart's classes or replacing them.
     pub classes: Vec<DeviceClass>,
-    /// What is not simulated, and why.
+    /// Objects not simulated, with the reason.
     pub left_out: Vec<String>,
-    /// What is simulated in another way than it is written.
+    /// Deviations of the simulation from the manifests.
     pub notes: Vec<String>,
-    /// Pods and claims that are there from the beginning.
+    /// Pods and claims present from the beginning.
     pub(super) standing: Vec<Object>,
-    /// What these claims hold.
+    /// Holdings of these claims.
     pub(super) held: Vec<Held>,
 }
 
-/// What a claim holds from the beginning.
+/// Devices held by a claim from the beginning.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    /// Of its pod.
+    /// Name of its first pod.
     pub name: String,
-    /// Its claim.
+    /// Key of the claim.
     pub claim: Key,
-    /// All pods that have it.
+    /// All pods of the claim.
     pub pods: Vec<Key>,
-    /// When these are gone; `None` for never.
+    /// When these pods have ended; `None` for never.
     pub ends: Option<Duration>,
-    /// Place of the node in the fleet.
+    /// Index of the node in the fleet.
     pub node: usize,
     pub allocation: AllocationResult,
 }
@@ -63,22 +63,22 @@ pub(super) struct Held {
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
-    /// Its name: that of its line, or of its owner, and a number.
+    /// Name of its line or owner, with a number.
     pub name: String,
-    /// Place in [`Workload::shapes`].
+    /// Index in [`Workload::shapes`].
     pub shape: usize,
-    /// When it arrives.
+    /// Time of arrival.
     pub at: Duration,
-    /// How long it runs; `None` for ever.
+    /// Run time; `None` for ever.
     pub duration: Option<Duration>,
-    /// Those with more go first.
+    /// Priority; higher values are placed first.
     pub priority: i32,
-    /// Those with the same start together: number and size.
+    /// Gang number and size. Pods with the same number start together.
     pub gang: Option<(u32, u32)>,
 }
 
 impl Workload {
-    /// Adds the pods of another.
+    /// Appends the pods of another workload.
     pub fn add(&mut self, other: Self) {
         let Self { shapes, pods, classes, left_out, notes, standing, held } = other;
         let (of_shape, gangs) = (self.shapes.len(), self.gangs());
@@ -96,7 +96,7 @@ impl Workload {
         self.held.extend(held);
     }
 
-    /// The name of a pod of the workload, or, above them, of one that holds devices from the beginning.
+    /// The name of a pod of the workload. Numbers above the pods' mean holders of devices from the beginning.
     #[must_use]
     pub fn name(&self, pod: usize) -> &str {
         match pod.checked_sub(self.pods.len()) {
@@ -105,12 +105,12 @@ impl Workload {
         }
     }
 
-    /// What is held from the beginning under this number, above those of the pods.
+    /// The holding with this number; numbers continue after the pods'.
     pub(super) fn held_by(&self, pod: usize) -> Option<&Held> {
         self.held.get(pod.checked_sub(self.pods.len())?)
     }
 
-    /// How many hold devices from the beginning.
+    /// Number of holdings from the beginning.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
@@ -122,7 +122,7 @@ impl Workload {
         (&self.shapes[pod.shape].namespace, &pod.name)
     }
 
-    /// Above the numbers of its gangs.
+    /// The next free gang number.
     fn gangs(&self) -> u32 {
         self.pods.iter().filter_map(|pod| Some(pod.gang?.0 + 1)).max().unwrap_or(0)
     }

@@ -2,10 +2,10 @@
 
 use super::{LONGEST_LINE, Problem, TraceError};
 
-/// More than any value of a real machine, and small enough to be added up.
+/// Larger than any value of a real machine, and small enough for sums of many values.
 const LARGEST: u64 = 1_000_000_000_000;
 
-/// The columns, and how far it is read.
+/// The columns and the current line.
 #[derive(Debug, Default)]
 pub struct Table {
     line: usize,
@@ -15,14 +15,14 @@ pub struct Table {
 /// One line.
 #[derive(Debug)]
 pub struct Row<'t> {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
     columns: &'t [String],
     values: Vec<&'t str>,
 }
 
 impl Table {
-    /// The next line; `None` for the first one, which must name the columns.
+    /// The next row. `None` for the first line, the header.
     pub fn row<'t>(
         &'t mut self,
         text: &'t str,
@@ -50,7 +50,7 @@ impl Table {
         Ok(Some(Row { line, columns: &self.columns, values }))
     }
 
-    /// The end of the file.
+    /// Ends the file.
     pub fn end(&self, is_without: bool) -> Result<(), TraceError> {
         let error = TraceError { line: self.line + 1, problem: Problem::None };
         if is_without { Err(error) } else { Ok(()) }
@@ -58,7 +58,7 @@ impl Table {
 }
 
 impl Row<'_> {
-    /// The value, empty without one or without the column.
+    /// The value; empty if the value or the column is missing.
     pub fn text_or_nothing(&self, column: &str) -> &str {
         let place = self.columns.iter().position(|name| name == column);
         place.map_or("", |place| self.values[place])

@@ -4,11 +4,11 @@ use tessera_placement::packing::{Cards, Demand, Node};
 
 use super::scored::{Cost, asked, fullest_cards, left};
 
-/// The node that has least left of CPU and cards, in hundredths of the largest node.
+/// The node with the least CPU and cards left, in hundredths of the largest node.
 #[derive(Debug)]
 pub struct BestFit;
 
-/// What is left, from 0 to 1.
+/// Room left after the demand, from 0 to 1.
 pub fn rest(node: &Node, demand: &Demand) -> f64 {
     let (left, asked) = (left(node), asked(demand));
     ((left[0] - asked[0]) + (left[1] - asked[1])) / 2.0

@@ -4,21 +4,21 @@ use tessera_placement::packing::{Cards, Demand, MAX_CARDS, Node};
 
 use super::scored::{Cost, fullest_cards, left};
 
-/// Nodes with pods that ask for as many cards: best those with no others, then those with others too, then empty ones.
+/// Nodes with pods requesting the same number of cards: first nodes with no other pods, then mixed nodes, then empty nodes.
 #[derive(Debug)]
 pub struct Clustering {
-    /// By node: pods by the cards that they ask for, shares at 0.
+    /// For each node, the number of pods by requested cards, with shares at index 0.
     pods: Vec<[u32; MAX_CARDS + 1]>,
 }
 
 impl Clustering {
-    /// For so many nodes, all empty.
+    /// For this number of empty nodes.
     pub fn new(nodes: usize) -> Self {
         Self { pods: vec![[0; MAX_CARDS + 1]; nodes] }
     }
 }
 
-/// What pods have in common; `None` without cards.
+/// The pod's group: its number of cards; `None` without cards.
 fn group(demand: &Demand) -> Option<usize> {
     match demand.cards() {
         0 => None,
@@ -38,7 +38,7 @@ impl Cost for Clustering {
             (false, 0) => 25.0,
             (false, _) => 0.0,
         };
-        // Integers as published.
+        // Truncated to integers as in the published code.
         (-(base + (25.0 * (1.0 - left(node)[1])).trunc()), cards)
     }
 

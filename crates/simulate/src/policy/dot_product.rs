@@ -1,12 +1,12 @@
 //! `DotProductScore` of hkust-adsl/kubernetes-scheduler-simulator, with all cards of a node as one dimension (`merge`) and
 //! scaled by the largest node (`max`), as in the published results. The heuristics are Tetris' (Grandl et al., SIGCOMM 2014),
-//! turned round: the less aligned what is left and what is asked for, the better.
+//! reversed: the less aligned free room and demand are, the better.
 
 use tessera_placement::packing::{Cards, Demand, Node};
 
 use super::scored::{Cost, asked, fullest_cards, left};
 
-/// The node whose free room is least aligned with what is asked for.
+/// The node whose free room is least aligned with the demand.
 #[derive(Debug)]
 pub struct DotProduct;
 

@@ -1,9 +1,9 @@
 //! FGD: fragmentation gradient descent (Weng et al., USENIX ATC 2023), as in `FGDScore` of
 //! hkust-adsl/kubernetes-scheduler-simulator.
 //!
-//! There, ties go to the node that comes first in an order that is random but the same throughout a run, which packs: with
-//! random ties it would be worse than best fit. The nodes here are in such an order. With best fit among equals it is as good on
-//! some traces, and a little worse on others.
+//! There, ties go to the first node in an order random but constant throughout a run, which packs: with
+//! random ties FGD would do worse than best fit. The nodes here are in such an order. With best fit among equals, results are as good
+//! on some traces and a little worse on others.
 
 use tessera_placement::packing::{Cards, Demand, Mix, Node, logistic};
 
@@ -11,21 +11,21 @@ use super::best_fit::rest;
 use super::scored::{Cost, fullest_cards};
 use crate::TypicalPods;
 
-/// Who is taken among nodes with the same score.
+/// Tie-breaker among nodes with the same score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
-    /// The first one.
+    /// The first node.
     First,
-    /// The one that has least left.
+    /// The node with the least room left.
     BestFit,
 }
 
-/// The node on which least fragments come to be.
+/// The node where the placement adds the least fragmentation.
 #[derive(Debug)]
 pub struct Fgd {
     typical: TypicalPods,
     ties: Ties,
-    /// Without it the mix is known.
+    /// Learning state; `None` if the mix is given.
     learning: Option<Learning>,
 }
 
@@ -36,16 +36,16 @@ struct Learning {
     next: u64,
 }
 
-/// Arrivals before the mix is used for the first time; then after twice as many each, as ours does.
+/// Arrivals before the first use of the learned mix. Later updates follow at twice the arrivals each, as in our own policy.
 const FIRST: u64 = 50;
 
 impl Fgd {
-    /// With this mix.
+    /// FGD with this mix.
     pub fn knowing(typical: TypicalPods, ties: Ties) -> Self {
         Self { typical, ties, learning: None }
     }
 
-    /// With the mix that it sees.
+    /// FGD with the mix of the arrived pods.
     pub fn learning() -> Self {
         let learning = Learning { mix: Mix::default(), arrivals: 0, next: FIRST };
         Self { typical: TypicalPods::default(), ties: Ties::First, learning: Some(learning) }
@@ -69,7 +69,7 @@ impl Cost for Fgd {
         let before = self.typical.fragments(node);
         let score = |cards: Cards| {
             let mut after = node.clone();
-            // Memory does not count in fragments, and may not suffice.
+            // Fragments ignore memory, so memory may not suffice.
             let fits = after.take(&demand.without_memory(), cards);
             debug_assert!(fits);
             (logistic((before - self.typical.fragments(&after)) / 1000.0) * 100.0).trunc()

@@ -5,7 +5,7 @@ use tessera_placement::packing::{Demand, Node, Place};
 use super::Policy;
 use crate::Random;
 
-/// The first node that fits, and its first cards that do.
+/// The first fitting node, and its first fitting cards.
 #[derive(Debug)]
 pub struct FirstFit;
 

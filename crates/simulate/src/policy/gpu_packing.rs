@@ -4,7 +4,7 @@ use tessera_placement::packing::{Cards, Demand, Node, WHOLE};
 
 use super::scored::{Cost, fullest_cards};
 
-/// Cards in use before free cards of nodes in use, and these before empty nodes.
+/// Cards in use before free cards of nodes in use, and free cards of nodes in use before empty nodes.
 #[derive(Debug)]
 pub struct GpuPacking;
 

@@ -1,5 +1,5 @@
-//! HAMi's scheduler with `binpack` for nodes and devices. It chooses node and card in its extender; kube-scheduler is left with
-//! that one node. Pods without cards it does not touch.
+//! HAMi's scheduler with `binpack` for nodes and devices. HAMi's extender chooses node and card and leaves kube-scheduler only
+//! the chosen node. HAMi does not touch pods without cards.
 
 use tessera_placement::packing::{Cards, Demand, Node, Place};
 
@@ -8,19 +8,19 @@ use super::kube_scheduler::KubeScheduler;
 use super::scored::{Cost, Scored, fullest_cards};
 use crate::Random;
 
-/// Pods that a card takes unless configured otherwise (`deviceSplitCount`). It counts in the score only; that nothing is
-/// refused for it is to HAMi's advantage.
+/// Most pods of a card by default (`deviceSplitCount`). The number affects only the score; not refusing any pod
+/// because of the limit is to HAMi's advantage.
 const PODS_OF_CARD: usize = 10;
 
-/// The node that is used most: the parts of pods, cores and memory of its cards that are taken, added up.
+/// The most used node, by the sum of the used fractions of pods, cores and memory of its cards.
 #[derive(Debug)]
 pub struct Used {
-    /// By node: uses of its cards.
+    /// Users of each node's cards.
     pods: Vec<u32>,
 }
 
 impl Used {
-    /// For so many nodes, all empty.
+    /// For this number of empty nodes.
     pub fn new(nodes: usize) -> Self {
         Self { pods: vec![0; nodes] }
     }
@@ -30,7 +30,7 @@ impl Cost for Used {
     fn cost(&self, index: usize, node: &Node, demand: &Demand) -> (f64, Cards) {
         let cards = node.cards().len();
         let pods = f64::from(self.pods[index]) / (PODS_OF_CARD * cards) as f64;
-        // A thousandth of a card is as much of its memory as of its cores.
+        // A thousandth of a card is a thousandth of its memory and of its cores.
         let used = 1.0 - node.free() as f64 / (1000 * cards) as f64;
         (-(pods + 2.0 * used), fullest_cards(node, demand))
     }

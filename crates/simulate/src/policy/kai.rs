@@ -4,12 +4,12 @@ use tessera_placement::packing::{Cards, Demand, Node, WHOLE};
 
 use super::scored::{Cost, fullest_cards};
 
-/// The node with the fewest free cards, for shares first one with a shared card that has room; without cards the node with the
-/// least free CPU. Of its cards the one that is used most.
+/// The node with the fewest free cards. For shares, nodes with a shared card with room come first. Without cards, the node with
+/// the least free CPU. On the node, the most used card.
 #[derive(Debug)]
 pub struct Kai;
 
-/// What a shared card with room outweighs (`GpuSharing` in its `scores`, where density counts up to 9): more than any number
+/// Weight of a shared card with room (`GpuSharing` in KAI's `scores`, where density counts up to 9): more than any number
 /// of free cards.
 const SHARING: f64 = 1000.0;
 

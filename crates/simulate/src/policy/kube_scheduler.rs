@@ -1,26 +1,26 @@
-//! kube-scheduler 1.36 with its default plugins. Those that score here are NodeResourcesFit (LeastAllocated) and
-//! NodeResourcesBalancedAllocation, each over CPU and memory with weight 1; devices of claims are not scored. The device is the
-//! first that fits in published order.
+//! kube-scheduler 1.36 with its default plugins. The scorers in effect here are NodeResourcesFit (LeastAllocated) and
+//! NodeResourcesBalancedAllocation, each over CPU and memory with weight 1. Devices of claims are not scored. The device is the
+//! first fitting one in published order.
 
 use tessera_placement::packing::{Demand, Node, Place};
 
 use super::Policy;
 use crate::Random;
 
-/// Fleets of fewer nodes are looked at as a whole, of others at least so many that fit (`minFeasibleNodesToFind`).
+/// Smaller fleets are searched completely, larger fleets until at least this many nodes fit (`minFeasibleNodesToFind`).
 const LEAST_NODES: usize = 100;
 
-/// What a pod counts with for LeastAllocated that asks for none: thousandths of a core, MiB.
+/// Requests that LeastAllocated assumes for a pod without requests: thousandths of a core, MiB.
 pub(crate) const UNASKED: [u64; 2] = [100, 200];
 
 /// kube-scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct KubeScheduler {
-    /// Where the next search begins (`nextStartNodeIndex`).
+    /// Start of the next search (`nextStartNodeIndex`).
     next: usize,
 }
 
-/// Nodes that fit after which the search ends (`numFeasibleNodesToFind`).
+/// Number of fitting nodes at which the search ends (`numFeasibleNodesToFind`).
 fn enough(nodes: usize) -> usize {
     if nodes < LEAST_NODES {
         return nodes;
@@ -50,12 +50,12 @@ pub(crate) fn balanced_allocation(node: &Node, demand: &Demand) -> u64 {
         (node.cpu_milli_in_all() - node.cpu_milli(), node.memory_mib_in_all() - node.memory_mib());
     let (with, without) =
         (balance(cpu + demand.cpu_milli(), memory + demand.memory_mib()), balance(cpu, memory));
-    // Each is from 50 to 100, so this is not below 0.
+    // Both scores are from 50 to 100, so the sum is not below 0.
     50 + (50 + with - without) / 2
 }
 
 impl KubeScheduler {
-    /// The node with the highest score, of a sample of those that have one; by chance among equals.
+    /// The node with the highest score in a sample of the fitting nodes; random among equals.
     pub(crate) fn best(
         &mut self,
         nodes: usize,

@@ -1,11 +1,11 @@
-//! Any node.
+//! Random fit.
 
 use tessera_placement::packing::{Cards, Demand, Node, Place};
 
 use super::Policy;
 use crate::Random;
 
-/// Any node that fits, and for a share any of its cards that does.
+/// A random fitting node, and for a share a random fitting card.
 #[derive(Debug)]
 pub struct RandomFit;
 

@@ -1,4 +1,4 @@
-//! Policies by which each node has a score of its own, whatever the others are like.
+//! Policies scoring each node independently of the other nodes.
 
 use std::fmt::Debug;
 
@@ -7,18 +7,18 @@ use tessera_placement::packing::{Cards, CostTable, Demand, Node, Place, WHOLE};
 use super::Policy;
 use crate::Random;
 
-/// What a node costs; the first node of those that cost least is taken.
+/// Cost of a placement on a node. The first node with the lowest cost is taken.
 pub(crate) trait Cost: Debug {
-    /// A pod asks for this. Returns whether costs that were computed before hold no longer.
+    /// A pod with this demand arrives. Returns whether previously computed costs are outdated.
     fn arrived(&mut self, demand: &Demand) -> bool {
         let _ = demand;
         false
     }
 
-    /// What it costs to place a demand that fits, and the cards that it gets. `index` is the node's.
+    /// The cost of placing a fitting demand, and the cards for the demand. `index` is the node's.
     fn cost(&self, index: usize, node: &Node, demand: &Demand) -> (f64, Cards);
 
-    /// A pod came to the node.
+    /// A pod was placed on the node.
     fn placed(&mut self, index: usize, demand: &Demand) {
         let _ = (index, demand);
     }
@@ -29,7 +29,7 @@ pub(crate) trait Cost: Debug {
     }
 }
 
-/// A policy by such costs.
+/// A policy with such a cost function.
 #[derive(Debug)]
 pub(super) struct Scored {
     cost: Box<dyn Cost>,
@@ -37,7 +37,7 @@ pub(super) struct Scored {
 }
 
 impl Scored {
-    /// For so many nodes.
+    /// For this number of nodes.
     pub(super) fn new(cost: Box<dyn Cost>, nodes: usize) -> Self {
         Self { cost, costs: CostTable::new(nodes) }
     }
@@ -63,7 +63,7 @@ impl Policy for Scored {
     }
 }
 
-/// The fullest card that a share fits on, the first among equals; for whole cards the first ones.
+/// The fullest card with room for a share, the first among equals; for whole cards the first free ones.
 pub fn fullest_cards(node: &Node, demand: &Demand) -> Cards {
     if !demand.is_share() {
         return node.first_cards(demand);
@@ -72,18 +72,18 @@ pub fn fullest_cards(node: &Node, demand: &Demand) -> Cards {
     fitting.min_by_key(|(_, free)| **free).map_or(Cards::NONE, |(card, _)| Cards::one(card))
 }
 
-/// CPU of the largest node of openb in thousandths of a core, by which published scores are scaled.
+/// CPU of the largest node of openb in thousandths of a core, the scale of the published scores.
 const MOST_CPU: f64 = 128_000.0;
 
-/// Thousandths of the cards of the largest node of openb.
+/// Thousandths of cards of the largest node of openb.
 const MOST_CARDS: f64 = 8.0 * WHOLE as f64;
 
-/// CPU and cards left on a node, as parts of the largest node.
+/// CPU and cards left on a node, as fractions of the largest node.
 pub fn left(node: &Node) -> [f64; 2] {
     [node.cpu_milli() as f64 / MOST_CPU, node.free() as f64 / MOST_CARDS]
 }
 
-/// CPU and cards asked for, in the same way.
+/// CPU and cards of a demand, as fractions of the largest node.
 pub fn asked(demand: &Demand) -> [f64; 2] {
     [demand.cpu_milli() as f64 / MOST_CPU, demand.total() as f64 / MOST_CARDS]
 }

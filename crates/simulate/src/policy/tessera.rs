@@ -1,8 +1,8 @@
-//! Ours as it is: every pod goes through the decision loop of the controller ([`tessera_decide::Decider`]), with cards of a managed pool,
-//! and what the loop allocates is written, bound and seen before the next pod comes.
+//! Tessera as in production: every pod goes through the decision loop of the controller ([`tessera_decide::Decider`]), with cards of a
+//! managed pool. Each allocation is written, bound and observed before the next pod arrives.
 //!
-//! Pods without cards the controller leaves to kube-scheduler. Where they go decides which cards are left without CPU, and policies
-//! that replace kube-scheduler place them, too: [`Others`] says who does here.
+//! The controller leaves pods without cards to kube-scheduler. Their placement decides whose cards are left without CPU, and policies
+//! replacing kube-scheduler place them, too. [`Others`] names their placer here.
 
 mod objects;
 
@@ -21,17 +21,17 @@ use super::tessera_bare::TesseraBare;
 use crate::Random;
 use objects::{DRIVER, Pods};
 
-/// Long after all cards were tainted, so that they count as handed over by kube-scheduler.
+/// Start of the run, long after the tainting of all cards, so that kube-scheduler's hand-over of the cards counts as complete.
 const BEGIN: Time = Duration::from_secs(3600);
 
-/// Between two arrivals.
+/// Time between two arrivals.
 const STEP: Time = Duration::from_secs(10);
 
-/// Who places pods without cards.
+/// Placer of pods without cards.
 pub enum Others {
-    /// The policy alone, which learns from all pods.
+    /// The bare policy, which learns from all pods.
     Bare(Box<TesseraBare>),
-    /// kube-scheduler, which is asked for no others.
+    /// kube-scheduler, called for pods without cards only.
     KubeScheduler(KubeScheduler),
 }
 
@@ -42,11 +42,11 @@ pub struct Tessera {
     nodes: HashMap<String, usize>,
     others: Others,
     pods: Pods,
-    /// The number of the next pod.
+    /// Number of the next pod.
     next: u64,
-    /// What the pod that was chosen for last is to get.
+    /// Name and allocation of the last chosen pod, not placed yet.
     chosen: Option<(String, AllocationResult)>,
-    /// Who has what.
+    /// Names of running pods by their node, cards and demand.
     running: HashMap<(usize, Cards, Demand), Vec<String>>,
 }
 
@@ -74,7 +74,7 @@ impl Tessera {
         }
         tessera.now = BEGIN;
         tessera.decider.lead(BEGIN, objects::EPOCH);
-        // Asks for all claims; there are none.
+        // Requests a list of all claims; the list is empty.
         tessera.decider.decide(BEGIN);
         tessera.observe(Observation::ClaimsListed { asked_at: BEGIN });
         tessera
@@ -94,7 +94,7 @@ impl Tessera {
         self.observe(Observation::Deleted(Kind::ResourceClaim, objects::key(&objects::claim_name(pod))));
     }
 
-    /// The node and the cards of an allocation.
+    /// The place (node and cards) of an allocation.
     fn place(&self, node: &str, allocation: &AllocationResult) -> Option<Place> {
         let names = allocation.results().iter().map(|result| result.device.parse::<DeviceName>());
         let cards = names.map(|name| objects::card(name.ok()?.card())).collect::<Option<Cards>>()?;

@@ -1,11 +1,11 @@
-//! Ours, without the product's rules of what can be had together.
+//! Tessera's policy alone, without the product's rules on combinations of devices.
 
 use tessera_placement::packing::{Demand, Node, NodeValuePacking, Place};
 
 use super::Policy;
 use crate::Random;
 
-/// Node-value packing that learns the mix.
+/// Node-value packing with a learned mix.
 #[derive(Debug)]
 pub struct TesseraBare(NodeValuePacking);
 

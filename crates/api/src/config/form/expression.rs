@@ -6,8 +6,8 @@ use super::{
 };
 use crate::config::memory_limit;
 
-/// Conditions with what they find, each tried where none before it applies: so each may take for granted that what the
-/// earlier ones ask for is right.
+/// Conditions with their findings. Each condition is evaluated only if no earlier one applies, and can rely on the validity
+/// of the values checked earlier.
 #[derive(Debug, Default)]
 pub(in crate::config) struct Checks {
     cases: Vec<Case>,
@@ -30,20 +30,20 @@ fn texts<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 impl Checks {
-    /// What is found where `condition` applies: the place, an expression for what stands there, and what is wrong with it.
+    /// The finding where `condition` applies: the place, an expression for the value there, and the reason.
     pub fn find(&mut self, condition: impl Into<String>, place: &str, value: &str, reason: &str) {
         // Elements of one list have one type.
         let found = format!("[dyn({}), dyn({value}), dyn({})]", text(place), text(reason));
         self.cases.push(Case { condition: condition.into(), found });
     }
 
-    /// Where `condition` applies, other checks decide.
+    /// Where `condition` applies, the other checks decide.
     pub fn leave_to(&mut self, condition: impl Into<String>, checks: &Self) {
         let inner = checks.expression().replace('\n', "\n  ");
         self.cases.push(Case { condition: condition.into(), found: format!("(\n  {inner})") });
     }
 
-    /// What is wrong with the object that `value` stands for, which may have the fields `also`, too.
+    /// Checks of the object `value`, which may also have the fields `also`.
     pub fn object(
         &mut self,
         place: &str,
@@ -56,7 +56,7 @@ impl Checks {
         fields.add(self, "");
     }
 
-    /// An expression for what is found first; an empty list where nothing is.
+    /// An expression for the first finding; an empty list without findings.
     pub fn expression(&self) -> String {
         let mut expression = String::new();
         for Case { condition, found } in &self.cases {
@@ -65,7 +65,7 @@ impl Checks {
         expression + "[]"
     }
 
-    /// `guard` is what else must be so for `value` to be there: empty, or ending with `&&`.
+    /// `guard` is the precondition for the existence of `value`: empty, or ending with `&&`.
     fn add(&mut self, form: &Form, place: &str, value: &str, guard: &str) {
         let no_object = format!("{guard}type({value}) != map");
         match form {

@@ -1,5 +1,5 @@
-//! A machine of a cluster as the facts that its driver reports, as far as they can be told from what its plugin publishes: what else
-//! its cards could be offered as. What is not published of a card is known of its board.
+//! A machine of a cluster as its driver's facts, as far as they can be derived from published slices. The facts show how else its cards
+//! could be offered. Unpublished facts of a card are taken from its board.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use tessera_inventory::machine::{
 
 use super::super::machine;
 
-/// All generations of NVLink, the oldest of those that are alike first.
+/// All generations of NVLink; among generations of equal speed the oldest comes first.
 const NVLINKS: [NvLinkVersion; 7] = [
     NvLinkVersion::V1_0,
     NvLinkVersion::V2_0,
@@ -25,16 +25,16 @@ const NVLINKS: [NvLinkVersion; 7] = [
     NvLinkVersion::V5_0,
 ];
 
-/// More than any card has: a report is text that others may write.
+/// More than any card has. The report may have been written by others.
 const MOST_LINKS: u32 = 1_000;
 
-/// What is published of a card: its devices by name.
+/// Published devices of a card, with their names.
 type OfCard<'d> = Vec<(DeviceName, &'d Device)>;
 
-/// The machine of which this driver's plugin publishes these devices with this report.
+/// The machine whose plugin of this driver published these devices with this report.
 ///
 /// # Errors
-/// Why it cannot be told, in words.
+/// A message if the machine cannot be derived.
 pub fn machine_of(driver: &str, devices: &[Device], report: &NodeReport) -> Result<Machine, String> {
     let mut of_cards: BTreeMap<PciBusId, OfCard<'_>> = BTreeMap::new();
     for device in devices {
@@ -88,7 +88,7 @@ fn card(driver: &str, address: PciBusId, devices: &OfCard<'_>) -> Result<Card, S
     if let Some(memory) = number(attribute::MEMORY_MIB).and_then(|mib| u64::try_from(mib).ok()) {
         card.memory_bytes = memory.checked_mul(1 << 20);
     }
-    // To where none of the other cards is, as on a machine with a single one. The others are told by the report.
+    // Links to remote ends other than the node's cards, as on a machine with a single card. Links between cards come from the report.
     let links = number(attribute::NVLINK_COUNT).and_then(|links| u32::try_from(links).ok()).unwrap_or(0);
     let link = NvLink { remote: NvLinkRemote::Switch, version: None };
     card.nvlinks = Some(vec![link; links.min(MOST_LINKS) as usize]);
@@ -96,14 +96,14 @@ fn card(driver: &str, address: PciBusId, devices: &OfCard<'_>) -> Result<Card, S
         let (model, _) = tessera_hardware::mig_model(name).map_err(|error| error.to_string())?;
         let mut mig = machine::of_model(&model.complete(board.memory_total_mib), false);
         mig.instances = instances(&mig, devices)?;
-        // On Ampere a card offers partitions or the whole, by its mode.
+        // On Ampere the mode decides between partitions and the whole card.
         mig.mode = !mig.instances.is_empty() || (mig.mode_switch_needs_reset && whole.is_none());
         card.mig = Some(mig);
     }
     Ok(card)
 }
 
-/// The board of cards with this product name.
+/// The board with this product name.
 fn board_called(model: &str) -> Result<Board, String> {
     let mut known = BTreeSet::new();
     for name in tessera_hardware::board_names() {
@@ -117,7 +117,7 @@ fn board_called(model: &str) -> Result<Board, String> {
     Err(format!("it has cards {model:?}, and known are only: {}", known.join(", ")))
 }
 
-/// Partitions that were there before anybody claimed them: those of a layout, and an administrator's.
+/// Partitions that existed before any claim: those of a layout, and an administrator's.
 fn instances(mig: &Mig, devices: &OfCard<'_>) -> Result<Vec<GpuInstance>, String> {
     let mut instances: BTreeMap<u32, GpuInstance> = BTreeMap::new();
     for (name, device) in devices {
@@ -152,7 +152,7 @@ fn instances(mig: &Mig, devices: &OfCard<'_>) -> Result<Vec<GpuInstance>, String
     Ok(instances.into_values().collect())
 }
 
-/// A card of which all devices have the same fault gets no new work.
+/// A card is unhealthy if all its devices share a fault.
 fn health(driver: &str, devices: &OfCard<'_>) -> Health {
     let faults = |device: &Device| -> BTreeSet<String> {
         let taints = device.taints.iter().flatten();
@@ -163,7 +163,7 @@ fn health(driver: &str, devices: &OfCard<'_>) -> Health {
     reason.map_or(Health::Healthy, |reason| Health::Unhealthy { reason })
 }
 
-/// `<clusterUUID>.<cliqueId>`. Else it is the address of a card, and no fabric.
+/// Parses `<clusterUUID>.<cliqueId>`. Other values are the address of a card, without a fabric.
 fn fabric(domain: &str) -> Option<Fabric> {
     let (cluster, clique) = domain.split_once('.')?;
     let digits: String = cluster.chars().filter(|digit| *digit != '-').collect();
@@ -175,7 +175,7 @@ fn fabric(domain: &str) -> Option<Fabric> {
     Some(Fabric { state: FabricState::Completed, cluster, clique: clique.parse().ok()? })
 }
 
-/// NVLinks and PCIe, by the report.
+/// Sets NVLinks and PCIe levels from the report.
 fn connect(machine: &mut Machine, report: &NodeReport) {
     let rate = report.link_rate;
     let version = NVLINKS.into_iter().find(|version| Some(version.megabytes_per_second()) == rate);

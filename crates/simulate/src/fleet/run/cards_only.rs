@@ -1,4 +1,4 @@
-//! What others choose: a node by a rule or a score, and devices there, of which Kubernetes' allocator says which may be had together.
+//! Other schedulers' policies: node and devices by a rule or a score, among the combinations permitted by Kubernetes' allocator.
 
 mod choice;
 
@@ -24,7 +24,7 @@ use crate::policy::kube_scheduler::UNASKED;
 use crate::policy::scored::Cost;
 use crate::{PolicyName, Random};
 
-/// A policy that has a rule for nodes, and one for devices.
+/// A policy with a rule for nodes and a rule for devices.
 pub(super) struct CardsOnly<'r> {
     fleet: &'r Fleet,
     workload: &'r Workload,
@@ -35,29 +35,29 @@ pub(super) struct CardsOnly<'r> {
     asker: Asker,
     nodes: Vec<NodeState>,
     shapes: Vec<ShapeState>,
-    /// By priority, then in the order of arrival.
+    /// Waiting pods by priority, then in order of arrival.
     waiting: BTreeSet<(Reverse<i32>, usize)>,
-    /// Where pods are, and whether their room is counted.
+    /// Node of each placed pod, and whether its room is counted as asked and as counted by kube-scheduler.
     placed: HashMap<usize, (usize, [bool; 2])>,
-    /// The same of pods that are there from the beginning.
+    /// The same for pods present from the beginning.
     standing: HashMap<Key, (usize, [bool; 2])>,
-    /// Whether a shape fits on a node, and what the node's `changes` were when that was seen.
+    /// Whether a shape fits on a node, as of the node's `changes`.
     fits: HashMap<(usize, usize), (bool, u64)>,
-    /// What a node costs a shape that fits there, which cards it would get, and what the node's `changes` were then.
+    /// Cost and cards of a shape on a fitting node, as of the node's `changes`.
     costs: HashMap<(usize, usize), (f64, Cards, u64)>,
-    /// How often anything was given back.
+    /// Number of releases of devices or room.
     frees: u64,
 }
 
 struct NodeState {
     object: Node,
-    /// CPU and memory as they are asked for.
+    /// Free CPU and memory by the pods' requests.
     room: tessera_placement::packing::Node,
-    /// With what kube-scheduler counts for pods that ask for none.
+    /// Free CPU and memory with kube-scheduler's defaults for pods without requests.
     counted: tessera_placement::packing::Node,
-    /// How often anything was taken or given back.
+    /// Number of placements and releases.
     changes: u64,
-    /// `changes` when something was given back last.
+    /// `changes` at the last release.
     freed: u64,
 }
 
@@ -66,11 +66,11 @@ struct ShapeState {
     claims: Vec<Claim>,
     demand: Demand,
     counted: Demand,
-    /// It fitted nowhere when so much had been given back.
+    /// `frees` when the shape last fitted on no node.
     failed: Option<u64>,
 }
 
-/// A demand for CPU and memory alone. What no node has is asked for as such, too.
+/// A demand for CPU and memory alone. An impossible demand counts as zero.
 fn demand(cpu_milli: u64, memory_mib: u64) -> Demand {
     let none = || Demand::new(0, 0, 0, 0, ModelSet::ANY);
     let demand = Demand::new(cpu_milli, memory_mib, 0, 0, ModelSet::ANY).or_else(|_| none());
@@ -78,7 +78,7 @@ fn demand(cpu_milli: u64, memory_mib: u64) -> Demand {
     demand.expect("a demand")
 }
 
-/// What a pod asks for, and what kube-scheduler counts for it.
+/// The pod's requests, and the requests as counted by kube-scheduler.
 fn room_of(pod: &Pod) -> [Demand; 2] {
     let asked = Room::asked(pod);
     let counted = |asked: u64, unasked: u64| if asked == 0 { unasked } else { asked };
@@ -93,7 +93,7 @@ impl<'r> CardsOnly<'r> {
         let classes = workload.classes.iter().cloned().map(Object::from);
         let standing = workload.standing.iter().cloned();
         for object in fleet.objects(Allocation::Native).chain(classes).chain(standing) {
-            // What the plugin publishes, or the API server took: no quantity of it is wrong.
+            // The objects come from the plugin or passed the API server, so their quantities are valid.
             let _ = cluster.apply(object);
         }
         let node = |node: &crate::fleet::FleetNode| {
@@ -108,7 +108,7 @@ impl<'r> CardsOnly<'r> {
             let on = pod.spec.as_ref().and_then(|spec| fleet.index(spec.node_name.as_deref()?));
             let Some(state) = on.map(|node| &mut nodes[node]) else { continue };
             let [demand, counted] = room_of(pod);
-            // What is counted but not asked for may be more than there is.
+            // The counted defaults may exceed the node's room.
             let is_taken = [state.room.take(&demand, Cards::NONE), state.counted.take(&counted, Cards::NONE)];
             standing.extend(on.map(|node| (name.clone(), (node, is_taken))));
         }
@@ -146,7 +146,7 @@ impl<'r> CardsOnly<'r> {
     fn fits(&mut self, shape: usize, node: usize) -> bool {
         let state = &self.nodes[node];
         if let Some((fits, seen)) = self.fits.get(&(shape, node)) {
-            // What did not fit fits only when something was given back.
+            // A misfit can become a fit only by a release.
             let since = if *fits { state.changes } else { state.freed };
             if since <= *seen {
                 return *fits;
@@ -160,7 +160,7 @@ impl<'r> CardsOnly<'r> {
         fits
     }
 
-    /// Tells a policy with scores of a pod with cards.
+    /// Updates a scoring policy about a pod with cards.
     fn tell(&mut self, pod: usize, what: impl FnOnce(&mut dyn Cost, &Demand) -> bool) {
         let demand = self.demands.of_pods(self.workload.pods[pod].shape);
         if let (Rule::Scored(scores), Some(demand)) = (&mut self.rule, demand)
@@ -170,7 +170,7 @@ impl<'r> CardsOnly<'r> {
         }
     }
 
-    /// What a claim has held from the beginning is free, and its pods are gone.
+    /// Ends the pods of a holding from the beginning and frees its devices.
     fn end_held(&mut self, held: &Held) {
         self.cluster.delete(Kind::ResourceClaim, &held.claim);
         for name in &held.pods {
@@ -183,7 +183,7 @@ impl<'r> CardsOnly<'r> {
         self.give_back((held.node, [false; 2]), &[demand(0, 0), demand(0, 0)]);
     }
 
-    /// A pod is gone that took so much besides devices.
+    /// Returns an ended pod's CPU and memory to its node.
     fn give_back(&mut self, (node, is_taken): (usize, [bool; 2]), [asked, counted]: &[Demand; 2]) {
         let state = &mut self.nodes[node];
         state.changes += 1;
@@ -221,7 +221,7 @@ impl<'r> CardsOnly<'r> {
         let _ = self.cluster.apply(object);
         let (state, asks) = (&mut self.nodes[node], &self.shapes[shape]);
         state.changes += 1;
-        // What is counted but not asked for may be more than there is: then so much is not given back either.
+        // The counted defaults may exceed the node's room. In that case they are not returned either.
         let is_taken =
             [state.room.take(&asks.demand, Cards::NONE), state.counted.take(&asks.counted, Cards::NONE)];
         self.placed.insert(pod, (node, is_taken));

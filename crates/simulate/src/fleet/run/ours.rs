@@ -1,5 +1,5 @@
-//! Ours: the decision loop of the controller ([`tessera_decide::Decider`]) on objects that the API server would have. What it allocates is
-//! written, bound and seen at once.
+//! Tessera: the decision loop of the controller ([`tessera_decide::Decider`]) on objects as in the API server. Allocations are
+//! written, bound and observed at once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::fleet::wish::share_ids;
 use crate::fleet::workload::EPOCH;
 use crate::fleet::{Fleet, Workload};
 
-/// When the run begins, in seconds since the Unix epoch (1 January 2026): long after all cards were tainted, so that they count as handed over by
-/// kube-scheduler.
+/// Start of the run, in seconds since the Unix epoch (1 January 2026): long after the tainting of all cards, so that
+/// kube-scheduler's hand-over of the cards counts as complete.
 const BEGIN: Time = Duration::from_secs(1_767_225_600);
 
-/// Rounds of decisions at one moment. A gang takes three.
+/// Most rounds of decisions at one time. A gang takes three.
 const ROUNDS: usize = 1_000;
 
 /// The decision loop over a simulated cluster.
@@ -28,9 +28,9 @@ pub(super) struct Ours<'r> {
     fleet: &'r Fleet,
     workload: &'r Workload,
     decider: Decider,
-    /// The pods by namespace and name.
+    /// Index of each pod by namespace and name.
     by_name: HashMap<(&'r str, &'r str), usize>,
-    /// Version of the claim that was written last.
+    /// Resource version of the last written claim.
     version: u64,
 }
 
@@ -40,7 +40,7 @@ impl<'r> Ours<'r> {
         let mut decider = Decider::new(fleet.driver(), share_ids());
         decider.predict(fleet.kubernetes);
         let mut ours = Self { fleet, workload, decider, by_name: by_name.collect(), version: 1 };
-        // An hour before.
+        // The objects are an hour old when the run starts.
         let before = BEGIN - Duration::from_secs(3_600);
         let classes = workload.classes.iter().cloned().map(Object::from);
         let standing = workload.standing.iter().cloned();
@@ -48,7 +48,7 @@ impl<'r> Ours<'r> {
             ours.observe(before, Observation::Applied(Box::new(object)));
         }
         ours.decider.lead(BEGIN, EPOCH);
-        // Asks for all claims; they are told.
+        // Requests a list of all claims, answered below.
         ours.decider.decide(BEGIN);
         ours.observe(BEGIN, Observation::ClaimsListed { asked_at: BEGIN });
         ours
@@ -63,7 +63,7 @@ impl<'r> Ours<'r> {
         self.observe(now, Observation::Applied(Box::new(object.into())));
     }
 
-    /// Writes what a claim gets; `None` takes it back. Returns its version.
+    /// Writes or, for `None`, clears a claim's allocation. Returns the claim's new version.
     fn write(&mut self, now: Time, key: &Key, allocated: Option<&ClaimAllocation>) -> Option<String> {
         let known = self.decider.cluster().objects().claims.get(key)?;
         self.version += 1;
@@ -78,7 +78,7 @@ impl<'r> Ours<'r> {
         Some(version)
     }
 
-    /// Carries an intent out. Returns the pod that is bound by it.
+    /// Carries out an intent. Returns the pod to bind with its node.
     fn carry_out(&mut self, now: Time, intent: Intent) -> Option<(PodReference, String)> {
         match intent {
             Intent::Allocate { pod, node, claims, lifts_gate, .. } => {
@@ -109,7 +109,7 @@ impl<'r> Ours<'r> {
                 self.observe(now, Observation::ClaimsListed { asked_at: now });
                 None
             }
-            // Pods are of managed cards, and evict nobody; the rest is for people to read.
+            // No steering or evictions: all cards are managed, and pods never preempt. The other intents are information for users.
             Intent::Note { .. }
             | Intent::Nominate { .. }
             | Intent::Evict { .. }
@@ -119,7 +119,7 @@ impl<'r> Ours<'r> {
         }
     }
 
-    /// kube-scheduler binds a pod whose claims have their devices.
+    /// Binds a pod with allocated claims, as kube-scheduler would.
     fn bind(&mut self, now: Time, pod: &PodReference, node: &str) -> Option<Placed> {
         let place = *self.by_name.get(&(pod.key.namespace.as_str(), pod.key.name.as_str()))?;
         let mut object = self.decider.cluster().objects().pods.get(&pod.key)?.as_ref().clone();
@@ -151,7 +151,7 @@ impl Placer for Ours<'_> {
         for claim in shape.claims_of(pod) {
             self.apply(now, claim);
         }
-        // In the order of arrival, also of those that arrive at the same moment.
+        // Distinct timestamps keep the order of arrival for simultaneous pods.
         let created = Timestamp::from_nanosecond(now.as_nanos() as i128 + place);
         self.apply(now, shape.pod_of(pod, created.unwrap_or_default()));
     }
@@ -204,7 +204,7 @@ impl Placer for Ours<'_> {
         let waiting: HashMap<(&str, &str), &str> =
             waiting.map(|(key, why)| ((key.namespace.as_str(), key.name.as_str()), why)).collect();
         let why = |pod: &usize| waiting.get(&self.workload.key(*pod)).copied();
-        // Pods that ask for what no managed card has are not the controller's.
+        // The controller ignores pods whose requests match no managed card.
         pods.iter()
             .map(|pod| why(pod).unwrap_or("no card is offered as what it asks for").to_owned())
             .collect()

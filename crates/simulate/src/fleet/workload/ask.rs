@@ -1,4 +1,4 @@
-//! What a pod of a list, or of a wish, asks for.
+//! Requests of pods in lists and wishes.
 
 use serde_json::json;
 use tessera_api::{DeviceType, ProfileSpelling};
@@ -10,17 +10,17 @@ use crate::fleet::objects::{class_name, read};
 /// Namespace of the pods.
 const SIMULATED: &str = "simulated";
 
-/// The step of a share's memory, in bytes: that of what is published.
+/// The step of a share's memory in bytes, as in published slices.
 const MEMORY_STEP: u64 = 128 << 20;
 
-/// What a pod asks for.
+/// A pod's request for cards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::fleet) enum Ask {
     /// Whole cards of one node.
     Cards(u32),
     /// A MIG partition of this profile.
     Profile(String),
-    /// So many percent of a card, by MPS.
+    /// A percentage of a card, by MPS.
     Share(u32),
 }
 
@@ -49,7 +49,7 @@ impl Ask {
         }
     }
 
-    /// A pod that asks for this.
+    /// The shape of a pod with this request.
     pub(in crate::fleet) fn shape(
         &self,
         fleet: &Fleet,

@@ -5,40 +5,40 @@ use std::time::Duration;
 use super::Ask;
 use crate::openb::table::Row;
 
-/// Longest name: a pod's has a number behind it, a claim's a word.
+/// Longest name: a pod's name has a number appended, a claim's a word.
 const LONGEST_NAME: usize = 40;
 
 /// Longest time: a hundred years.
 pub(super) const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Pods that are alike.
+/// Identical pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The pods are called so, with a number.
+    /// Prefix of the pods' names.
     pub name: String,
-    /// How many.
+    /// Number of pods.
     pub count: usize,
-    /// What each asks for.
+    /// Each pod's request.
     pub(super) ask: Ask,
-    /// Bytes: of whole cards at least, of a share exactly.
+    /// Bytes: a minimum for whole cards, exact for a share.
     pub(super) gpu_memory: Option<u64>,
     /// Thousandths of a core.
     pub(super) cpu_milli: u64,
     /// MiB.
     pub(super) memory_mib: u64,
-    /// When the first arrives.
+    /// Arrival of the first pod.
     pub(super) at: Duration,
-    /// Between two of them, or two gangs.
+    /// Interval between pods, or between gangs.
     pub(super) every: Duration,
-    /// How long each runs; `None` for ever.
+    /// Run time of each pod; `None` for ever.
     pub(super) duration: Option<Duration>,
     pub(super) priority: i32,
-    /// So many start together.
+    /// Number of pods that start together.
     pub(super) gang: Option<u32>,
 }
 
 impl Line {
-    /// A pod that arrives at once and stays, and asks for a card.
+    /// A single pod with one card, arriving at once and running for ever.
     pub(super) fn one(name: String) -> Self {
         let (at, every) = (Duration::ZERO, Duration::ZERO);
         Self {

@@ -1,4 +1,4 @@
-//! A workload as a list: CSV, a line for pods that are alike, or a trace with a line for each.
+//! A workload as a list: CSV with a line for each group of identical pods, or a trace with a line for each pod.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -14,33 +14,33 @@ use crate::fleet::groups::amount;
 use crate::openb::TraceError;
 use crate::openb::table::{Row, Table};
 
-/// Columns of the list that must be there.
+/// Required columns of a list.
 const NEEDED: [&str; 2] = ["name", "gpu"];
 
 /// All columns.
 const COLUMNS: [&str; 11] =
     ["name", "count", "gpu", "gpu_memory", "cpu", "memory", "at", "every", "duration", "priority", "gang"];
 
-/// A list that was read.
+/// A parsed list.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     lines: Vec<Line>,
-    /// What is not simulated, and why.
+    /// Pods not simulated, with the reason.
     left_out: Vec<String>,
 }
 
-/// What is wrong with a list, and where.
+/// A problem with a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// It is no table.
+    /// Not a table.
     #[error(transparent)]
     Table(#[from] TraceError),
-    /// A value cannot be.
+    /// An invalid value.
     #[error("line {line}: {problem}")]
     Line {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// All pods of a trace are left out.
@@ -55,16 +55,16 @@ pub struct ListReader {
     lines: Vec<Line>,
     names: HashSet<String>,
     pods: usize,
-    /// By the first line.
+    /// Whether the first line has a trace's columns.
     is_trace: Option<bool>,
     left_out: BTreeMap<LeftOut, usize>,
 }
 
 impl ListReader {
-    /// The next line.
+    /// Takes the next line.
     ///
     /// # Errors
-    /// [`LineError`], for a line that is none.
+    /// [`LineError`] for an invalid line.
     pub fn line(&mut self, text: &str) -> Result<(), LineError> {
         let is_trace = *self.is_trace.get_or_insert_with(|| openb::is_trace(text));
         let needed: &[&str] = if is_trace { &openb::NEEDED } else { &NEEDED };
@@ -102,10 +102,10 @@ impl ListReader {
         Ok(())
     }
 
-    /// All of it. A trace begins when its first pod comes.
+    /// Ends the list. Times of a trace count from the arrival of its first pod.
     ///
     /// # Errors
-    /// There are no lines, or none that can be simulated.
+    /// The list is empty, or no pod of it can be simulated.
     pub fn finish(mut self) -> Result<List, LineError> {
         let left_out: Vec<String> = self.left_out.into_iter().map(|(why, count)| why.words(count)).collect();
         if self.lines.is_empty() && !left_out.is_empty() {
@@ -185,7 +185,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
 /// `90s`, `1h30m`, `2d` or `0`.
 ///
 /// # Errors
-/// The text is no such time, negative, or more than a hundred years.
+/// The text is not a time, negative, or more than a hundred years.
 pub fn time(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -201,7 +201,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 }
 
 impl Workload {
-    /// The pods of a list on this fleet, which says how much memory a share has.
+    /// The pods of a list on this fleet, whose cards determine the memory of a share.
     #[must_use]
     pub fn of_list(list: &List, fleet: &Fleet) -> Self {
         let mut workload = Self { left_out: list.left_out.clone(), ..Self::default() };
@@ -229,7 +229,7 @@ impl Workload {
                 });
             }
         }
-        // Lines in the order of the list where they arrive together.
+        // A stable sort: simultaneous arrivals keep the order of the list.
         workload.pods.sort_by_key(|pod| pod.at);
         workload
     }
@@ -237,7 +237,7 @@ impl Workload {
 
 #[cfg(test)]
 impl Workload {
-    /// The pods of a list that is right.
+    /// The pods of a valid list.
     pub(in crate::fleet) fn of_text(text: &str, fleet: &Fleet) -> Self {
         let mut reader = ListReader::default();
         text.lines().for_each(|line| reader.line(line).unwrap());
@@ -290,7 +290,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let found: Vec<_> =
             workload.pods.iter().map(|pod| (&*pod.name, pod.at, pod.duration, pod.shape)).collect();
-        // Those that ask for the same are of one shape.
+        // Pods with the same requests share a shape.
         let wanted = [
             ("b-0", seconds(0), None, 1),
             ("e-0", seconds(5), Some(seconds(5)), 1),

@@ -1,4 +1,4 @@
-//! What makes pods: a Deployment, a StatefulSet, a ReplicaSet, a Job, a CronJob, a JobSet, a LeaderWorkerSet, or a Pod by itself.
+//! Objects that create pods: Deployment, StatefulSet, ReplicaSet, Job, CronJob, JobSet, LeaderWorkerSet, or a Pod by itself.
 
 mod sets;
 
@@ -13,58 +13,58 @@ use tessera_cluster::workloads;
 
 pub use sets::{JobSet, LeaderWorkerSet};
 
-/// What makes pods that are alike.
+/// An object creating identical pods.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// `Deployment`, for example.
     pub kind: &'static str,
-    /// Where it is from, as `jobs.yaml, line 12`; empty for what is from a cluster.
+    /// Source, as `jobs.yaml, line 12`; empty for an object from a cluster.
     pub origin: String,
-    /// One of the pods, with name, namespace, uid and owner of what makes it.
+    /// One of the pods, with name, namespace, uid and owner of the creating object.
     pub pod: Pod,
-    /// How many, of each replica if there are replicas; 0 for none.
+    /// Number of pods, per replica if there are replicas; may be 0.
     pub count: usize,
-    /// How long each runs; `None` for ever.
+    /// Run time of each pod; `None` for ever.
     pub duration: Option<Duration>,
-    /// Of a Job that began: when its pods must be gone.
+    /// For a started Job, the deadline for its pods.
     pub(in crate::fleet) ends: Option<Timestamp>,
-    /// Of what makes pods in groups, how many groups.
+    /// Groups of pods, for kinds with groups.
     pub(super) replicas: Option<Replicas>,
-    /// What makes the pods a gang.
+    /// The object by which the pods are a gang.
     pub(super) made_by: Option<MadeBy>,
-    /// Why there are none of them.
+    /// Why the manifest creates no pods.
     pub(super) obstacle: Option<Obstacle>,
 }
 
-/// Groups of pods that are alike: Jobs of a JobSet, replicas of a LeaderWorkerSet.
+/// Groups of identical pods: Jobs of a JobSet, replicas of a LeaderWorkerSet.
 #[derive(Clone, Debug)]
 pub(super) struct Replicas {
-    /// How many.
+    /// Number of groups.
     pub count: usize,
-    /// What tells them from other groups of the same thing: the name of their Jobs, or whether it is the leaders.
+    /// The part of the object: the name of a JobSet's replicated Job, or leader or worker.
     pub part: String,
-    /// The label of a pod that has the number of its group.
+    /// The pod label with the group's number.
     pub label: &'static str,
-    /// The number of the first group there.
+    /// Number of the first group in the label.
     pub offset: usize,
-    /// Pods are called so, with the number of the group, and their own.
+    /// Prefix of the pods' names, followed by the numbers of group and pod.
     pub prefix: String,
-    /// The number of the first pod of each; `None` where there is a single one, without a number.
+    /// Number of the first pod of each group; `None` for a single pod without a number.
     pub first: Option<usize>,
 }
 
 impl Replicas {
-    /// The parts of a LeaderWorkerSet.
+    /// Parts of a LeaderWorkerSet.
     pub const LEADER: &str = "leader";
     pub const WORKER: &str = "worker";
 
-    /// What the label says of a group, counted from 0.
+    /// The label's value for a group, counted from 0.
     pub fn group(&self, group: usize) -> String {
         (self.offset + group).to_string()
     }
 }
 
-/// What tells how large a gang is.
+/// The object that determines the size of a gang.
 #[derive(Clone, Debug)]
 pub(super) enum MadeBy {
     Job(workloads::Job),
@@ -72,12 +72,12 @@ pub(super) enum MadeBy {
     LeaderWorkerSet(workloads::LeaderWorkerSet),
 }
 
-/// Why there are no pods of a manifest.
+/// Why a manifest creates no pods.
 #[derive(Clone, Debug)]
 pub(super) enum Obstacle {
-    /// It cannot be.
+    /// The manifest is invalid.
     Refused(String),
-    /// It can, and is not simulated.
+    /// The manifest is valid, but not simulated.
     LeftOut(String),
 }
 
@@ -109,13 +109,13 @@ impl Manifest {
         .counted("replicas", count)
     }
 
-    /// With so many pods; 1 is Kubernetes' default of all these kinds. `field` says so.
+    /// Sets the number of pods; the default is 1, as in Kubernetes for all these kinds. `field` names the setting in errors.
     fn counted(mut self, field: &str, count: Option<i32>) -> Self {
         self.count = self.number(field, count);
         self
     }
 
-    /// What a field says, which must not be negative.
+    /// The value of a field, which must not be negative.
     fn number(&mut self, field: &str, number: Option<i32>) -> usize {
         let number = number.unwrap_or(1);
         usize::try_from(number).unwrap_or_else(|_| {
@@ -124,7 +124,7 @@ impl Manifest {
         })
     }
 
-    /// Number of all its pods.
+    /// Total number of pods.
     pub(super) fn total(&self) -> usize {
         self.replicas.as_ref().map_or(self.count, |replicas| replicas.count.saturating_mul(self.count))
     }
@@ -166,7 +166,7 @@ impl From<StatefulSet> for Manifest {
 }
 
 impl From<Job> for Manifest {
-    /// All pods that it has at once, to its deadline. What it makes when some of them have ended, nobody can tell.
+    /// All pods running at once, up to the Job's deadline. Pods created after some of them have ended cannot be predicted.
     fn from(Job { metadata, spec, status }: Job) -> Self {
         let spec = spec.unwrap_or_default();
         let status = status.unwrap_or_default();
@@ -184,7 +184,7 @@ impl From<Job> for Manifest {
                 completions: number(spec.completions),
                 parallelism: number(spec.parallelism),
             },
-            // In the simulation, all of its pods are still to come.
+            // In the simulation, none of its pods exist yet.
             status: workloads::JobStatus::default(),
         };
         let of_pod = spec.template.spec.as_ref().and_then(|pod| pod.active_deadline_seconds);
@@ -208,7 +208,7 @@ impl From<Job> for Manifest {
 }
 
 impl From<CronJob> for Manifest {
-    /// One run of its Job, at once.
+    /// One run of its Job, starting at once.
     fn from(CronJob { metadata, spec, .. }: CronJob) -> Self {
         let labels = spec.job_template.metadata.and_then(|metadata| metadata.labels);
         let job = Job {
@@ -224,7 +224,7 @@ impl From<CronJob> for Manifest {
     }
 }
 
-/// When something that began then has had so many seconds.
+/// The time `seconds` after `began`.
 pub(in crate::fleet) fn ends(began: Option<&Time>, seconds: Option<i64>) -> Option<Timestamp> {
     let duration = self::seconds(seconds?)?;
     began?.0.checked_add(SignedDuration::try_from(duration).ok()?).ok()

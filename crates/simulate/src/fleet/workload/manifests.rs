@@ -1,4 +1,4 @@
-//! Pods of manifests.
+//! Pods from manifests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -21,7 +21,7 @@ use super::{MOST_PODS, Manifest, Pods, Shape, Workload};
 use crate::fleet::Fleet;
 use crate::fleet::objects::class_name;
 
-/// Priorities of classes that every cluster has.
+/// Built-in PriorityClasses.
 const SYSTEM_PRIORITIES: [(&str, i32); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
@@ -36,35 +36,34 @@ pub struct ManifestError {
     reason: String,
 }
 
-/// Takes manifests in, one by one.
+/// Adds manifests to a workload, one by one.
 struct Reader<'o> {
     objects: Objects,
     priorities: &'o BTreeMap<String, i32>,
-    /// Classes alone.
+    /// A cluster with DeviceClasses only.
     cluster: Cluster,
     asker: Asker,
     workload: Workload,
-    /// Pods that are there already.
+    /// Pods already present.
     present: Present,
     /// Names of pods, with their namespaces.
     names: HashSet<Key>,
-    /// Claims that pods name themselves.
+    /// Claims referenced by name.
     named_claims: HashSet<Key>,
-    /// Gangs with their numbers, sizes, and pods so far.
+    /// Number, size and pods so far of each gang.
     gangs: HashMap<GangId, (u32, u32, u32)>,
-    /// Extended resources for which claims were made.
+    /// Extended resources with generated claims.
     extended: BTreeSet<String>,
-    /// Places of shapes, by what is in them.
+    /// Index of each shape, by its content.
     shapes: HashMap<String, usize>,
 }
 
 impl Workload {
-    /// The pods of these manifests, all at the beginning and in this order. Their templates, claims and classes are among `objects`;
-    /// `priorities` are those of PriorityClasses; `fleet` has the
-    /// classes of the chart.
+    /// The pods of these manifests, all arriving at the beginning, in this order. `objects` contains their templates, claims and
+    /// classes, `priorities` the values of PriorityClasses, `fleet` the classes of the chart.
     ///
     /// # Errors
-    /// The first that cannot be simulated. What is in a cluster already, with a uid, is left out in place of that.
+    /// The first manifest that cannot be simulated. Objects from a cluster (with a uid) are left out instead.
     pub fn of_manifests(
         manifests: &[Manifest],
         objects: &Objects,
@@ -74,7 +73,7 @@ impl Workload {
         let classes = classes(fleet, objects);
         let mut cluster = Cluster::default();
         for class in classes.values() {
-            // A class has nothing that could be wrong.
+            // Applying a class cannot fail.
             let _ = cluster.apply(class.clone());
         }
         let mut known = Objects {
@@ -123,7 +122,7 @@ impl Workload {
     }
 }
 
-/// The classes of the fleet, and those that were given, in place of others of the same name or for the same extended resource.
+/// The fleet's classes and the given ones, which replace classes with the same name or extended resource.
 fn classes(fleet: &Fleet, objects: &Objects) -> BTreeMap<Key, DeviceClass> {
     let resource = |class: &DeviceClass| class.spec.as_ref()?.extended_resource_name.clone();
     let given: BTreeSet<String> = objects.classes.values().filter_map(resource).collect();
@@ -165,7 +164,7 @@ impl Reader<'_> {
         }
         self.own(manifest, &mut pod);
         let subject = subject::of_pod(&self.objects, &pod);
-        // Our gate is put on again where a gang needs it.
+        // Our gate is added again for gangs.
         let is_ours =
             |obstacle: &PodObstacle| matches!(obstacle, PodObstacle::SchedulingGate(gate) if gate == GATE);
         if let Some(obstacle) = subject.obstacles.iter().find(|obstacle| !is_ours(obstacle)) {
@@ -207,14 +206,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Says who made the pod, where nothing does, and notes what its owner says of gangs.
+    /// Sets the pod's owner unless the manifest is a Pod, and records the owner's gang settings.
     fn own(&mut self, manifest: &Manifest, pod: &mut Pod) {
-        // A CronJob may have the name of a Job.
+        // Recorded again, because a CronJob may have the name of a Job.
         make_known(manifest, &mut self.objects);
         if manifest.kind != "Pod" {
             let name = pod.metadata.name.clone().unwrap_or_default();
             pod.metadata.owner_references = Some(vec![OwnerReference {
-                // Of a CronJob that of its run.
+                // The owner of a CronJob's pods is its Job.
                 kind: if matches!(manifest.made_by, Some(MadeBy::Job(_))) { "Job" } else { manifest.kind }
                     .to_owned(),
                 uid: pod.metadata.uid.clone().unwrap_or_else(|| name.clone()),
@@ -254,12 +253,12 @@ impl Reader<'_> {
                 ));
             }
             let asked = Claim::try_from(claim).map_err(|error| format!("its claim {name}: {error}"))?;
-            // A class that there is not is missing on every node.
+            // On an empty node, planning fails for a missing class or an invalid claim only.
             let planned = self.cluster.plan(&Node::default(), &[asked], &mut self.asker);
             planned.map_err(|error| format!("its claim {name}: {error}{}", hint(&error.to_string())))?;
             let spec = claim.spec.clone().unwrap_or_default();
             for expression in expressions(&spec) {
-                // The API server would see it as a new one.
+                // The API server would compile the expression as a new one.
                 let compiled = Selector::compile_new(expression, self.asker.kubernetes().into());
                 compiled.map_err(|error| format!("its claim {name}: {error}"))?;
             }
@@ -268,7 +267,7 @@ impl Reader<'_> {
         Ok(claims)
     }
 
-    /// Refuses what asks for cards by names that no class stands for.
+    /// Refuses pods requesting cards by an extended resource without a class.
     fn are_served(&self, pod: &Pod, claims: &[Wanted]) -> Result<(), String> {
         let is_served = |name: &str| {
             claims.iter().any(|wanted| wanted.extended_resources.iter().any(|served| served == name))
@@ -313,7 +312,7 @@ impl Reader<'_> {
             ));
         }
         let next = self.gangs.len() as u32;
-        // Those on nodes wait for nobody.
+        // Pods on nodes are not waited for.
         let size = member.size.saturating_sub(self.present.gangs.get(&member.gang).copied().unwrap_or(0));
         let member = Membership { size, ..member };
         let (number, size, pods) = self.gangs.entry(member.gang).or_insert((next, member.size, 0));
@@ -327,7 +326,7 @@ impl Reader<'_> {
         Ok(Some((*number, *size)).filter(|(_, size)| *size > 1))
     }
 
-    /// The place of a shape; of those that are alike the first's.
+    /// The index of a shape; identical shapes share one.
     fn shape(&mut self, shape: Shape) -> usize {
         let text = serde_json::to_string(&(&shape.namespace, &shape.pod, &shape.claims)).unwrap_or_default();
         let shapes = &mut self.workload.shapes;
@@ -337,8 +336,8 @@ impl Reader<'_> {
         })
     }
 
-    /// A name for a pod, with this number or, where one of this name is there already, a later one; `number` is then the next. Things
-    /// of several kinds may have the same name.
+    /// An unused name for a pod with this number, or with a later number if the name is taken by a present pod. `number` is advanced.
+    /// Objects of several kinds may have the same name.
     fn unused(&self, namespace: &str, manifest: &Manifest, replica: usize, number: &mut usize) -> String {
         let name = manifest.pod.metadata.name.as_deref().unwrap_or_default();
         if manifest.kind == "Pod" {
@@ -348,7 +347,7 @@ impl Reader<'_> {
         loop {
             let (prefix, end) = match &manifest.replicas {
                 None => (name, number.to_string()),
-                // There is one, so its name is free.
+                // The only pod of its group, whose name is free if the pod is missing.
                 Some(Replicas { prefix, first: None, .. }) => (prefix.as_str(), replica.to_string()),
                 Some(Replicas { prefix, first: Some(first), .. }) => {
                     (prefix.as_str(), format!("{replica}-{}", first + *number))
@@ -367,7 +366,7 @@ impl Reader<'_> {
     }
 }
 
-/// What helps where a class of NVIDIA's driver is missing.
+/// Hint for an error about a missing class of NVIDIA's driver.
 fn hint(error: &str) -> &'static str {
     let nvidia = [DeviceType::Gpu, DeviceType::Mig].map(|kind| class_name(NVIDIA_DRIVER_NAME, kind));
     if nvidia.iter().any(|class| error.contains(&format!("device class {class}:"))) {
@@ -377,13 +376,13 @@ fn hint(error: &str) -> &'static str {
     }
 }
 
-/// Whether this is the name of an extended resource for cards: of NVIDIA's device plugin, or that which every class has.
+/// Whether the name is an extended resource for cards: of NVIDIA's device plugin, or the implicit one of a DeviceClass.
 #[must_use]
 pub fn is_of_cards(resource: &str) -> bool {
     ["nvidia.com/", "deviceclass.resource.kubernetes.io/"].iter().any(|prefix| resource.starts_with(prefix))
 }
 
-/// What a manifest says of the gangs that are made of it.
+/// Adds the manifest's object to the known ones, for the gangs of its pods.
 fn make_known(manifest: &Manifest, objects: &mut Objects) {
     let made_by = Key::from(&manifest.pod.metadata);
     match &manifest.made_by {
@@ -394,7 +393,7 @@ fn make_known(manifest: &Manifest, objects: &mut Objects) {
     }
 }
 
-/// The CEL expressions of a claim.
+/// CEL expressions of a claim.
 fn expressions(spec: &ResourceClaimSpec) -> impl Iterator<Item = &str> {
     let requests = spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
     let selectors = requests.flat_map(|request| {
@@ -405,7 +404,7 @@ fn expressions(spec: &ResourceClaimSpec) -> impl Iterator<Item = &str> {
     selectors.filter_map(|selector| Some(selector.cel.as_ref()?.expression.as_str()))
 }
 
-/// What of a pod decides where it may run, its claims named after themselves. They serve some extended resources.
+/// The pod fields relevant for placement, with claims named after themselves and without the extended resources `served` by claims.
 fn reduced(spec: PodSpec, claims: &[(String, ResourceClaimSpec)], served: &BTreeSet<&String>) -> Pod {
     let others = |amounts: Option<BTreeMap<String, Quantity>>| {
         amounts.map(|amounts| amounts.into_iter().filter(|(name, _)| !served.contains(name)).collect())

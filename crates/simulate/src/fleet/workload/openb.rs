@@ -1,4 +1,4 @@
-//! Pods of openb's trace, each with times of its own, in place of lines of pods that are alike.
+//! Pods of openb's trace, each with times of its own, in place of groups of identical pods.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Ask;
 use super::line::{LONGEST, Line, name};
 use crate::openb::table::Row;
 
-/// Columns that must be there; one of them tells a trace from a list.
+/// Required columns. `is_trace` tells a trace from a list by one of them.
 pub(super) const NEEDED: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
 
 /// Whether these are the columns of a trace.
@@ -14,17 +14,17 @@ pub(super) fn is_trace(header: &str) -> bool {
     header.split(',').any(|column| column.trim() == "num_gpu")
 }
 
-/// A pod that is not simulated.
+/// Reason for leaving out a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LeftOut {
-    /// It asks for no cards.
+    /// The pod requests no cards.
     WithoutCards,
-    /// It ended when it began.
+    /// The pod ended when it began.
     Over,
 }
 
 impl LeftOut {
-    /// In words, of so many pods.
+    /// The reason in words, for `count` pods.
     pub(super) fn words(self, count: usize) -> String {
         let why = match self {
             Self::WithoutCards => "ask for no cards",
@@ -34,7 +34,7 @@ impl LeftOut {
     }
 }
 
-/// A pod; times count from the beginning of the trace.
+/// A pod's line; times count from the beginning of the trace.
 pub(super) fn read(row: &Row<'_>) -> Result<Result<Line, LeftOut>, String> {
     let number = |column| row.number(column).map_err(|problem| problem.to_string());
     let seconds = |column: &'static str| match row.text_or_nothing(column) {

@@ -1,4 +1,4 @@
-//! Pods that are there already, by what made them: a workload makes only those that are missing.
+//! Pods already present, by their creators: a workload creates only the missing ones.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use tessera_cluster::{Key, Objects, PodExt};
 use super::Manifest;
 use super::manifest::Replicas;
 
-/// The label by which a Deployment tells its ReplicaSets apart. It is the end of their names.
+/// The label with the hash at the end of a Deployment's ReplicaSet names.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Most owners above each other: a pod's Job, its JobSet, and one to spare.
+/// Longest chain of owners: a pod's Job, its JobSet, and one to spare.
 const MOST_OWNERS: usize = 4;
 
-/// What makes pods: kind, namespace and name.
+/// An object creating pods: kind, namespace and name.
 type Maker = (String, Key);
 
 /// Pods that are there already.
 #[derive(Default)]
 pub(super) struct Present {
-    /// Names of those on nodes.
+    /// Names of pods on nodes.
     pub names: HashSet<Key>,
-    /// How many of a gang are on nodes.
+    /// Unfinished pods on nodes, by gang.
     pub gangs: HashMap<GangId, u32>,
-    /// Everything that makes pods, with what made it.
+    /// Owner of each object that creates pods.
     makers: HashMap<Maker, Option<Maker>>,
-    /// How many each has made, by part and number of the group.
+    /// Number of existing pods by creator, part and group number.
     made: HashMap<(Maker, String, String), usize>,
 }
 
 impl Present {
-    /// `pods` of a cluster that are on nodes, and those on no node among the manifests. What makes gangs is among `objects`.
+    /// Pods on nodes from `pods`, and pods on no node from the manifests. `objects` contains the objects that make gangs.
     pub fn new(manifests: &[Manifest], objects: &Objects, pods: &BTreeMap<Key, Arc<Pod>>) -> Self {
         let mut present = Self::default();
         for manifest in manifests.iter().filter(|manifest| manifest.kind != "Pod") {
@@ -57,11 +57,11 @@ impl Present {
         present
     }
 
-    /// Counts a pod for all that have made it.
+    /// Counts a pod for all of its creators.
     fn count(&mut self, pod: &Pod) {
         let is_over = is_over(pod);
         for maker in self.makers_of(pod) {
-            // A JobSet waits for its Jobs; others make a new pod in place of one that is over, or know how many succeeded.
+            // A JobSet waits for its Jobs, so finished pods count. Other kinds replace finished pods, or track successes.
             if is_over && maker.0 != "JobSet" {
                 continue;
             }
@@ -70,7 +70,7 @@ impl Present {
         }
     }
 
-    /// What has made a pod, from the nearest on.
+    /// Creators of a pod, the nearest first.
     fn makers_of(&self, pod: &Pod) -> Vec<Maker> {
         let namespace = Key::from(&pod.metadata).namespace;
         let of = |kind: &str, name: &str| (kind.to_owned(), Key::new(&namespace, name));
@@ -81,7 +81,7 @@ impl Present {
         let mut next = controller(&pod.metadata);
         while let Some(maker) = next.filter(|_| makers.len() < MOST_OWNERS) {
             next = self.makers.get(&maker).cloned().unwrap_or_else(|| {
-                // It is not among what was given. Its name tells what made it.
+                // The object is unknown, but its name tells its owner.
                 let (kind, Key { name, .. }) = &maker;
                 match kind.as_str() {
                     "ReplicaSet" => {
@@ -103,13 +103,13 @@ impl Present {
         makers
     }
 
-    /// Whether something else that was given makes what this manifest makes.
+    /// Whether another given object creates the manifest's object.
     pub fn is_made(&self, manifest: &Manifest) -> bool {
         let owner = controller(&manifest.pod.metadata).filter(|_| manifest.kind != "Pod");
         owner.is_some_and(|owner| self.makers.contains_key(&owner))
     }
 
-    /// How many pods of a group of a manifest are missing; groups are counted from 0.
+    /// Number of missing pods in a group of a manifest; groups are counted from 0.
     pub fn missing(&self, manifest: &Manifest, group: usize) -> usize {
         let place = manifest.replicas.as_ref().map(|replicas| (replicas.part.clone(), replicas.group(group)));
         let (part, group) = place.unwrap_or_default();
@@ -126,7 +126,7 @@ fn controller(of: &ObjectMeta) -> Option<Maker> {
     Some((owner.kind.clone(), Key::from(of).with_name(&owner.name)))
 }
 
-/// The part and the group of a pod among those that such a thing makes, as in [`Replicas`].
+/// Part and group of a pod for a creator of this kind, as in [`Replicas`].
 fn place(kind: &str, pod: &Pod) -> (String, String) {
     let text = |name: &str| label(pod, name).unwrap_or_default().to_owned();
     match kind {

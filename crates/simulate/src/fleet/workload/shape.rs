@@ -1,4 +1,4 @@
-//! Pods that are alike.
+//! Shapes of pods.
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus, PodSchedulingGate};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
@@ -13,19 +13,19 @@ use super::Pods;
 /// The term of leadership.
 pub(in crate::fleet) const EPOCH: &str = "simulated";
 
-/// Pods that are alike, and the claims of each.
+/// Identical pods, with each pod's claims.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Of the pods and their claims.
+    /// Namespace of the pods and their claims.
     pub namespace: String,
-    /// Without name and status.
+    /// The pod without name and status.
     pub pod: Pod,
-    /// Names of the pod's claims, and what they ask for.
+    /// Names of the pod's claims, with their specs.
     pub claims: Vec<(String, ResourceClaimSpec)>,
 }
 
 impl Shape {
-    /// The claims of a pod, as the claim controller makes them, without devices.
+    /// The unallocated claims of a pod, as the claim controller creates them.
     pub(in crate::fleet) fn claims_of(&self, pod: &Pods) -> Vec<ResourceClaim> {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
@@ -54,7 +54,7 @@ impl Shape {
         self.claims.iter().map(claim).collect()
     }
 
-    /// The pod, on no node; `place` is its place in the order of arrival. One of a gang has our gate.
+    /// The pod, on no node. Pods of a gang have our gate.
     pub(in crate::fleet) fn pod_of(&self, pod: &Pods, created: Timestamp) -> Pod {
         let mut object = self.pod.clone();
         let metadata = &mut object.metadata;
@@ -63,7 +63,7 @@ impl Shape {
         metadata.creation_timestamp = Some(Time(created));
         let spec = object.spec.get_or_insert_default();
         spec.priority = Some(pod.priority);
-        // Nobody is evicted for anybody.
+        // No pod preempts another.
         spec.preemption_policy = Some("Never".to_owned());
         if let Some((gang, size)) = pod.gang {
             let labels = metadata.labels.get_or_insert_default();

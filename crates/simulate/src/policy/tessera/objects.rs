@@ -1,7 +1,7 @@
-//! A trace as objects of Kubernetes.
+//! A trace as Kubernetes objects.
 //!
-//! Every card is offered whole, and in shares by MPS: `compute` in steps of a percent, `memory` in steps of 128 MiB, one of its 48
-//! clients for each share.
+//! Every card is offered whole, and in shares by MPS: `compute` in steps of a percent, `memory` in steps of 128 MiB, and one of
+//! 48 clients for each share.
 
 use std::collections::HashMap;
 
@@ -18,21 +18,21 @@ pub const DRIVER: &str = "gpu.tessera.dev";
 /// The term of leadership.
 pub const EPOCH: &str = "simulated";
 
-/// Version of a claim with devices.
+/// Resource version of an allocated claim.
 pub const WRITTEN: &str = "2";
 
 const NAMESPACE: &str = "simulated";
 
-/// Memory of a card in MiB. The traces do not say it; a share asks for as much of it as of the card.
+/// Memory of a card in MiB. The traces lack the size; a share requests the same fraction of memory as of the card.
 const CARD_MIB: u64 = 16 << 10;
 
 /// The step of `memory` in MiB.
 const MEMORY_STEP: u64 = 128;
 
-/// Clients of a card.
+/// Most clients of a card.
 const CLIENTS: u64 = 48;
 
-/// An object written in JSON.
+/// An object from JSON.
 fn read<T: DeserializeOwned>(value: Value) -> T {
     #[allow(clippy::expect_used, reason = "the JSON is below")]
     serde_json::from_value(value).expect("an object of Kubernetes")
@@ -61,7 +61,7 @@ fn address(card: usize) -> PciBusId {
     PciBusId::new(0, card as u8 + 1, 0, 0).expect("an address")
 }
 
-/// Whole cards, and shares.
+/// DeviceClasses for whole cards and for shares.
 pub fn classes() -> Vec<Object> {
     let class = |kind: &str| {
         let expression =
@@ -72,7 +72,7 @@ pub fn classes() -> Vec<Object> {
     ["gpu", "mps"].map(class).into()
 }
 
-/// A node with the slices that its plugin would publish.
+/// A node with its slices as published by the plugin.
 pub fn of_node(index: usize, node: &Node) -> Vec<Object> {
     let name = node_name(index);
     let object = json!({
@@ -137,12 +137,12 @@ fn model_name(model: u8) -> String {
 /// Pods with their claims.
 #[derive(Default)]
 pub struct Pods {
-    /// Without names, by what is demanded.
+    /// Templates without names, by demand.
     kinds: HashMap<Demand, (ResourceClaim, Pod)>,
 }
 
 impl Pods {
-    /// The claim of a pod, without devices.
+    /// The unallocated claim of a pod.
     pub fn claim(&mut self, pod: &str, demand: &Demand) -> ResourceClaim {
         let mut claim = self.kind(demand).0.clone();
         claim.metadata.name = Some(claim_name(pod));
@@ -153,7 +153,7 @@ impl Pods {
         claim
     }
 
-    /// The pod, on no node.
+    /// The unbound pod.
     pub fn pod(&mut self, name: &str, demand: &Demand) -> Pod {
         let mut pod = self.kind(demand).1.clone();
         (pod.metadata.name, pod.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
@@ -170,7 +170,7 @@ impl Pods {
     }
 }
 
-/// The claim for the cards, or the share, of a demand.
+/// The claim spec of a demand for cards or for a share.
 fn claim(demand: &Demand) -> Value {
     let mut exactly =
         json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": demand.cards() });

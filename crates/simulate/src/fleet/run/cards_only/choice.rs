@@ -1,4 +1,4 @@
-//! Which of the nodes that fit, and which devices there.
+//! Choice of a fitting node, and of devices on the node.
 
 use std::collections::HashMap;
 
@@ -14,23 +14,23 @@ use crate::fleet::holdings::Holdings;
 use crate::policy::kube_scheduler::{KubeScheduler, balanced_allocation, least_allocated};
 use crate::policy::scored::Cost;
 
-/// Devices looked at on one node for the best ones.
+/// Most devices tried on one node in search of the best combination.
 const STEPS: u64 = 10_000;
 
-/// How a node is chosen among those that fit.
+/// How a node is chosen among the fitting ones.
 pub(super) enum Rule {
-    /// By its scorers, which do not look at devices; the devices are its allocator's.
+    /// By kube-scheduler's scorers, which ignore devices. The devices are chosen by its allocator.
     KubeScheduler(KubeScheduler),
-    /// The one that costs least, and there the cards that this says.
+    /// The node of lowest cost, and there the cards named by the cost function.
     Scored(Box<dyn Cost>),
-    /// The first one, and there the first devices in published order.
+    /// The first node, and there the first devices in published order.
     FirstFit,
-    /// Any, and any devices there.
+    /// A random node, and random devices there.
     Random,
 }
 
 impl Rule {
-    /// That of a policy, for so many nodes.
+    /// The rule of a policy for this number of nodes.
     pub(super) fn of(policy: PolicyName, nodes: usize, demands: &Demands) -> Self {
         match (policy, policy.cost(nodes, || demands.typical().clone())) {
             (_, Some(scores)) => Self::Scored(scores),
@@ -70,7 +70,7 @@ impl CardsOnly<'_> {
         }
     }
 
-    /// kube-scheduler's: by what is left of CPU and memory, of a sample of the nodes that fit.
+    /// kube-scheduler's choice: by free CPU and memory, in a sample of the fitting nodes.
     fn by_room(&mut self, shape: usize, kube_scheduler: &mut KubeScheduler) -> Option<usize> {
         let mut random = self.random.clone();
         let best = kube_scheduler.best(self.nodes.len(), &mut random, |index| {
@@ -84,7 +84,7 @@ impl CardsOnly<'_> {
         best
     }
 
-    /// What a node where it fits costs a pod, and the cards that it would get.
+    /// Cost of a pod on a fitting node, and the cards for the pod.
     fn cost(&mut self, shape: usize, node: usize, holdings: &Holdings) -> (f64, Cards) {
         let state = &self.nodes[node];
         if let Some((cost, cards, changes)) = self.costs.get(&(shape, node))
@@ -98,14 +98,14 @@ impl CardsOnly<'_> {
             (Rule::Scored(scores), Some(numbers), Some(asked)) if numbers.fits_without_memory(&asked) => {
                 scores.cost(node, &numbers, &asked)
             }
-            // What cannot be said in numbers comes last.
+            // Nodes or demands not expressible in numbers come last.
             _ => (f64::MAX, Cards::NONE),
         };
         self.costs.insert((shape, node), (cost, cards, state.changes));
         (cost, cards)
     }
 
-    /// The devices for a pod on a node where it fits.
+    /// The devices for a pod on a fitting node.
     pub(super) fn devices(
         &mut self,
         shape: usize,
@@ -117,7 +117,7 @@ impl CardsOnly<'_> {
             Rule::Scored(_) => {
                 let (_, cards) = self.cost(shape, node, holdings);
                 let is_wanted = |place: usize| place < MAX_CARDS && cards.has(place);
-                // If the cards that are wanted will not do, the fullest.
+                // If the wanted cards do not suffice, the fullest cards come next.
                 let cost = |(place, (card, free))| (card, if is_wanted(place) { 0 } else { 1 + free });
                 free.enumerate().map(cost).collect()
             }

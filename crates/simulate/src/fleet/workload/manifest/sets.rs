@@ -1,4 +1,4 @@
-//! JobSets and LeaderWorkerSets, as far as pods are made of them. Each is read from any of its API's versions: they have the same form here.
+//! JobSets and LeaderWorkerSets, as far as needed to create pods. All API versions are read alike: the fields used here are the same.
 
 use std::collections::BTreeSet;
 
@@ -25,9 +25,9 @@ pub struct JobSet {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct JobSetStatus {
-    /// How often all of it began anew.
+    /// Number of restarts of the whole set.
     restarts: u32,
-    /// `Completed` or `Failed`; absent while it is neither.
+    /// `Completed` or `Failed`; absent while neither.
     terminal_state: Option<String>,
 }
 
@@ -81,22 +81,22 @@ struct LeaderWorkerSetSpec {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LeaderWorkerTemplate {
-    /// The worker's where it is absent.
+    /// Defaults to the worker template.
     leader_template: Option<PodTemplateSpec>,
     worker_template: PodTemplateSpec,
-    /// Pods of each replica, the leader among them.
+    /// Pods of each replica, including the leader.
     size: Option<i32>,
 }
 
 impl From<JobSet> for Vec<Manifest> {
-    /// The pods of each of its Jobs that do not wait until others are complete.
+    /// The pods of the Jobs without dependencies on completed Jobs.
     fn from(JobSet { metadata, spec, status }: JobSet) -> Self {
         let is_over = status.terminal_state.is_some_and(|state| !state.is_empty());
         let mut jobs = 0;
         let set = metadata.name.clone().unwrap_or_default();
         let made_by = MadeBy::JobSet(of_gangs(&metadata, &spec));
         let is_suspended = spec.suspend == Some(true);
-        // Jobs that wait until others are complete; a Job can only wait for those before it.
+        // Jobs waiting for the completion of others. A Job can only wait for earlier ones.
         let mut late: BTreeSet<String> = BTreeSet::new();
         let of_job = |job: ReplicatedJob| {
             let ReplicatedJob { name, replicas, template, depends_on } = job;
@@ -141,7 +141,7 @@ impl From<JobSet> for Vec<Manifest> {
     }
 }
 
-/// What its gangs are told by.
+/// The JobSet's fields relevant for gangs.
 fn of_gangs(metadata: &ObjectMeta, spec: &JobSetSpec) -> workloads::JobSet {
     let number = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok());
     let job = |job: &ReplicatedJob| {
@@ -176,7 +176,7 @@ fn of_gangs(metadata: &ObjectMeta, spec: &JobSetSpec) -> workloads::JobSet {
 }
 
 impl From<LeaderWorkerSet> for Vec<Manifest> {
-    /// All leaders, and then all workers: the leaders are made first.
+    /// All leaders, then all workers, because leaders are created first.
     fn from(LeaderWorkerSet { metadata, spec }: LeaderWorkerSet) -> Self {
         let set = metadata.name.clone().unwrap_or_default();
         let LeaderWorkerTemplate { leader_template, worker_template, size } = spec.leader_worker_template;
