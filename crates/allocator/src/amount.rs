@@ -17,8 +17,8 @@ const MILLI: Nanos = 1_000_000;
 /// Amounts are capped at this (10^28 units, in billionths), so that sums cannot overflow.
 const LARGEST: Nanos = 10i128.pow(37);
 
-/// A quantity with what the search needs of it: its value as one number, because the search adds and compares millions
-/// of them, and its text, because results repeat it and Kubernetes compares a policy's default by it.
+/// A quantity in the form needed by the search: its value as one number, because the search adds and compares millions
+/// of them, and its text, because results repeat the text and Kubernetes compares a policy's default by text.
 #[derive(Debug, Clone)]
 pub struct Amount {
     nanos: Nanos,
@@ -87,8 +87,8 @@ impl Amount {
         self.quantity.is_same_struct(&self.text, &other.quantity, &other.text)
     }
 
-    /// The amount in whole units, rounded away from zero, like upstream's `Value`: of what is beyond 64 bits that gives
-    /// the lowest bits, or zero where it is kept as a power of ten.
+    /// The amount in whole units, rounded away from zero, like upstream's `Value`: for amounts beyond 64 bits, the
+    /// lowest bits, or zero if the amount is kept as a power of ten.
     pub(crate) fn units(&self) -> i64 {
         let (whole, rest) = (self.nanos / NANO, self.nanos % NANO);
         let rounded = whole + if rest == 0 { 0 } else { self.nanos.signum() };
@@ -99,12 +99,12 @@ impl Amount {
         }
     }
 
-    /// The amount in thousandths of a unit, where it is a whole number of them within 64 bits.
+    /// The amount in thousandths of a unit, if a whole number of them within 64 bits.
     pub(crate) fn thousandths(&self) -> Option<i64> {
         (self.nanos % MILLI == 0).then(|| i64::try_from(self.nanos / MILLI).ok()).flatten()
     }
 
-    /// Whether it is more units than 64 bits hold.
+    /// Whether the amount exceeds 64 bits of units.
     pub(crate) fn exceeds_64_bits(&self) -> bool {
         self.nanos > Nanos::from(i64::MAX) * NANO
     }
@@ -117,7 +117,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Writes billionths of a unit as a quantity, with a binary suffix where it is whole.
+/// Writes billionths of a unit as a quantity, with a binary suffix for whole amounts.
 pub fn show(nanos: Nanos) -> String {
     if nanos % NANO == 0
         && let Ok(units) = i64::try_from(nanos / NANO)

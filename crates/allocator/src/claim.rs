@@ -27,16 +27,16 @@ pub struct Claim {
 pub struct Request {
     /// Name, unique in the claim.
     pub name: String,
-    /// What it asks for.
+    /// The requested devices.
     pub ask: Ask,
 }
 
-/// What a request asks for.
+/// Content of a request.
 #[derive(Debug, Clone)]
 pub enum Ask {
     /// `exactly`
     Exactly(DeviceRequest),
-    /// `firstAvailable`, never empty: the first that leads to a solution.
+    /// `firstAvailable`, never empty: the first alternative leading to a solution.
     FirstAvailable(Vec<DeviceRequest>),
     /// Neither: a request of a future API.
     Unknown,
@@ -53,22 +53,22 @@ pub struct DeviceRequest {
     pub selectors: Vec<Option<Arc<str>>>,
     /// `allocationMode`, as written.
     pub allocation_mode: String,
-    /// `count`; 0 where it is not set.
+    /// `count`; 0 if not set.
     pub count: i64,
-    /// `adminAccess`; None where it is not set.
+    /// `adminAccess`; None if not set.
     pub admin_access: Option<bool>,
     /// `tolerations`
     pub tolerations: Vec<DeviceToleration>,
-    /// `capacity`; None where it is not set.
+    /// `capacity`; None if not set.
     pub capacity: Option<Vec<(String, Amount)>>,
-    /// `derivedAttributes` has entries; what they say is not read.
+    /// `derivedAttributes` has entries; their content is not read.
     pub has_derived_attributes: bool,
 }
 
 /// A constraint between devices.
 #[derive(Debug, Clone)]
 pub struct Constraint {
-    /// Names of the requests (`request` or `request/subrequest`) that it applies to; all if empty.
+    /// Names of the requests (`request` or `request/subrequest`) under the constraint; all if empty.
     pub requests: Vec<String>,
     /// The rule.
     pub rule: Rule,
@@ -88,7 +88,7 @@ pub enum Rule {
 /// Configuration from the claim.
 #[derive(Debug, Clone)]
 pub struct ClaimConfiguration {
-    /// `requests`: the requests it is for; all if empty.
+    /// `requests`: the requests for this configuration; all if empty.
     pub requests: Vec<String>,
     /// `opaque`
     pub opaque: Option<OpaqueDeviceConfiguration>,
@@ -113,7 +113,7 @@ impl FromIterator<Class> for Classes {
     fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
         let mut all = HashMap::new();
         for class in classes {
-            // Of two with the same name, the first counts.
+            // The first of two classes with the same name counts.
             all.entry(class.name.clone()).or_insert(class);
         }
         Classes(all)
@@ -159,12 +159,12 @@ impl Constraint {
 }
 
 impl DeviceRequest {
-    /// Whether it asks for all devices.
+    /// Whether the request is for all devices.
     pub fn is_all(&self) -> bool {
         self.allocation_mode == "All"
     }
 
-    /// Whether it asks for admin access.
+    /// Whether the request is for admin access.
     pub fn has_admin_access(&self) -> bool {
         self.admin_access.unwrap_or(false)
     }

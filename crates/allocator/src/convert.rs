@@ -4,7 +4,7 @@ mod claim;
 mod node;
 mod slice;
 
-/// Why an object cannot be used. The API server accepts no such object.
+/// An unusable object. The API server accepts no such object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     /// An invalid quantity.
@@ -12,7 +12,7 @@ pub enum ConvertError {
     Quantity {
         /// Its path in the object.
         at: String,
-        /// What is wrong with it.
+        /// The parse error.
         reason: tessera_api::quantity::QuantityError,
     },
     /// More devices or values than 32 bits can count.

@@ -1,4 +1,4 @@
-//! Why nothing can be allocated, beyond "it does not fit".
+//! Errors of the allocation, beyond "does not fit".
 
 /// An error of the allocation, with Kubernetes' text. Except for [`AllocateError::InvalidPools`] it ends the pod's
 /// scheduling attempt: kube-scheduler tries no other node.
@@ -7,7 +7,7 @@ pub enum AllocateError {
     /// A claim, a class, a selector or a pool makes an answer impossible.
     #[error("{0}")]
     Fatal(String),
-    /// The claims do not fit on this node, and it has invalid pools. Another node may fit.
+    /// The claims do not fit on this node, and some of the node's pools are invalid. Another node may fit.
     #[error("invalid resource pools were encountered")]
     InvalidPools,
     /// The search was given up, see [`crate::upstream::Allocator::effort_limit`]. kube-scheduler gives up after ten seconds.

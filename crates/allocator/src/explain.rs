@@ -1,4 +1,4 @@
-//! Why devices are or are not available: each device alone, against what is allocated now.
+//! Why devices are or are not available: each device alone, against the current allocations.
 
 use crate::amount::{self, Amount};
 use crate::claim::Claim;
@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::selectors::SelectorCache;
 use crate::validity::{Assignment, Basis, untolerated};
 
-/// Why a device is not available to a request.
+/// The reason for a device's unavailability to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// A selector does not match.
@@ -21,14 +21,14 @@ pub enum Reason {
         /// The expression.
         expression: String,
     },
-    /// A selector fails, or the amount of a capacity cannot be told; this ends the whole scheduling attempt. The text is
+    /// A selector fails, or the amount of a capacity cannot be computed; this ends the whole scheduling attempt. The text is
     /// kube-scheduler's.
     SelectorFails(String),
     /// The device is for other nodes, or has binding conditions while the gate is off.
     NotForNode,
-    /// Claims hold it: `namespace/name` of each.
+    /// Held by claims: `namespace/name` of each.
     InUse(Vec<String>),
-    /// It does not have a capacity that is requested.
+    /// A requested capacity is missing from the device.
     NoSuchCapacity(String),
     /// The policy of a capacity forbids the requested amount.
     Policy {
@@ -36,7 +36,7 @@ pub enum Reason {
         name: String,
         /// The requested amount, as written.
         requested: String,
-        /// What the policy allows, in words: `only 1`, `1 to 10`, `one of 1Gi, 2Gi`.
+        /// The allowed amounts, in words: `only 1`, `1 to 10`, `one of 1Gi, 2Gi`.
         allowed: String,
     },
     /// Too little of a capacity is left.
@@ -45,11 +45,11 @@ pub enum Reason {
         name: String,
         /// The requested amount, as written; `None` where the device's default applies.
         requested: Option<String>,
-        /// What the request would take, a quantity.
+        /// The amount needed by the request, a quantity.
         needed: String,
-        /// What is left, a quantity.
+        /// The remaining amount, a quantity.
         left: String,
-        /// Claims that hold some of it.
+        /// Claims holding some of the capacity.
         holders: Vec<String>,
     },
     /// Too little of a counter is left.
@@ -58,9 +58,9 @@ pub enum Reason {
         set: String,
         /// Name of the counter.
         counter: String,
-        /// What the device takes, a quantity.
+        /// The amount needed by the device, a quantity.
         needed: String,
-        /// What is left, a quantity.
+        /// The remaining amount, a quantity.
         left: String,
     },
     /// A taint is not tolerated.
@@ -72,7 +72,7 @@ pub enum Reason {
         /// Its effect: `NoSchedule` or `NoExecute`.
         effect: String,
     },
-    /// A constraint needs an attribute that the device does not have.
+    /// A constraint needs an attribute missing from the device.
     NoSuchAttribute {
         /// Index among the claim's constraints.
         constraint: usize,
@@ -81,7 +81,7 @@ pub enum Reason {
     },
 }
 
-/// A device, and why it is not available.
+/// A device, with the reason for its unavailability.
 #[derive(Debug, Clone)]
 pub struct DeviceReport<'i> {
     /// The device.
@@ -97,9 +97,9 @@ pub struct RequestReport<'i> {
     pub claim: usize,
     /// Name of the request: `request` or `request/subrequest`.
     pub request: String,
-    /// Number of devices it wants; for `All`, the number that exist.
+    /// Number of devices wanted; for `All`, the number of existing devices.
     pub count: i64,
-    /// All devices of usable pools, in the order in which they are tried.
+    /// All devices of usable pools, in the order of trying.
     pub devices: Vec<DeviceReport<'i>>,
 }
 
@@ -110,18 +110,18 @@ pub struct UnusablePool {
     pub driver: String,
     /// Name of the pool.
     pub pool: String,
-    /// What is wrong with it; `None` if slices are missing because the driver is updating it.
+    /// The pool's fault; `None` if slices are missing because the driver is updating the pool.
     pub fault: Option<String>,
 }
 
 /// The devices of a node for claims.
 #[derive(Debug, Clone, Default)]
 pub struct Explanation<'i> {
-    /// Pools that are incomplete or invalid.
+    /// Incomplete or invalid pools.
     pub unusable_pools: Vec<UnusablePool>,
     /// One entry for each request and alternative, in the claims' order.
     pub requests: Vec<RequestReport<'i>>,
-    /// The error that ends the attempt before any device is tried, such as a missing class; later requests are not
+    /// The error ending the attempt before any device is tried, such as a missing class; later requests are not
     /// reported.
     pub error: Option<AllocateError>,
 }
@@ -221,7 +221,7 @@ impl<'a> Assignment<'a, '_> {
         None
     }
 
-    /// Which selector excludes a device that is not selectable.
+    /// The selector excluding a device.
     fn refusal(&mut self, slot: usize, candidate: u32) -> Reason {
         let device = self.device(candidate);
         for place in 0..self.slots[slot].selectors.len() {
@@ -286,7 +286,7 @@ impl<'a> Assignment<'a, '_> {
     }
 }
 
-/// What a policy allows besides its default, for people.
+/// A policy's allowed amounts besides its default, for people.
 fn allowed(policy: &Policy) -> String {
     let Some(range) = &policy.range else {
         let values: Vec<&str> = policy.values.iter().map(Amount::text).collect();

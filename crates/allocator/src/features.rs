@@ -72,11 +72,11 @@ pub struct UpstreamBugs {
     /// Counters are kept by the pool's name without its driver (kubernetes/kubernetes#140434): of two drivers with
     /// pools of the same name, the second one's counters are checked against the first one's. Until 1.36.3.
     pub counters_ignore_driver: bool,
-    /// One counter with less than zero left keeps every counter-consuming device of its pool from being allocated,
-    /// also those that do not use it. In all releases.
+    /// One counter with less than zero left blocks every counter-consuming device of its pool, including devices
+    /// without use of the counter. In all releases.
     pub overcommitted_counter_blocks_pool: bool,
-    /// distinctAttribute remembers only one value per request: with a count of 3, the values a, b, a pass. It also
-    /// forgets values when the search backtracks. Until 1.36.
+    /// distinctAttribute keeps only one value per request: with a count of 3, the values a, b, a pass. Backtracking also
+    /// drops values. Until 1.36.
     pub distinct_attribute_forgets: bool,
     /// A claim's configuration for several requests is emitted once for each. Until 1.36.
     pub claim_configuration_repeats: bool,
@@ -133,8 +133,8 @@ impl UpstreamBugs {
 /// Rules and texts changed by a release of Kubernetes, besides bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamRules {
-    /// Slices with counters concern every node, also those that are for another one. They give no device, but one that
-    /// is faulty makes [`InvalidPools`] of a plain `None`, and looking at all takes a time that grows with the number
+    /// Slices with counters concern every node, including slices for another node. They give no device, but a
+    /// faulty one makes [`InvalidPools`] of a plain `None`, and looking at all takes a time growing with the number
     /// of nodes. Until 1.36.
     ///
     /// [`InvalidPools`]: crate::error::AllocateError::InvalidPools

@@ -1,4 +1,4 @@
-//! What claims hold.
+//! Devices held by claims.
 
 mod by_index;
 
@@ -15,26 +15,26 @@ use crate::amount::{Amount, Nanos};
 use crate::convert::ConvertError;
 use crate::inventory::{Change, DeviceIndex, DeviceRef, Inventory};
 
-/// What claims hold of an inventory's devices, by the rules of kube-scheduler: admin access holds nothing, a share of
+/// Claims' holdings of an inventory's devices, by the rules of kube-scheduler: admin access holds nothing, a share of
 /// a device holds its consumed capacity, anything else the whole device.
 ///
-/// Keyed by the devices' ids, so it also covers devices that the inventory does not have (yet). It caches the places of
-/// these devices in one inventory: pass it every [`Change`] of that inventory, see [`Self::follow`].
+/// Keyed by the devices' ids, so devices missing from the inventory (yet) are covered, too. The places of
+/// these devices in one inventory are cached: pass every [`Change`] of the inventory, see [`Self::follow`].
 #[derive(Debug, Clone, Default)]
 pub struct Held {
     /// Used for devices that have no entry here.
     base: Option<Arc<Held>>,
-    /// With a base, also has entries for devices of which nothing is held any more.
+    /// With a base, also has entries for devices no longer held.
     by_id: HashMap<DeviceId, Arc<HeldDevice>>,
     /// The same by index in the inventory.
     by_index: ByIndex,
 }
 
-/// Who holds devices: a name that means nothing here but to be told.
+/// Name of a holder of devices, only for reports.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(Arc<str>);
 
-/// What is held of one device.
+/// One hold of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceHold {
     id: DeviceId,
@@ -42,7 +42,7 @@ pub struct DeviceHold {
     share: Option<Share>,
 }
 
-/// The capacity that a share of a device consumes, if any, by name.
+/// The capacity consumed by a share of a device, if any, by name.
 type Share = Option<Box<[(Box<str>, Nanos)]>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,16 +56,16 @@ struct DeviceId {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct DeviceIdRef<'t>(&'t str, &'t str, &'t str);
 
-/// What is held of one device in all.
+/// All holds of one device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HeldDevice {
-    /// Results that hold the whole device.
+    /// Results with the whole device.
     pub whole: u32,
-    /// Results that hold a share.
+    /// Results with a share.
     pub shares: u32,
     /// Shares with consumed capacity; the device counts as shared only with one of these.
     pub capacity_shares: u32,
-    /// Sum of consumed capacity by name, with how many shares name it.
+    /// Sum of consumed capacity by name, with the number of shares naming the capacity.
     consumed: Vec<(Box<str>, Nanos, u32)>,
     /// Its holders, one entry per hold, in order.
     pub holders: Vec<HolderId>,
@@ -90,7 +90,7 @@ impl fmt::Display for HolderId {
 }
 
 impl DeviceHold {
-    /// What these results of an allocation hold; admin access holds nothing.
+    /// The holds of these results of an allocation; admin access holds nothing.
     ///
     /// # Errors
     /// A consumed capacity is not a quantity.
@@ -153,7 +153,7 @@ impl<'t> From<&'t DeviceRequestAllocationResult> for DeviceIdRef<'t> {
 }
 
 impl PartialEq for Held {
-    /// Whether the same is held of the same devices.
+    /// Whether the same devices have the same holds.
     fn eq(&self, other: &Self) -> bool {
         self.all() == other.all()
     }
@@ -165,16 +165,16 @@ impl Held {
         Self::default()
     }
 
-    /// A copy-on-write overlay of `base`, for asking what would be if a claim ended. It does not follow changes of the
-    /// inventory.
+    /// A copy-on-write overlay of `base`, for the question whether ending a claim would help. The overlay does not follow
+    /// changes of the inventory.
     pub fn over(base: Arc<Held>) -> Self {
         Held { base: Some(base), ..Held::default() }
     }
 
-    /// Adds what `claim.status.allocation` holds.
+    /// Adds the holds of `claim.status.allocation`.
     ///
     /// # Errors
-    /// A consumed capacity is not a quantity; nothing of the claim is then held.
+    /// A consumed capacity is not a quantity; the claim then has no holds.
     pub fn add(&mut self, inventory: &Inventory, claim: &ResourceClaim) -> Result<(), ConvertError> {
         self.hold(inventory, &holder_of(claim), &holds_of(claim)?);
         Ok(())
@@ -215,7 +215,7 @@ impl Held {
         }
     }
 
-    /// Adds what the holder has of these devices.
+    /// Adds the holder's holds of these devices.
     pub fn hold<'h>(
         &mut self,
         inventory: &Inventory,
@@ -277,7 +277,7 @@ impl Held {
         self.by_id.is_empty() && self.base.as_ref().is_none_or(|base| base.is_empty())
     }
 
-    /// Number of devices of which something is held, whether or not they are in the inventory.
+    /// Number of held devices, in the inventory or not.
     pub fn device_count(&self) -> usize {
         self.all().len()
     }
@@ -299,19 +299,19 @@ impl Held {
         self.get(device.index).is_some_and(|held| held.shares > 0)
     }
 
-    /// How much of a capacity shares of the device take, in billionths.
+    /// Amount of a capacity taken by shares of the device, in billionths.
     pub fn shared(&self, device: DeviceRef<'_>, capacity: &str) -> Nanos {
         self.get(device.index).map_or(0, |held| held.consumed(capacity))
     }
 
-    /// Who holds a device or a share of it.
+    /// Holders of the device or of a share.
     pub fn holders(&self, device: DeviceRef<'_>) -> &[HolderId] {
         self.get(device.index).map_or(&[], |held| &held.holders)
     }
 }
 
 impl HeldDevice {
-    /// How much of the capacity with this name is consumed.
+    /// The consumed amount of the capacity with this name.
     pub fn consumed(&self, capacity: &str) -> Nanos {
         self.consumed.iter().find(|(name, ..)| **name == *capacity).map_or(0, |(_, amount, _)| *amount)
     }
@@ -353,7 +353,7 @@ impl HeldDevice {
 }
 
 impl PartialEq for HeldDevice {
-    /// Whether the same is held by the same, in any order.
+    /// Whether both have the same holds by the same holders, in any order.
     fn eq(&self, other: &Self) -> bool {
         let sorted = |device: &Self| {
             let mut holders = device.holders.clone();

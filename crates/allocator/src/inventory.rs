@@ -24,12 +24,12 @@ pub(crate) use kind::is_identity;
 pub(crate) use value::{Capacity, Consumption, Distinct, Policy, Range, Shape, Value, Values, Version};
 
 /// Devices of all slices, with indexes by node and pool. Slices are added by [`Self::add`], replaced by
-/// [`Self::update`] and removed by [`Self::remove`] at any time. It always answers like an inventory built anew from
-/// its slices in their order; a slice that is updated keeps its place.
+/// [`Self::update`] and removed by [`Self::remove`] at any time. The answers always equal those of an inventory built anew from
+/// its slices in their order; an updated slice keeps its place.
 ///
-/// A device's index stays the same until its slice is updated or removed. Indices also change when more garbage than
-/// devices has built up. Every change returns a [`Change`] that says which indices changed, and whatever refers to
-/// devices by index must follow it, as [`crate::held::Held`] does by its `follow`. A [`DeviceRef`] borrows the
+/// A device's index stays the same until its slice is updated or removed. Indices also change when garbage outnumbers
+/// devices. Every change returns a [`Change`] with the changed indices, to be followed by every structure with device
+/// indices, as [`crate::held::Held`] does by its `follow`. A [`DeviceRef`] borrows the
 /// inventory and so cannot outlive a change.
 #[derive(Debug, Default)]
 pub struct Inventory {
@@ -44,25 +44,25 @@ pub struct Inventory {
     /// By kind: the first of its cells.
     cells_of_kinds: HashMap<SliceKind, u32>,
     pub(crate) slices: Vec<Slice>,
-    /// Slices that are for one node only, by node; of those, the ones with counters, of all nodes.
+    /// Slices for one node only, by node, and the subset with counters, of all nodes.
     pub(crate) on_node: HashMap<Name, Vec<u32>>,
     pub(crate) counters_on_nodes: Vec<u32>,
-    /// Slices that name no node, by place.
+    /// Slices without a node name, by place.
     pub(crate) shared: Vec<u32>,
     pub(crate) pools: Vec<PoolSlices>,
     pub(crate) pool_index: HashMap<(Name, Name), u32>,
     /// Slices by name.
     pub(crate) by_name: HashTable<u32>,
     pub(crate) by_id: HashTable<DeviceIndex>,
-    /// Further devices whose id another device has as well.
+    /// Further devices with the id of another device.
     pub(crate) same_id: HashMap<DeviceIndex, Vec<DeviceIndex>>,
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) defects: HashMap<DeviceIndex, String>,
-    /// Taints that DeviceTaintRules add to devices.
+    /// Taints added to devices by DeviceTaintRules.
     pub(crate) taint_rules: Vec<TaintRule>,
     /// Slices and devices of slices.
     in_use: usize,
-    /// Slices and devices that were removed but still take memory.
+    /// Slices and devices still in memory after removal.
     garbage: usize,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct CounterSet {
     pub counters: Vec<(Name, i128)>,
 }
 
-/// All slices of one driver's pool, of every generation, in the order in which they were added.
+/// All slices of one driver's pool, of every generation, in the order of adding.
 #[derive(Debug)]
 pub(crate) struct PoolSlices {
     pub driver: Name,
@@ -147,13 +147,13 @@ impl Inventory {
         self.on_node.keys().map(|name| self.names.text(*name))
     }
 
-    /// The node that a slice is for, if it names one.
+    /// The node named by a slice, if any.
     pub fn node_of_slice(&self, slice: &str) -> Option<&str> {
         let place = self.place_of(slice)?;
         self.slices[place as usize].node_name.map(|name| self.names.text(name))
     }
 
-    /// The devices in the slices that are for this node alone, slice by slice.
+    /// The devices in the slices for this node alone, slice by slice.
     pub fn devices_of_node(&self, node: &str) -> impl Iterator<Item = DeviceRef<'_>> {
         let slices = self.names.find(node).and_then(|name| self.on_node.get(&name));
         let indexes = slices.into_iter().flatten().flat_map(|place| {
@@ -187,7 +187,7 @@ impl Inventory {
         (pool.driver, pool.name, self.devices[index as usize].name)
     }
 
-    /// Whether the device is published, not one that was removed and still takes memory.
+    /// Whether the device is published, not removed and still in memory.
     pub(crate) fn is_there(&self, index: DeviceIndex) -> bool {
         let slice = self.slice_of(index);
         slice.is_there && (slice.first_device..slice.end_device).contains(&index)

@@ -1,12 +1,12 @@
-//! What kube-scheduler would allocate: Kubernetes' structured allocator, with the same results, and why; and what to
-//! allocate in its place.
+//! Kubernetes' structured allocator, with kube-scheduler's results and the reasons for them, and a placement of least
+//! cost to allocate instead.
 //!
 //! Pure: no I/O, no clock, no threads; ids of shares come from the caller.
 //!
 //! Read slices with [`inventory::Inventory::add`], existing allocations with [`held::Held::add`], claims with
 //! `Claim::try_from`, classes with `Class::from` and nodes with `Node::from` (see [`convert`]); then call
-//! [`upstream::Allocator::allocate`] for what kube-scheduler would do, or [`placement::Placement::place`] for the devices that
-//! cost least.
+//! [`upstream::Allocator::allocate`] for kube-scheduler's answer, or [`placement::Placement::place`] for the devices of
+//! least cost.
 
 pub mod amount;
 pub mod claim;

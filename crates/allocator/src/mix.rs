@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 pub(crate) fn mix(value: impl Hash) -> u128 {
     let mut mixer = Mixer { low: 0x243f_6a88_85a3_08d3, high: 0x1319_8a2e_0370_7344 };
     value.hash(&mut mixer);
-    // Two more rounds, so that the last word reaches all bits.
+    // Two more rounds, so the last word reaches all bits.
     mixer.write_u64(0xa409_3822_299f_31d0);
     mixer.write_u64(0x082e_fa98_ec4e_6c89);
     u128::from(mixer.high) << 64 | u128::from(mixer.low)

@@ -8,7 +8,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub(crate) u32);
 
-/// A table of texts. It only grows: replace it together with its inventory.
+/// A table of texts. The table only grows: replace the table together with its inventory.
 #[derive(Debug, Default)]
 pub struct Names {
     text: String,
@@ -33,7 +33,7 @@ impl Names {
         Name(index)
     }
 
-    /// The name of a text that was interned before.
+    /// The name of a text interned before.
     pub fn find(&self, text: &str) -> Option<Name> {
         let hash = self.hasher.hash_one(text);
         self.table.find(hash, |index| slice(&self.text, &self.ends, *index) == text).map(|index| Name(*index))
@@ -50,7 +50,7 @@ impl Names {
         self.ends.shrink_to_fit();
     }
 
-    /// Bytes that the table holds.
+    /// Size of the table, in bytes.
     pub fn bytes(&self) -> usize {
         self.text.capacity()
             + self.ends.capacity() * size_of::<usize>()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The part of a node that selectors read.
+/// The part of a node read by selectors.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     /// Name.
@@ -18,7 +18,7 @@ pub struct NodeSelector {
     pub terms: Vec<NodeSelectorTerm>,
 }
 
-/// A term: everything in it must match; an empty one matches nothing.
+/// A term: every requirement must match; an empty term matches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodeSelectorTerm {
     /// About the node's labels.

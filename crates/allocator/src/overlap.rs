@@ -1,4 +1,4 @@
-//! Claims that were given what another claim has already: by two allocators that did not know of each other.
+//! Claims given devices already held by another claim, by two allocators unaware of each other.
 
 use hashbrown::HashMap;
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
@@ -8,17 +8,17 @@ use crate::held::consumed;
 use crate::inventory::{DeviceIndex, DeviceRef, Inventory, Slice};
 use crate::names::Name;
 
-/// A claim that holds what the claims before it do not leave.
+/// A claim whose devices are not left by the claims before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
     /// The claim, by its place.
     pub claim: usize,
-    /// Name of the first of its devices that cannot be its own.
+    /// Name of the first device already held by an earlier claim.
     pub device: String,
 }
 
-/// Which of these claims, in the order of their right to what they hold, hold a device of the driver, a share or counters that
-/// those before have: all that would have to be taken back so that the others could stay. Devices that are not published hold
+/// Claims to be taken back so the others can stay: each has a device of the driver, a share or counters already held by an earlier
+/// claim. `claims` are in the order of their right to their devices. Unpublished devices hold
 /// nothing, and neither does admin access.
 pub fn overlaps(inventory: &Inventory, driver: &str, claims: &[&ResourceClaim]) -> Vec<Overlap> {
     let mut taken = Taken::default();
@@ -33,11 +33,11 @@ pub fn overlaps(inventory: &Inventory, driver: &str, claims: &[&ResourceClaim]) 
     found
 }
 
-/// What some claims hold.
+/// Holds of some claims.
 #[derive(Debug, Clone, Default)]
 struct Taken {
     devices: HashMap<DeviceIndex, Device>,
-    /// What is left of the counters of pools with devices in use, by pool and generation.
+    /// Remaining counters of pools with devices in use, by pool and generation.
     counters: HashMap<(u32, i64), HashMap<(Name, Name), Nanos>>,
 }
 
@@ -48,7 +48,7 @@ struct Device {
 }
 
 impl Taken {
-    /// Adds a claim; the device that is not left for it is the error.
+    /// Adds a claim; the error is the first device already held.
     fn add(&mut self, inventory: &Inventory, driver: &str, claim: &ResourceClaim) -> Result<(), String> {
         let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
         let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
@@ -56,7 +56,7 @@ impl Taken {
             if result.driver != driver || result.admin_access == Some(true) {
                 continue;
             }
-            // While a driver replaces its slices, those of the generation before are still there.
+            // While a driver replaces its slices, slices of the previous generation are still published.
             let found = inventory.find(&result.driver, &result.pool, &result.device);
             let newest = found.max_by_key(|device| inventory.slice_of(device.index).generation);
             if newest.is_some_and(|device| !self.take(device, result)) {
@@ -74,7 +74,7 @@ impl Taken {
             return false;
         }
         known.is_whole = !is_share;
-        // What is no quantity takes nothing, as everywhere.
+        // An invalid quantity takes nothing, as everywhere.
         for (name, amount) in consumed(result).unwrap_or_default() {
             let all = known.consumed.entry(name.to_owned()).or_default();
             *all = all.saturating_add(amount);

@@ -1,13 +1,13 @@
-//! The assignment of least cost on one node: what the controller allocates itself, where [`crate::upstream`] says what
-//! kube-scheduler would.
+//! The assignment of least cost on one node: the controller's own allocation, whereas [`crate::upstream`] predicts
+//! kube-scheduler's.
 //!
-//! `validity` decides what is allowed together, for both. The user's order of `firstAvailable` comes before cost: of the
-//! combinations of alternatives, in the order in which upstream tries them, the first that has any assignment is
-//! settled (`preference`); among its assignments the one of least cost is looked for (`sets`), sets of devices once
-//! each, greedily first, until all were seen or the steps are used up. Equal costs go to devices published earlier.
+//! `validity` decides for both which devices are allowed together. The user's order of `firstAvailable` comes before cost.
+//! First `preference` settles on the first combination of alternatives with any assignment, in upstream's order of trying.
+//! Then `sets` looks for the assignment of least cost with this combination: sets of devices once
+//! each, greedily first, until all were tried or the steps are used up. Equal costs go to devices published earlier.
 //!
 //! Rules are those of the API's words and of the newest release, without the bugs of [`crate::features::UpstreamBugs`]:
-//! with them, the order in which devices are tried would decide what is allowed. What they allow and write is valid in
+//! with them, the order of trying devices would decide which are allowed. Assignments by these rules are valid in
 //! older releases, too.
 
 mod alike;
@@ -35,26 +35,26 @@ use sets::Sets;
 pub struct Placement<'a> {
     /// All devices.
     pub inventory: &'a Inventory,
-    /// What is allocated already.
+    /// Existing allocations.
     pub held: &'a Held,
     /// All classes.
     pub classes: &'a Classes,
     /// Gates.
     pub features: Features,
-    /// Keys of taints that all requests tolerate, besides those that they name.
+    /// Keys of taints tolerated by all requests, besides their own tolerations.
     pub tolerated: &'a [&'a str],
-    /// Whether a device may be given. A request for *all* devices that selects one which may not is not met.
+    /// Whether a device may be given. A request for *all* devices cannot be met if it selects a device not to be given.
     pub may_give: &'a dyn Fn(DeviceRef<'_>) -> bool,
-    /// Whether these may be had together, whatever else is had besides; all may that are free unless told. Of picks for which it is false,
-    /// no others may make it true. The picks are in the order of the claims and of their requests.
+    /// Whether these picks may be had together, whatever else is picked; `None` allows all free devices. For picks with the answer `false`,
+    /// no further picks may turn the answer to true. The picks are in the order of the claims and of their requests.
     pub may_take: Option<MayTake<'a>>,
-    /// Number of devices looked at for a request after which the best assignment so far is the answer.
+    /// Number of devices to try for a request before answering with the best assignment so far.
     pub step_limit: u64,
 }
 
 impl Pick<'_> {
-    /// The amount that the request takes of a capacity of the device, in billionths; `None` where the device has no such capacity, or
-    /// not that much may be taken of it.
+    /// The amount of the device's capacity taken by the request, in billionths; `None` if the device lacks the capacity or
+    /// does not allow the amount.
     #[must_use]
     pub fn consumed(&self, capacity: &str) -> Option<Nanos> {
         let asked = self.ask.capacity.iter().flatten().find(|(name, _)| name == capacity);
@@ -70,11 +70,11 @@ impl Pick<'_> {
 pub struct Placed<C> {
     /// One result for each claim; devices of a request in published order.
     pub allocations: Vec<AllocationResult>,
-    /// What it costs.
+    /// The assignment's cost.
     pub cost: C,
-    /// Whether nothing that the user prefers as much costs less; otherwise the steps were used up first.
+    /// Whether no equally preferred assignment costs less; otherwise the steps were used up first.
     pub is_best: bool,
-    /// Devices looked at.
+    /// Devices tried.
     pub steps: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct Placed<C> {
 const STEP_LIMIT: u64 = 100_000;
 
 impl<'a> Placement<'a> {
-    /// All devices may be given, no taint is tolerated; a step limit that takes some tens of milliseconds.
+    /// All devices may be given, no taint is tolerated; a step limit of some tens of milliseconds.
     pub fn new(inventory: &'a Inventory, held: &'a Held, classes: &'a Classes) -> Self {
         Placement {
             inventory,
@@ -98,13 +98,13 @@ impl<'a> Placement<'a> {
 
     /// The assignment of least cost for the claims of one pod on this node, or `None` where they do not fit.
     ///
-    /// `cost` gives the cost of a part of an assignment, too: the parts decide in which order devices are tried, the
-    /// whole ones which is best. It must not depend on the order of the picks, nor tell apart two requests of one claim
-    /// that ask for the same.
+    /// `cost` is also called for parts of an assignment: costs of parts decide the order of trying devices, costs of
+    /// whole assignments decide the best. The cost must not depend on the order of the picks, nor differ between two equal
+    /// requests of one claim.
     ///
-    /// A device for which a selector fails is passed over; the error is returned only if nothing was found.
+    /// A device whose selector fails is passed over; the error is returned only if nothing was found.
     ///
-    /// `share_id` makes the id of each new share of a device: a UUID that was never used.
+    /// `share_id` makes the id of each new share of a device: a UUID never used before.
     ///
     /// # Errors
     /// [`AllocateError::TooLong`] if the steps were used up before any assignment was found; else as

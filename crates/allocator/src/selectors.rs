@@ -20,13 +20,13 @@ use crate::inventory::{DeviceRef, Inventory, SliceKind, is_identity};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SelectorIndex(u32);
 
-/// Largest number of expressions that are kept; then all are dropped.
+/// Largest number of cached expressions; at this number all are dropped.
 const MOST_SELECTORS: usize = 4_096;
 
-/// Largest number of answers that are kept; then all are dropped.
+/// Largest number of cached answers; at this number all are dropped.
 const MOST_ANSWERS: usize = 1 << 20;
 
-/// Compiled selectors by their text, and their answers by the values they read. Keep it for as long as allocations are
+/// Compiled selectors by their text, and their answers by the values read. Keep the cache for as long as allocations are
 /// computed.
 #[derive(Debug, Default)]
 pub struct SelectorCache {
@@ -36,9 +36,9 @@ pub struct SelectorCache {
     selectors: Vec<Result<Selector, CompileError>>,
     /// Their [`Selector::max_cost`].
     estimates: Vec<u64>,
-    /// Whether their answers may depend on what identifies a card, see [`SliceKind`].
+    /// Whether their answers may depend on attributes identifying a card, see [`SliceKind`].
     identifies: Vec<bool>,
-    /// The inventory that the answers are for.
+    /// The inventory of the answers.
     inventory: Option<Arc<()>>,
     plans: Vec<Plan>,
     plan_index: HashMap<(SelectorIndex, u32), u32>,
@@ -48,33 +48,33 @@ pub struct SelectorCache {
     of_kinds: HashMap<Chain, HashMap<SliceKind, OfKind>>,
     /// Size of [`Self::of_kinds`], with sixteen devices as one answer. Dropped apart: they are cheap beside costly answers.
     answers_of_kinds: usize,
-    /// How far costly ones are answered for all devices.
+    /// Progress of answering costly chains for all devices.
     ahead: HashMap<Chain, Progress>,
 }
 
 type Answer = Result<bool, EvaluationError>;
 
-/// How a selector is answered for devices of one shape.
+/// Plan for answering a selector for devices of one shape.
 #[derive(Debug)]
 struct Plan {
-    /// The device's cells that the answer depends on.
+    /// The device's cells read by the selector.
     cells: Vec<u32>,
     answers: Answers,
 }
 
 #[derive(Debug)]
 enum Answers {
-    /// It reads one or two cells.
+    /// One or two cells are read.
     Short(HashMap<u64, Answer>),
     Long(HashMap<Box<[u32]>, Answer>),
-    /// It reads too many cells to cache answers, but for those that were costly.
+    /// Too many cells are read to cache answers, except costly ones.
     Costly(HashMap<Box<[u32]>, Answer>),
 }
 
 /// Largest number of cells for which answers are cached.
 const MOST_CELLS: usize = 16;
 
-/// Cost of an answer from which it is cached however many cells it depends on: evaluating it takes longer than anything else.
+/// Cost from which an answer is cached despite any number of cells: evaluation takes longer than anything else.
 const COSTLY: u64 = 2_000;
 
 impl SelectorCache {
@@ -88,7 +88,7 @@ impl SelectorCache {
         SelectorCache { environment: version.into(), ..Self::default() }
     }
 
-    /// Prepares the cache for an allocation in an inventory; drops answers about another one.
+    /// Prepares the cache for an allocation in an inventory; drops answers about another inventory.
     pub(crate) fn begin(&mut self, inventory: &Inventory) {
         let is_same = self.inventory.as_ref().is_some_and(|known| Arc::ptr_eq(known, &inventory.identity));
         if !is_same || self.answers > MOST_ANSWERS || self.selectors.len() > MOST_SELECTORS {
@@ -139,7 +139,7 @@ impl SelectorCache {
         self.answer(index, device).0
     }
 
-    /// As [`Self::matches`], with what it cost: nothing where the answer was known.
+    /// As [`Self::matches`], with the cost: nothing for a known answer.
     fn answer(&mut self, index: SelectorIndex, device: DeviceRef<'_>) -> (Answer, u64) {
         let Ok(selector) = &self.selectors[index.0 as usize] else { return (Ok(false), 0) };
         if device.has_defect() {
@@ -191,7 +191,7 @@ impl SelectorCache {
                 }
                 let Evaluation { result, cost } = selector.evaluate(&device);
                 if cost >= COSTLY {
-                    // As much memory as several others take.
+                    // Takes as much memory as several short answers.
                     self.answers += 1 + plan.cells.len() / MOST_CELLS;
                     answers.insert(key(), result.clone());
                 }
@@ -201,7 +201,7 @@ impl SelectorCache {
     }
 }
 
-/// Whether an attribute that [identifies](is_identity) a card is read.
+/// Whether an attribute [identifying](is_identity) a card is read.
 fn identifies(reads: &Reads) -> bool {
     let mut attributes = reads.attributes.iter();
     reads.all_attributes

@@ -1,7 +1,7 @@
-//! Kubernetes' structured allocator (variant *incubating*, which default gates select): the same results as a release's, in
+//! Kubernetes' structured allocator (variant *incubating*, selected by default gates): the same results as a release's, in
 //! the same order, with the same errors. The search differs, but the answer is the first solution in Kubernetes' order.
 //!
-//! This is the enumeration: the order in which devices are tried. `validity` decides what is allowed together.
+//! This is the enumeration: the order of trying devices. `validity` decides which devices are allowed together.
 
 mod bounds;
 mod prune;
@@ -27,7 +27,7 @@ pub(crate) use search::{Limits, Search};
 pub struct Allocator<'a> {
     /// All devices.
     pub inventory: &'a Inventory,
-    /// What is allocated already.
+    /// Existing allocations.
     pub held: &'a Held,
     /// All classes.
     pub classes: &'a Classes,
@@ -70,9 +70,9 @@ impl<'a> Allocator<'a> {
         Allocator { bugs: UpstreamBugs::of(version), rules: UpstreamRules::of(version), ..self }
     }
 
-    /// What the claims of one pod would get on this node: one result per claim, or `None` where they do not fit.
+    /// The devices for the claims of one pod on this node: one result per claim, or `None` where they do not fit.
     ///
-    /// `share_id` makes the id of each new share of a device: a UUID that was never used.
+    /// `share_id` makes the id of each new share of a device: a UUID never used before.
     ///
     /// # Errors
     /// See [`AllocateError`].
@@ -93,8 +93,8 @@ impl<'a> Allocator<'a> {
         search.assignment.why_none().map_or(Ok(None), Err)
     }
 
-    /// Why each device is or is not available to each request on this node. Each device is looked at alone: what other
-    /// requests of the same claims would take is not counted.
+    /// Why each device is or is not available to each request on this node. Each device is looked at alone: demands of other
+    /// requests of the same claims are not counted.
     ///
     /// # Errors
     /// The node's pools cannot be determined; see [`AllocateError`].
@@ -107,7 +107,7 @@ impl<'a> Allocator<'a> {
         explain::explain(self.basis(), node, claims, selectors)
     }
 
-    /// Whether any device of the driver on the node, free or not, is what a request of these claims asks for.
+    /// Whether any device of the driver on the node, free or not, satisfies a request of these claims.
     ///
     /// # Errors
     /// A request cannot be evaluated; see [`AllocateError`].
@@ -123,8 +123,8 @@ impl<'a> Allocator<'a> {
         assignment.has_what_is_asked(driver)
     }
 
-    /// A bound for what each claim takes of the driver's devices on the node: the least sums of the numbers of `worth` over devices
-    /// that its requests can be given, free or not, each number by itself. Requests for other devices, all devices, or
+    /// A lower bound for each claim's consumption of the driver's devices on the node: the least sums of the numbers of `worth` over
+    /// possible devices of its requests, free or not, each number by itself. Requests for other devices, all devices, or
     /// administrative access count for nothing.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! Which devices claims may have together: constraints, counters, capacities, taints and selectors, by the rules of
+//! Validity of assignments of devices to claims: constraints, counters, capacities, taints and selectors, by the rules of
 //! a release of Kubernetes.
 //!
 //! An [`Assignment`] begins empty and grows device by device ([`Assignment::take`], [`Assignment::undo`]); each step
-//! is allowed or not. The enumerations, [`crate::upstream`] and [`crate::placement`], decide in which order devices are
-//! tried, and which complete assignment is the answer.
+//! is allowed or not. The enumerations, [`crate::upstream`] and [`crate::placement`], decide the order of trying
+//! devices, and choose the complete assignment for the answer.
 
 mod assignment;
 mod basis;

@@ -1,5 +1,5 @@
-//! Which GpuPool decides on which card of a machine, and what is offered of it. On a node it is asked by the kubelet plugin, of machines that
-//! nobody has yet by the simulator.
+//! Decides for each card of a machine which GpuPool applies, and how the card is offered. Called by the kubelet plugin on a node,
+//! and by the simulator for hypothetical machines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::pool::{CardOffer, CardOffers, whole_cards};
 /// Longest error in a report, in characters.
 const LONGEST_ERROR: usize = 512;
 
-/// What is known of a GpuPool.
+/// Known facts of a GpuPool.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GpuPool<'p> {
-    /// When the object was made, which decides among pools of the same priority; `None` comes first.
+    /// Creation time of the object, to decide among pools of the same priority; `None` comes first.
     pub created: Option<&'p Time>,
-    /// Its last spec that could be read; `None` where none ever could.
+    /// Its last readable spec; `None` if there never was one.
     pub spec: Option<&'p GpuPoolSpec>,
-    /// Why its present spec cannot be read; `None` if it can.
+    /// The error of reading its present spec; `None` for a readable spec.
     pub error: Option<&'p str>,
 }
 
-/// What the pools say of the cards of a machine.
+/// Decisions of the pools on the cards of a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The machine that it is about.
+    /// The machine.
     pub machine: Arc<Machine>,
-    /// What is offered of each card.
+    /// Offer of each card.
     pub offers: CardOffers,
-    /// Names of the MIG layouts that cards shall have.
+    /// Names of the MIG layouts wanted on cards.
     pub layouts: BTreeMap<PciBusId, String>,
-    /// What the node reports of each card, without the claims that are waited for.
+    /// The node's report on each card, without the claims still to end.
     pub cards: BTreeMap<PciBusId, CardReport>,
-    /// What the node reports of pools with errors.
+    /// The node's report on pools with errors.
     pub pools: BTreeMap<String, PoolReport>,
     /// `gitVersion` of the API server.
     pub kubernetes: String,
@@ -50,13 +50,13 @@ pub struct Resolution {
     pub advice: Option<String>,
 }
 
-/// Shares of less memory are advised against, bytes.
+/// Limit for the advice against smaller shares, bytes.
 const SMALL_SHARE: u64 = 1 << 30;
 
-/// More shares of one card or partition are advised against.
+/// Limit for the advice against more shares of one card or partition.
 const MANY_SHARES: u64 = 32;
 
-/// A pool that selects the node.
+/// A pool whose selector matches the node.
 struct Candidate<'a> {
     name: &'a str,
     pool: &'a GpuPool<'a>,
@@ -66,9 +66,9 @@ struct Candidate<'a> {
     cards: Option<Result<Selector, String>>,
 }
 
-/// Decides on each card of `machine`, on a node with these labels, by these pools, by name. `has_layouts` says whether there is a file of
-/// MIG layouts. `kubernetes` is the API server's own `gitVersion`: cards without a pool are offered in partitions from 1.37 on. A
-/// text that is no version counts as the oldest one.
+/// Decides on each card of `machine`, on a node with these labels, by these pools, by name. `has_layouts` says whether a file of
+/// MIG layouts exists. `kubernetes` is the API server's own `gitVersion`: cards without a pool are offered in partitions from 1.37 on.
+/// An invalid version counts as the oldest one.
 #[must_use]
 pub fn resolve(
     driver_name: &str,
@@ -88,7 +88,7 @@ pub fn resolve(
                 allocation: spec.allocation,
             };
             // Kubernetes does not read these: the rules are those of new expressions in the newest known release,
-            // whichever the cluster has.
+            // regardless of the cluster's release.
             let compile = |text: &String| {
                 Selector::compile_new(text, Environment::default()).map_err(|error| error.to_string())
             };
@@ -162,7 +162,7 @@ pub fn resolve(
 }
 
 impl Resolution {
-    /// Reports an error of a pool, unless it has one already.
+    /// Reports an error of a pool, unless the pool already has one.
     fn error(&mut self, pool: &str, error: &str) {
         let report = self.pools.entry(pool.to_owned()).or_default();
         report.error.get_or_insert_with(|| error.chars().take(LONGEST_ERROR).collect());
@@ -191,8 +191,8 @@ fn whole_only_advice(resolution: &Resolution, version: KubernetesVersion) -> Opt
     })
 }
 
-/// What is to be said of MPS shares of a card and its partitions where each is very small, or there are very many. Each program's
-/// CUDA context takes 300 to 500 MB of its share, whatever the program does.
+/// Advice on MPS shares of a card and its partitions, for very small shares or very many. Each program's
+/// CUDA context takes 300 to 500 MB of its share, regardless of the program's work.
 fn share_advice(card: &Card, mps: &Mps) -> Option<String> {
     let shares = u64::from(mps.default_shares.max(1));
     let profiles = card.mig.iter().flat_map(|mig| &mig.profiles);
@@ -218,7 +218,7 @@ fn share_advice(card: &Card, mps: &Mps) -> Option<String> {
 }
 
 impl Candidate<'_> {
-    /// Whether it selects the card with this view. What does not compile selects none, and was reported.
+    /// Whether the pool selects the card with this view. An expression with a compile error selects none, and was reported.
     fn takes(&self, view: Option<&Result<tessera_cel::Device, String>>) -> Result<bool, String> {
         let selector = match &self.cards {
             None => return Ok(true),
@@ -230,7 +230,7 @@ impl Candidate<'_> {
     }
 }
 
-/// A published device as selectors see it.
+/// A published device in the form for selectors.
 fn view(driver_name: &str, device: &Device) -> Result<tessera_cel::Device, String> {
     let attributes = device.attributes.iter().flatten();
     let attributes = attributes.map(|(name, value)| (name.clone(), attribute(value))).collect();

@@ -1,9 +1,9 @@
-//! Static MIG layouts: the partitions that an administrator wants on each card permanently.
+//! Static MIG layouts: an administrator's permanent partitions of each card.
 //!
 //! ```text
 //! mig-parted's file ──> LayoutFile ──> LayoutConfig ──> LayoutEntry (of a card) ──> plan ──> Layout (placements)
 //! ```
-//! The file is the one that NVIDIA's `mig-parted`, and so the GPU Operator's MIG manager, reads: the same file works here.
+//! The file format is that of NVIDIA's `mig-parted`, and so of the GPU Operator's MIG manager: the same file works here.
 
 mod combinations;
 mod desired;

@@ -1,11 +1,11 @@
-//! From facts about the cards of a machine to what is published of it: groups, order, devices, counters, slices.
+//! From facts about the cards of a machine to its published form: groups, order, devices, counters, slices.
 //!
 //! ```text
 //! Machine (facts) ─┬─> topology (links, groups, order) ────────┐
 //!                  ├─> mig (profiles, placements) ─────────────┼─> Pool (tiers of slices)
 //! GpuPools ────────┴─> gpu_pools (what is offered of each card)┘
 //! ```
-//! Pure and deterministic: the same facts give the same slices, whatever order the cards are enumerated in.
+//! Pure and deterministic: the same facts give the same slices, in any order of enumeration of the cards.
 #![forbid(unsafe_code)]
 
 pub mod gpu_pools;

@@ -1,5 +1,5 @@
-//! Partitioning by MIG, computed from the driver's facts alone: the profiles, the order in which their placements are
-//! tried, and the limits other than memory slices.
+//! Partitioning by MIG, computed from the driver's facts alone: the profiles, the order of trying their placements,
+//! and the limits other than memory slices.
 
 mod engines;
 mod grid;

@@ -1,4 +1,4 @@
-//! What is published of a machine: tiers of slices, in the order in which kube-scheduler tries them.
+//! The published form of a machine: tiers of slices, in kube-scheduler's order of trying.
 
 mod attributes;
 mod batch;
@@ -38,21 +38,21 @@ use shared::SharedDevices;
 use tiers::Tiers;
 use whole_card::WholeCards;
 
-/// What a [`Pool`] depends on besides the machine.
+/// Inputs of a [`Pool`] besides the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolOptions {
     /// Name of the DRA driver, valid by [`tessera_api::limits::is_driver_name`]: the prefix of the taints' keys.
     pub driver_name: String,
-    /// What is offered of each card.
+    /// Offer of each card.
     pub offers: CardOffers,
     /// Devices held by allocated or prepared claims, as last published.
     pub held: Held,
-    /// What faults of cards mean for their devices.
+    /// Effect of cards' faults on their devices.
     pub health: HealthPolicy,
 }
 
 impl PoolOptions {
-    /// The default offer of all cards, where nothing is held, and the default meaning of faults.
+    /// The default offer of all cards, no held devices, and the default effect of faults.
     #[must_use]
     pub fn new(driver_name: &str) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl PoolOptions {
     }
 }
 
-/// The devices of one node as they are to be published.
+/// The devices of one node in the form to be published.
 ///
 /// If [`Pool::slices`] are equal, nothing needs to be written. When comparing with an API server's answer, leave out
 /// `timeAdded` of taints: the server fills it in.
@@ -72,13 +72,13 @@ impl PoolOptions {
 pub struct Pool {
     /// The slices by ascending [`Slice::name_suffix`]; none on a machine without anything to publish.
     pub slices: Vec<Slice>,
-    /// What could not be published, and why; for the log.
+    /// Facts not published, with reasons; for the log.
     pub warnings: Vec<Warning>,
 }
 
 impl Pool {
-    /// What to publish of `machine`: every whole card, best neighbours next to each other; the MIG partitions that its cards
-    /// offer, smallest first; shares of cards; and the held devices that it no longer offers, tainted.
+    /// The published form of `machine`: every whole card, best neighbours next to each other; the MIG partitions offered by its cards,
+    /// smallest first; shares of cards; and the held devices no longer offered, tainted.
     ///
     /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration.
     #[must_use]
@@ -104,7 +104,7 @@ impl Pool {
 }
 
 impl PackedPool {
-    /// The result of [`Pool::new`], packed. Never more than one card and one slice of it are in memory unpacked.
+    /// The result of [`Pool::new`], packed. Only one card and one slice of it are unpacked in memory at a time.
     #[must_use]
     pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
         let mut warnings = Vec::new();
@@ -133,11 +133,11 @@ impl PackedPool {
     }
 }
 
-/// Every card of `machine` as a whole, as it would be published if it were offered so and no pool decided on it; by PCI
-/// address. What selects cards is evaluated on these: on a card that is partitioned, or not offered whole, too.
+/// Every card of `machine` as a whole, as if offered whole and without a deciding pool, by PCI
+/// address. Selectors of cards are evaluated on these, also for a card partitioned or not offered whole.
 #[must_use]
 pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, Device> {
-    // What cannot be described is warned of where it is published.
+    // Facts without a description are warned of at publication.
     let mut warnings = Vec::new();
     let topology = Topology::new(machine);
     let groups = topology.groups();
@@ -156,10 +156,10 @@ pub fn whole_cards(machine: &Machine, driver_name: &str) -> BTreeMap<PciBusId, D
     cards.collect()
 }
 
-/// The attributes that all devices of a card have in common, as they are published; `None` for a card that is not there.
+/// The published attributes common to all devices of a card; `None` for a missing card.
 #[must_use]
 pub fn card_attributes(machine: &Machine, card: PciBusId) -> Option<BTreeMap<String, DeviceAttribute>> {
-    // What cannot be described is warned of where it is published.
+    // Facts without a description are warned of at publication.
     let mut warnings = Vec::new();
     let card = machine.cards.iter().find(|known| known.pci == card)?;
     let versions = Versions::new(machine, &mut warnings);
@@ -207,7 +207,7 @@ impl Publisher<'_> {
             (set, is_as_before)
         });
         let description = Description::new(card, &self.versions, self.options, card_offer, warnings);
-        // How many claims have one of its devices.
+        // Number of claims with one of its devices.
         let for_claims = |device| match offer.sharing.consumable_shares {
             Some(how) => consumable_shares::shared(device, how),
             None => device,

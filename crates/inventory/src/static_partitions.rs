@@ -1,29 +1,29 @@
-//! Static SM partitions of MPS: the number that a card surely has, derived from NVML's facts.
+//! Static SM partitions of MPS: the guaranteed number of a card, derived from NVML's facts.
 
 use crate::machine::Card;
 
-/// Static SM partitions of a card: multiprocessors that an MPS daemon started with `-S` reserves, in chunks.
+/// Static SM partitions of a card: multiprocessors reserved in chunks by an MPS daemon started with `-S`.
 ///
 /// Only a running daemon knows the number of chunks: a chunk lies within one cluster of the chip, and the working
 /// parts of a cluster differ from card to card (NVIDIA's example has 10 chunks of 8 in 92 multiprocessors, others'
-/// tests 15 in the 132 of an H100). What is published is therefore a lower bound.
+/// tests 15 in the 132 of an H100). The published number is therefore a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticPartitions {
     multiprocessors: u32,
     chunk: u32,
 }
 
-/// Why a card has no static SM partitions.
+/// The reason for a card without static SM partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoStaticPartitions {
-    /// The driver's MPS does not know them yet, or its version is unknown.
+    /// The driver's MPS does not support them yet, or its version is unknown.
     #[error("static SM partitions need a driver for CUDA 13.1 or later")]
     Driver,
     /// The card is older than Ampere, or its compute capability is unknown.
     #[error("static SM partitions need Ampere or later")]
     Card,
-    /// The driver does not say how many multiprocessors the card has.
+    /// The driver does not report the card's number of multiprocessors.
     #[error("the driver does not say how many multiprocessors it has")]
     Multiprocessors,
 }
@@ -68,8 +68,8 @@ impl StaticPartitions {
         100_u32.div_ceil(self.fewest_chunks())
     }
 
-    /// Number of chunks of a share of that many percent on a card that has `chunks`. Rounded down, so that shares of
-    /// together 100 percent never need more than there are.
+    /// Number of chunks of a share with this percentage on a card with `chunks`. Rounded down, so shares of
+    /// together 100 percent never need more than exist.
     #[must_use]
     pub const fn chunks_of(compute: u8, chunks: u32) -> u32 {
         // 100 percent of u32::MAX chunks fits u64, and the result fits u32.

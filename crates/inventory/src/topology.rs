@@ -1,4 +1,4 @@
-//! How the cards of one machine are connected, which of them belong together, and in what order to publish them.
+//! The connections between the cards of one machine, its groups of cards, and the order of publication.
 //!
 //! The rule was found and measured by simulation over twenty machine types; the tests hold it to those results. In
 //! short: cards sort by PCI address; the value of a set of cards is the bandwidth of the best ring through it; the
@@ -34,7 +34,7 @@ pub struct Topology {
     cards: Vec<PciBusId>,
     /// NVLinks between two cards; through switches, the number of the card with fewer links.
     links: Square<u32>,
-    /// Whether the links between two cards go through NVSwitches, so that each card shares its links among all peers.
+    /// Whether the links between two cards go through NVSwitches, so each card shares its links among all peers.
     switched: Square<bool>,
     /// Closeness on PCIe, 60 (one board) to 10 (different sockets).
     closeness: Square<u32>,
@@ -45,7 +45,7 @@ pub struct Topology {
     fabric_domains: Vec<Option<String>>,
 }
 
-/// The connections of a machine without addresses and fabric: equal for machines that are alike.
+/// The connections of a machine without addresses and fabric: equal for machines alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Likeness(Topology);
 
@@ -62,7 +62,7 @@ impl Topology {
         &self.cards
     }
 
-    /// The set of these cards; those that are not of the machine, or behind the first [`MAX_CARDS`], are left out.
+    /// The set of these cards; cards outside the machine, or behind the first [`MAX_CARDS`], are left out.
     #[must_use]
     pub fn set(&self, cards: impl IntoIterator<Item = PciBusId>) -> CardSet {
         let position = |card: PciBusId| self.cards.binary_search(&card).ok();
@@ -70,13 +70,13 @@ impl Topology {
         known.map(CardSet::single).collect()
     }
 
-    /// The NVLinks between the cards at two positions; 0 where they do not reach each other over NVLink.
+    /// The NVLinks between the cards at two positions; 0 without a path over NVLink.
     #[must_use]
     pub fn links(&self, one: usize, other: usize) -> u32 {
         *self.links.get(one, other)
     }
 
-    /// How close the cards at two positions are on PCIe, as the matrix of `nvidia-smi topo -m` says it: `PIX`, `PXB`,
+    /// How close the cards at two positions are on PCIe, in the terms of `nvidia-smi topo -m`: `PIX`, `PXB`,
     /// `PHB`, `NODE` or `SYS`. Two on one board are `PIX`.
     #[must_use]
     pub fn pcie_level(&self, one: usize, other: usize) -> &'static str {
@@ -89,7 +89,7 @@ impl Topology {
         }
     }
 
-    /// What machines that are alike have in common, [`Self::nested`] with it.
+    /// The connections common to machines alike, including [`Self::nested`].
     #[must_use]
     pub fn likeness(&self) -> Likeness {
         Likeness(Self { cards: Vec::new(), fabric_domains: Vec::new(), ..self.clone() })
@@ -101,21 +101,21 @@ impl Topology {
         groups::find(self)
     }
 
-    /// The best nested pairs and quads: what [`Self::groups`] publishes for claims that prefer alignment, except on a
+    /// The best nested pairs and quads: published by [`Self::groups`] for claims with a preference for alignment, except on a
     /// machine whose pairs of cards are all alike. For at most [`MAX_CARDS`] cards; takes milliseconds from twelve on.
     #[must_use]
     pub fn nested(&self) -> Nested {
         align::nested(self)
     }
 
-    /// The NUMA node of the card at a position, where it is known.
+    /// The NUMA node of the card at a position, if known.
     #[must_use]
     pub fn numa_node(&self, card: usize) -> Option<u32> {
         self.numa_nodes[card]
     }
 
-    /// The NVLink domain of each card: of its fabric, else the lowest PCI address of the cards it is connected to by
-    /// NVLink, directly or through others; `None` for a card that reaches no other.
+    /// The NVLink domain of each card: of its fabric, else the lowest PCI address among the cards connected by
+    /// NVLink, directly or through others; `None` for a card without a connection.
     #[must_use]
     pub fn nvlink_domains(&self) -> Vec<Option<String>> {
         domain::find(self)

@@ -2,7 +2,7 @@ use tessera_api::PciBusId;
 
 use crate::static_partitions::NoStaticPartitions;
 
-/// Something that could not be published.
+/// A fact or device left unpublished.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
@@ -73,20 +73,20 @@ pub enum Warning {
          the mode off to use the card whole (nvidia-smi -mig 0; on Ampere with a reset)"
     )]
     MigModeOn(PciBusId),
-    /// Someone else created MIG instances on the card.
+    /// MIG instances on the card were created by someone else.
     #[error(
         "card {0} has MIG instances that this driver did not make: they are published as they are, and nothing else of the \
          card; destroy them (nvidia-smi mig -dci, -dgi) to have it partitioned on demand"
     )]
     PartitionedByHand(PciBusId),
-    /// Part of a card is taken by a MIG instance that no container can use.
+    /// Part of a card is taken by a MIG instance unusable for containers.
     #[error("card {card}: GPU instance {gpu_instance} is not published: {reason}")]
     UnusableInstance {
         /// The card.
         card: PciBusId,
         /// Id of the GPU instance.
         gpu_instance: u32,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// A device's name would be longer than Kubernetes allows.
@@ -103,12 +103,12 @@ pub enum Warning {
         /// Bytes of memory.
         memory: Option<i64>,
     },
-    /// A card that cannot give its shares multiprocessors of their own, as the configuration asks for.
+    /// A card without support for shares with multiprocessors of their own, as required by the configuration.
     #[error("card {card} is not shared by MPS, since sharing.mps.staticPartitions is on: {reason}")]
     NoStaticPartitions {
         /// The card.
         card: PciBusId,
-        /// Why.
+        /// The reason.
         reason: NoStaticPartitions,
     },
     /// More default shares are configured than the card surely has static partitions.
@@ -124,7 +124,7 @@ pub enum Warning {
         /// Percent of the multiprocessors of a default share.
         compute: u32,
     },
-    /// What is offered says how long time-slices are, and the card has no such setting.
+    /// The offer sets the length of time-slices, and the card has no such setting.
     #[error(
         "card {card} is not shared by time: its time-slices can't be made {interval}, which takes Volta or later, or a P100; \
          leave timeSlicing.interval out of its GpuPool to share it with slices of the driver's own length"
@@ -132,19 +132,19 @@ pub enum Warning {
     NoTimeSliceLengths {
         /// The card.
         card: PciBusId,
-        /// What the configuration says.
+        /// The configured length.
         interval: &'static str,
     },
-    /// The card was published with other counters, on which a held device still draws.
+    /// The card was published with other counters, still in use by a held device.
     #[error(
         "card {0} is published as it was before, without partitions and shares, until the claims on it end: its MIG profiles \
          changed"
     )]
     OldCounters(PciBusId),
-    /// More cards than groups can be computed for.
+    /// More cards than the limit for computing groups.
     #[error("the machine has {0} cards; above 64 they are published by PCI address, without groups")]
     NoGroups(usize),
-    /// A held device was found published with counters that no counter set covers, as after an edit by hand.
+    /// A held device was published with counters outside every counter set, as after an edit by hand.
     #[error(
         "device {0} is held by a claim but its counters are gone: its card is not protected until the claim ends"
     )]

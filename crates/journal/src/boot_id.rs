@@ -17,7 +17,7 @@ impl BootId {
     /// Reads the id of the current boot below `proc_root` (`/proc` on a real machine).
     ///
     /// # Errors
-    /// [`JournalError::BootId`] where it can't be read or is empty.
+    /// [`JournalError::BootId`] where the file can't be read or is empty.
     pub fn read(file_system: &dyn FileSystem, proc_root: &Path) -> Result<Self, JournalError> {
         let path = proc_root.join("sys/kernel/random/boot_id");
         let bytes = file_system

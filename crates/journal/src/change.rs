@@ -2,10 +2,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::facts::Placement;
 
-/// What a [`HardwareRecord`](crate::HardwareRecord) changes or has changed, and how to recognise it after a crash.
+/// A planned or completed change of a [`HardwareRecord`](crate::HardwareRecord), and how to recognise the change after a crash.
 ///
-/// Stored as JSON with a `kind`. For a kind that this build does not know, [`HardwareRecord::known_change`](crate::HardwareRecord::known_change) is `None`,
-/// and the record is left alone.
+/// Stored as JSON with a `kind`. For a kind unknown to this build,
+/// [`HardwareRecord::known_change`](crate::HardwareRecord::known_change) is `None`, and the record is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HardwareChange {
@@ -13,41 +13,41 @@ pub enum HardwareChange {
     MigPartition(PartitionChange),
     /// A switch of a card's MIG mode; the previous mode is restored when no claim needs the change any more.
     MigMode(ModeChange),
-    /// An MPS control daemon that mps-host runs for a card or partition.
+    /// An MPS control daemon run by mps-host for a card or partition.
     MpsDaemon(MpsDaemonChange),
-    /// A card that is time-sliced.
+    /// A time-sliced card.
     TimeSlice(TimeSliceChange),
 }
 
-/// An MPS daemon that runs or is to be started.
+/// An MPS daemon, running or about to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MpsDaemonChange {
-    /// UUID by which mps-host knows the daemon: that of the shared card or partition, or of the first of several cards.
-    /// `None` for a partition that is not made yet; mps-host was not asked then.
+    /// UUID by which mps-host knows the daemon: the UUID of the shared card or partition, or of the first of several cards.
+    /// `None` for a partition not made yet; mps-host was not asked then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_uuid: Option<String>,
-    /// UID of the one claim that it runs for; `None` for the daemon of all shares of the device.
+    /// UID of the only claim served by the daemon; `None` for the daemon of all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Whether it gives each share multiprocessors of its own; fixed for the daemon's lifetime.
+    /// Whether the daemon gives each share multiprocessors of its own; fixed for the daemon's lifetime.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub static_partitions: bool,
 }
 
-/// How a card is time-sliced.
+/// Time-slicing of a card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeSliceChange {
-    /// Length of a process's time slice, numbered as in `nvidia-smi compute-policy`; 0 is the driver's default, which
+    /// Length of a process's time slice, numbered as in `nvidia-smi compute-policy`. 0 is the driver's default, which
     /// is not set.
     pub interval: u32,
-    /// The previous compute mode, where it was changed.
+    /// The previous compute mode, if changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<String>,
 }
 
-/// A partition that exists or is to be made.
+/// A partition, existing or planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionChange {
@@ -55,16 +55,16 @@ pub struct PartitionChange {
     pub profile: String,
     /// The profile's id on this card.
     pub profile_id: u32,
-    /// Position of the GPU instance, in memory slices. It was free when the record was written.
+    /// Position of the GPU instance, in memory slices. The position was free when the record was written.
     pub placement: Placement,
-    /// Ids of the GPU instances that were on the card before. The driver chooses ids, so an instance at the placement
-    /// whose id is not in this list is the one that was being made.
+    /// Ids of the GPU instances on the card beforehand. The driver chooses ids, so an instance at the placement
+    /// whose id is not in this list is the one being made when the plugin stopped.
     pub present: Vec<u32>,
-    /// The instances, once they are known.
+    /// The instances, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<PartitionInstances>,
-    /// No claim needs it any more, and the driver does not destroy it: it is in use by a program that the driver does not
-    /// name. Absent in records of earlier versions.
+    /// No claim needs the partition any more, but the driver does not destroy it: a program not named by the driver
+    /// uses the partition. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_released: bool,
 }
@@ -77,7 +77,7 @@ pub struct PartitionInstances {
     pub gpu_instance: u32,
     /// Id of the compute instance in its GPU instance.
     pub compute_instance: u32,
-    /// UUID by which CUDA programs know it: `MIG-…`.
+    /// UUID by which CUDA programs address the partition: `MIG-…`.
     pub uuid: String,
 }
 
@@ -88,7 +88,7 @@ pub struct ModeChange {
     pub from: bool,
     /// The new mode.
     pub to: bool,
-    /// Whether a claim asked that it stay switched.
+    /// Whether a claim asked for the new mode to stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
 }
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// The form that is on the disks of running nodes.
+    /// The form on the disks of running nodes.
     #[test]
     fn forms_of_version_1() {
         let partition = json!({

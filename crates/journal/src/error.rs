@@ -2,14 +2,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why the journal could not be read or written. The previous content is untouched.
+/// An error of reading or writing the journal. The previous content is untouched.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
     /// An error of the operating system: a full or read-only disk, missing rights, a failing disk.
     #[error("cannot {action} {path}: {source}{}", hint(.source))]
     Io {
-        /// What was tried, as a verb: `write`.
+        /// The attempted action, as a verb: `write`.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum JournalError {
     Corrupt {
         /// The record's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The record's defect.
         reason: String,
     },
     /// A record was written by a newer Tessera, in a newer form.
@@ -44,30 +44,30 @@ pub enum JournalError {
     /// The boot id could not be read.
     #[error("cannot tell this boot from others by {path}: {reason}. Check --proc-root")]
     BootId {
-        /// The file it was read from.
+        /// The file with the boot id.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
-    /// The thread that writes records has ended, which happens only when it panics.
+    /// The thread of the journal's writer has ended, which happens only when it panics.
     #[error("the journal's writer is gone; restart the plugin (this is a bug in Tessera)")]
     WriterGone,
 }
 
 impl JournalError {
-    /// A file of the journal, or beside it, could not be used.
+    /// An error of using a file of the journal or beside it.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { action, path: path.into(), source: Arc::new(source) }
     }
 
-    /// Whether the record itself is bad, not the disk or this build: its content is lost, so it may be replaced.
+    /// Whether the record itself is bad, not the disk or this build: its content is lost, so the record may be replaced.
     #[must_use]
     pub const fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
 }
 
-/// What an admin can do about an operating system error.
+/// An admin's remedy for an operating system error.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     match error.kind() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Every effect that the journal and the CDI directory have on the machine, one method each.
+/// Every effect of the journal and the CDI directory on the machine, one method each.
 ///
 /// Production uses [`LocalFileSystem`]. Tests wrap it to crash, fail or fill the disk at the n-th effect, so a crash
 /// matrix is a loop over n and needs no named points in the code.
@@ -16,14 +16,14 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The operating system's.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Writes a file, replacing one of that name.
+    /// Writes a file, replacing an existing file.
     ///
     /// # Errors
     /// The operating system's. The file may then be incomplete.
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<File>;
 
-    /// Starts writing a file's content to the disk, so that several files can be under way before waiting for the
-    /// first: one wait then commits them all. A file system that ignores this is slower, not wrong.
+    /// Starts writing a file's content to the disk, so several files can be under way before waiting for the
+    /// first: one wait then commits them all. A file system without this operation is slower, not wrong.
     fn start_sync(&self, _file: &File) {}
 
     /// Returns when the file's content is on the disk.
@@ -32,7 +32,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The operating system's.
     fn sync(&self, file: &File, path: &Path) -> io::Result<()>;
 
-    /// Renames a file within its directory, replacing one of the new name.
+    /// Renames a file within its directory, replacing a file with the new name.
     ///
     /// # Errors
     /// The operating system's.
@@ -56,14 +56,14 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The operating system's; `InvalidData` for a longer file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// The files in a directory, by name. Names that are not UTF-8 are left out: none of ours are.
+    /// The files in a directory, by name. Names other than UTF-8 are left out: none of ours are.
     ///
     /// # Errors
     /// The operating system's; `NotFound` where there is no such directory.
     fn list(&self, path: &Path) -> io::Result<Vec<Listed>>;
 }
 
-/// Replaces a file atomically. Not synced: for information that can be obtained again.
+/// Replaces a file atomically. Not synced: for information obtainable again.
 ///
 /// # Errors
 /// The operating system's; an existing file is then unchanged.
@@ -72,7 +72,7 @@ pub fn replace_unsynced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8])
     replace_by(file_system, &path.with_extension(format!("{:016x}.new", fastrand::u64(..))), path, bytes)
 }
 
-/// Replaces a file atomically, for good: what was written is on the disk when this returns.
+/// Replaces a file atomically and durably: the content is on the disk on return.
 ///
 /// # Errors
 /// The operating system's; an existing file is then unchanged, unless only the last sync failed.
@@ -88,10 +88,10 @@ pub fn replace_synced(file_system: &dyn FileSystem, path: &Path, bytes: &[u8]) -
     path.parent().map_or(Ok(()), |directory| file_system.sync_directory(directory))
 }
 
-/// [`replace_unsynced`] by way of a file of this name in the same directory, so that what a crash leaves is found.
+/// [`replace_unsynced`] by way of a temporary file of this name in the same directory, for recognition after a crash.
 ///
 /// # Errors
-/// What the operating system says; the file that was there is then unchanged.
+/// The operating system's; an existing file is then unchanged.
 pub fn replace_by(
     file_system: &dyn FileSystem,
     temporary: &Path,
@@ -100,7 +100,7 @@ pub fn replace_by(
 ) -> io::Result<()> {
     let written = file_system.create(temporary, bytes).and_then(|_| file_system.rename(temporary, path));
     written.inspect_err(|_| {
-        // What was written of it takes the space that a full disk lacks.
+        // The incomplete temporary file takes space needed on a full disk.
         let _ = file_system.remove(temporary);
     })
 }
@@ -123,7 +123,7 @@ pub struct FileIdentity {
     changed: (i64, i64),
 }
 
-/// Longest file that is read, in bytes: a record has a few kilobytes, a CDI spec with all of a driver's files some
+/// Size limit for reading a file, in bytes: a record has a few kilobytes, a CDI spec with all of a driver's files some
 /// tens.
 pub const MAXIMUM_FILE: u64 = 8 << 20;
 
@@ -144,7 +144,7 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn start_sync(&self, file: &File) {
-        // Linux starts the write-back of dirty pages that it is told not to keep (fadvise64 in mm/fadvise.c).
+        // Linux starts the write-back of dirty pages marked as not needed (fadvise64 in mm/fadvise.c).
         let _ = fadvise(file, 0, None, Advice::DontNeed);
     }
 
@@ -184,7 +184,7 @@ impl FileSystem for LocalFileSystem {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            // Removed since it was listed.
+            // Removed since listing.
             let Ok(metadata) = entry.metadata() else { continue };
             let identity = FileIdentity {
                 inode: metadata.ino(),

@@ -1,4 +1,4 @@
-//! What this node has promised and done, on disk: the only memory of Prepare and Unprepare.
+//! Durable record of this node's claims and hardware changes: the only memory of Prepare and Unprepare.
 //!
 //! ```text
 //! <state>/journal/claims/<claim uid>.json    one claim: what it holds
@@ -8,7 +8,7 @@
 //!
 //! One small file per record: a corrupt record affects its own claim only, an admin can read and remove one with
 //! ordinary tools, and two instances of the plugin can work side by side without a shared offset. The advantage of a
-//! single log, one sync for many records, [`Journal`] has too: records that are written at the same time are synced
+//! single log, one sync for many records, [`Journal`] has too: records written at the same time are synced
 //! together (group commit).
 //!
 //! Records are JSON with a version. Unknown fields are kept, and there is no checksum over the whole. Reference

@@ -17,14 +17,14 @@ use crate::record::{ClaimRecord, HardwareRecord};
 /// The journal of one driver on one node. Several plugin instances may have it open: every read goes to the disk, and a
 /// record is changed only under its lock.
 ///
-/// Functions that are not `async` block for a few file operations. `async` ones wait until the change is on the disk,
+/// Functions without `async` block for a few file operations. `async` functions wait until the change is on the disk,
 /// without blocking a thread of the runtime.
 pub struct Journal {
     directory: PathBuf,
     boot_id: BootId,
     file_system: Arc<dyn FileSystem>,
     writer: Writer,
-    /// Parsed claim files, so that 64 concurrent claims don't parse each other's records 64 times.
+    /// Parsed claim files, so 64 concurrent claims don't parse each other's records 64 times.
     parsed: Mutex<HashMap<String, (FileIdentity, Arc<ClaimRecord>)>>,
 }
 
@@ -33,12 +33,12 @@ pub struct Journal {
 pub struct Entry<R> {
     /// The record's name, from its file's name; for a claim, its UID.
     pub id: String,
-    /// The record, or why it can't be read.
+    /// The record, or the error of reading it.
     pub record: Result<R, JournalError>,
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, creating it if it is missing.
+    /// Opens the journal in `directory`, creating a missing directory.
     ///
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be created.
@@ -97,7 +97,7 @@ impl Journal {
         Ok(entries.into_iter().map(own).collect())
     }
 
-    /// Like [`Journal::claims`], without copying records that have not changed since they were last read.
+    /// Like [`Journal::claims`], without copying records unchanged since the last read.
     ///
     /// # Errors
     /// As [`Journal::claims`].
@@ -126,7 +126,7 @@ impl Journal {
                         parsed.push((*id, *identity, record.clone()));
                         Ok(record)
                     }
-                    // Removed since it was listed.
+                    // Removed since listing.
                     Ok(None) => continue,
                     Err(error) => Err(error),
                 },
@@ -140,7 +140,7 @@ impl Journal {
     fn remember(&self, files: &[(&str, FileIdentity)], new: Vec<(&str, FileIdentity, Arc<ClaimRecord>)>) {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, identity, record) in new {
-            // A record that was replaced between listing and reading is cached under the listed identity, which no
+            // A record replaced between listing and reading is cached under the listed identity, which no
             // file has any more.
             parsed.insert(id.to_owned(), (identity, record));
         }
@@ -149,22 +149,22 @@ impl Journal {
         }
     }
 
-    /// Writes a claim's record so that it outlives this process, but perhaps not a power failure: it would not be
+    /// Writes a claim's record, to survive this process but perhaps not a power failure: the record would not be
     /// valid in another boot anyway. The caller holds the claim's lock.
     ///
-    /// # Errors
+    /// [`JournalError::Io`]; the record is then unchanged.
     /// [`JournalError::Io`]; the record is then as it was before.
     pub fn put_claim(&self, record: &ClaimRecord) -> Result<(), JournalError> {
         let path = self.claim_path(&record.uid);
         write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
 
-    /// Removes a claim's record, also an unreadable one. The caller holds the claim's lock.
+    /// Removes a claim's record, readable or not. The caller holds the claim's lock.
     ///
-    /// Not synced: a record that a power failure brings back is of another boot and ignored.
+    /// Not synced: a record brought back by a power failure is of another boot and ignored.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the record is then as it was before.
+    /// [`JournalError::Io`]; the record is then unchanged.
     pub fn remove_claim(&self, uid: &str) -> Result<(), JournalError> {
         write_unsynced(&*self.file_system, &self.claim_path(uid), None)
     }
@@ -203,7 +203,7 @@ impl Journal {
     /// Writes hardware records to the disk, with one sync for all of them. The caller holds the cards' locks.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the record that it names is then as it was before, and others may be written.
+    /// [`JournalError::Io`]; the record named by the error is then unchanged, and others may be written.
     pub async fn put_hardware(&self, records: &[&HardwareRecord]) -> Result<(), JournalError> {
         let change = |record: &&HardwareRecord| {
             let path = self.path::<HardwareRecord>(&record.id);
@@ -213,21 +213,21 @@ impl Journal {
         self.writer.write(records.iter().map(change).collect::<Result<_, JournalError>>()?).await
     }
 
-    /// Writes a hardware record so that it outlives this process, but perhaps not a power failure. The caller holds the
+    /// Writes a hardware record, to survive this process but perhaps not a power failure. The caller holds the
     /// card's lock.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the record is then as it was before.
+    /// [`JournalError::Io`]; the record is then unchanged.
     pub fn put_hardware_unsynced(&self, record: &HardwareRecord) -> Result<(), JournalError> {
         let path = self.path::<HardwareRecord>(&record.id);
         write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
 
-    /// Removes a hardware record for the rest of this boot; a power failure may bring it back. The caller holds the
+    /// Removes a hardware record for the rest of this boot; a power failure may bring the record back. The caller holds the
     /// card's lock.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the record is then as it was before.
+    /// [`JournalError::Io`]; the record is then unchanged.
     pub fn remove_hardware_unsynced(&self, id: &str) -> Result<(), JournalError> {
         write_unsynced(&*self.file_system, &self.path::<HardwareRecord>(id), None)
     }
@@ -244,7 +244,7 @@ impl Journal {
         Ok(entries)
     }
 
-    /// The cards that have hardware records, complete or half written. The card of an unreadable record is taken from
+    /// The cards with hardware records, complete or half written. The card of an unreadable record is taken from
     /// its name.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Journal {
             let whole = record_id(&file.name);
             let id =
                 whole.or_else(|| file.name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id))?;
-            // A record's name begins with that of its card, or of a part of it.
+            // A record's name begins with the name of its card, or of a part of the card.
             let ends = id.match_indices('-').map(|(end, _)| end).chain([id.len()]);
             let mut names = ends.filter_map(|end| id[..end].parse::<DeviceName>().ok());
             Some(names.next_back()?.card())
@@ -266,8 +266,8 @@ impl Journal {
         Ok(cards)
     }
 
-    /// Removes half-written hardware records that a crash left. The caller holds the lock of the card, or knows that
-    /// nothing else runs.
+    /// Removes hardware records half written at a crash. The caller holds the card's lock, or knows nothing else
+    /// runs.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -292,12 +292,12 @@ impl Journal {
     /// Removes a hardware record from the disk. The caller holds the card's lock.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the record is then as it was before.
+    /// [`JournalError::Io`]; the record is then unchanged.
     pub async fn remove_hardware(&self, id: &str) -> Result<(), JournalError> {
         self.writer.write(vec![Change { path: self.path::<HardwareRecord>(id), content: None }]).await
     }
 
-    /// UIDs of claims with a half-written record that a crash left.
+    /// UIDs of claims with a record half written at a crash.
     ///
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed.
@@ -311,7 +311,7 @@ impl Journal {
         Ok(unfinished.collect())
     }
 
-    /// Removes a claim's half-written record that a crash left. The caller holds the claim's lock.
+    /// Removes a claim's record half written at a crash. The caller holds the claim's lock.
     ///
     /// # Errors
     /// [`JournalError::Io`].

@@ -9,15 +9,15 @@ use tokio::sync::oneshot;
 use crate::error::JournalError;
 use crate::file_system::{FileSystem, replace_by};
 
-/// Writes and removes files atomically and syncs them to the disk, on a thread of its own. Changes that arrive while
-/// others are being synced are synced together. Changes that need not survive a power failure don't wait in this queue
+/// Writes and removes files atomically and syncs them to the disk, on a thread of its own. Changes arriving while
+/// others are being synced are synced together. Changes with no need to survive a power failure bypass this queue
 /// ([`write_unsynced`]).
 #[derive(Debug)]
 pub(super) struct Writer {
     orders: mpsc::Sender<Order>,
 }
 
-/// Changes that are answered together.
+/// Changes answered together.
 struct Order {
     changes: Vec<Change>,
     done: oneshot::Sender<Result<(), JournalError>>,
@@ -30,7 +30,7 @@ pub(super) struct Change {
     pub content: Option<Vec<u8>>,
 }
 
-/// Largest number of orders that are carried out before the first of them is answered.
+/// Largest number of orders carried out before the first answer.
 const LARGEST_GROUP: usize = 256;
 
 impl Writer {
@@ -50,8 +50,8 @@ impl Writer {
         Ok(Self { orders })
     }
 
-    /// Replaces or removes files, with one sync for all of them. On an error, the file that it names is as it was
-    /// before, and the others may be changed. The exception is a directory that could not be synced: then the file is
+    /// Replaces or removes files, with one sync for all of them. On an error, the file named by the error is unchanged,
+    /// and the others may be changed. The exception is a directory whose sync failed: then the file is
     /// changed, and the change may not survive a power failure.
     pub(super) async fn write(&self, changes: Vec<Change>) -> Result<(), JournalError> {
         let (done, answer) = oneshot::channel();
@@ -61,7 +61,7 @@ impl Writer {
 }
 
 /// The temporary name for a file's next content. One per file, because a record is only written under its lock: a file
-/// that a crash left is overwritten by the next write, or removed at the next start.
+/// left by a crash is overwritten by the next write, or removed at the next start.
 pub(super) fn temporary(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -69,8 +69,8 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Replaces a file's content, or removes the file, visibly for every process of this machine; a power failure may undo
-/// it. On an error the file is as it was before. Blocks for some file operations.
+/// Replaces a file's content, or removes the file, visibly for every process of this machine. A power failure may undo
+/// the change. On an error the file is unchanged. Blocks for some file operations.
 pub(super) fn write_unsynced(
     file_system: &dyn FileSystem,
     path: &Path,
@@ -121,7 +121,7 @@ fn write_synced(file_system: &dyn FileSystem, group: &mut Vec<Order>) {
 fn create(file_system: &dyn FileSystem, path: &Path, content: &[u8]) -> Result<File, JournalError> {
     let temporary = temporary(path);
     file_system.create(&temporary, content).map_err(|error| {
-        // Free the space that it takes: the disk may be full.
+        // Free the space of the temporary file: the disk may be full.
         let _ = file_system.remove(&temporary);
         JournalError::io("write", path, error)
     })

@@ -19,7 +19,7 @@ impl AddressingMode {
         })
     }
 
-    /// NVIDIA's own spelling, that of its DRA driver.
+    /// NVIDIA's own spelling, as in its DRA driver.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

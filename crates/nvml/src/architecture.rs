@@ -8,10 +8,10 @@ pub struct Architecture(
 impl Architecture {
     /// `NVML_DEVICE_ARCH_AMPERE`: needs a reset to switch MIG mode.
     pub const AMPERE: Architecture = Architecture(7);
-    /// `NVML_DEVICE_ARCH_HOPPER`: the first that switches MIG mode without a reset.
+    /// `NVML_DEVICE_ARCH_HOPPER`: the first generation to switch MIG mode without a reset.
     pub const HOPPER: Architecture = Architecture(9);
 
-    /// NVIDIA's own spelling, that of its DRA driver; `None` for "unknown" and for numbers newer than this table.
+    /// NVIDIA's own spelling, as in its DRA driver; `None` for "unknown" and for numbers newer than this table.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {

@@ -6,7 +6,7 @@ pub struct Brand(
 );
 
 impl Brand {
-    /// NVIDIA's own spelling, that of its DRA driver; `None` for "unknown" and for numbers newer than this table.
+    /// NVIDIA's own spelling, as in its DRA driver; `None` for "unknown" and for numbers newer than this table.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {

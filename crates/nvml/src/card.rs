@@ -9,7 +9,7 @@ use crate::nvlink::NvLinkReadings;
 use crate::{ComputeCapability, Fabric};
 use tessera_api::PciBusId;
 
-/// What identifies a card, read at the moment of the call.
+/// Identity of a card, read at the moment of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Position in this boot's enumeration (`nvmlDeviceGetIndex`).
@@ -18,7 +18,7 @@ pub struct Identity {
     pub minor: u32,
     /// `GPU-…` (`nvmlDeviceGetUUID`).
     pub uuid: String,
-    /// Whether MIG mode is on now; `None` where the card has no MIG (`nvmlDeviceGetMigMode`).
+    /// Whether MIG mode is on now; `None` for a card without MIG (`nvmlDeviceGetMigMode`).
     pub mig_mode: Option<bool>,
 }
 
@@ -35,7 +35,7 @@ pub struct Memory {
     pub free: u64,
 }
 
-/// How much of the last sample period (1/6 s to 1 s) a card was busy, in percent.
+/// Busy share of a card's last sample period (1/6 s to 1 s), in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utilization {
     /// At least one kernel was running.
@@ -44,10 +44,10 @@ pub struct Utilization {
     pub memory: u32,
 }
 
-/// Everything that is read of one card: the driver's answer to each question. A failed query costs that fact and no other.
+/// All readings of one card: the driver's answer to each question. A failed query costs this fact and no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardReadings {
-    /// Its place, which does not change while it is in the machine.
+    /// Its place, fixed while the card is in the machine.
     pub address: PciBusId,
     /// Position in this boot's enumeration.
     pub index: Result<u32, NvmlError>,
@@ -67,21 +67,21 @@ pub struct CardReadings {
     pub compute_capability: Reading<ComputeCapability>,
     /// CUDA cores (`nvmlDeviceGetNumGpuCores`).
     pub cores: Reading<u32>,
-    /// Memory; `None` on cards that share the system's memory (GB10).
+    /// Memory; `None` on cards sharing the system's memory (GB10).
     pub memory: Reading<Memory>,
     /// MIG mode; `None` on cards without MIG.
     pub mig: Reading<MigMode>,
-    /// Which processes may use it.
+    /// Processes allowed to use the card.
     pub compute_mode: Reading<ComputeMode>,
-    /// How it reaches system memory.
+    /// The card's access to system memory.
     pub addressing_mode: Reading<AddressingMode>,
-    /// The NUMA node that *is* the card's memory, on machines where it is one (Grace Hopper, Grace Blackwell). Not the
-    /// node the card is attached to: that is in sysfs.
+    /// The NUMA node for the card's memory, on machines with such a node (Grace Hopper, Grace Blackwell). Not the
+    /// node to which the card is attached: sysfs has the latter.
     pub memory_numa_node: Reading<u32>,
     /// The CPUs next to the card.
     pub cpu_affinity: Reading<CpuSet>,
-    /// Its links, including those that are down; empty on cards without NVLink.
+    /// Its links, including links down; empty on cards without NVLink.
     pub links: Result<Vec<NvLinkReadings>, NvmlError>,
-    /// The NVLink fabric it belongs to.
+    /// The NVLink fabric of the card.
     pub fabric: Reading<Fabric>,
 }

@@ -1,11 +1,11 @@
 use nvml_wrapper_sys::bindings as sys;
 
-/// What keeps a card's clocks down (`nvmlClocksEventReason*`), as bits.
+/// Reasons for a card's reduced clocks (`nvmlClocksEventReason*`), as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClocksEvents(pub u64);
 
 impl ClocksEvents {
-    /// All known reasons with their bits, by the names that dcgm-exporter gives them (`clock_event`).
+    /// All known reasons with their bits, by dcgm-exporter's names (`clock_event`).
     pub const KNOWN: [(&'static str, u64); 9] = [
         ("gpu_idle", sys::nvmlClocksEventReasonGpuIdle as u64),
         ("clocks_setting", sys::nvmlClocksEventReasonApplicationsClocksSetting as u64),
@@ -18,19 +18,19 @@ impl ClocksEvents {
         ("display_clocks", sys::nvmlClocksEventReasonDisplayClockSetting as u64),
     ];
 
-    /// Whether the hardware keeps them at half or less because it is too hot (`nvmlClocksEventReasonHwThermalSlowdown`).
+    /// Whether the hardware keeps clocks at half or less because of heat (`nvmlClocksEventReasonHwThermalSlowdown`).
     #[must_use]
     pub const fn is_hot(self) -> bool {
         self.0 & sys::nvmlClocksThrottleReasonHwThermalSlowdown as u64 != 0
     }
 
-    /// Whether the power supply keeps them at half or less (`nvmlClocksEventReasonHwPowerBrakeSlowdown`).
+    /// Whether the power supply keeps clocks at half or less (`nvmlClocksEventReasonHwPowerBrakeSlowdown`).
     #[must_use]
     pub const fn is_power_braked(self) -> bool {
         self.0 & sys::nvmlClocksThrottleReasonHwPowerBrakeSlowdown as u64 != 0
     }
 
-    /// Each known reason, and whether it applies.
+    /// Each known reason, and whether the reason applies.
     pub fn each(self) -> impl Iterator<Item = (&'static str, bool)> {
         Self::KNOWN.into_iter().map(move |(name, bit)| (name, self.0 & bit != 0))
     }

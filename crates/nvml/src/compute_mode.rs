@@ -1,4 +1,4 @@
-/// Which processes may use a card (`nvmlComputeMode_t`). MPS wants [`ComputeMode::ExclusiveProcess`].
+/// Processes allowed to use a card (`nvmlComputeMode_t`). MPS wants [`ComputeMode::ExclusiveProcess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ComputeMode {
     /// Any number of processes.

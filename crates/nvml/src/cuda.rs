@@ -1,4 +1,4 @@
-//! The part of the CUDA driver API (`libcuda.so.1`) that shows what a CUDA program gets: a context, its
+//! The part of the CUDA driver API (`libcuda.so.1`) showing a CUDA program's resources: a context, its
 //! multiprocessors, its memory. For checks on real cards.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -19,13 +19,13 @@ const MULTIPROCESSOR_COUNT: c_int = 16;
 
 type Context = *mut c_void;
 
-/// The CUDA driver, started. The library is never unloaded, because it leaves threads behind.
+/// The CUDA driver, started. The library is never unloaded, because its threads remain.
 #[derive(Clone)]
 pub struct Cuda {
     library: Arc<ManuallyDrop<Library>>,
 }
 
-/// Why a CUDA call failed.
+/// A failed CUDA call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -34,10 +34,10 @@ pub enum CudaError {
     NotLoadable {
         /// The library.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         source: libloading::Error,
     },
-    /// It lacks a function: it is not a CUDA library, or one of an unsupported driver.
+    /// A function is missing: the library is not for CUDA, or of an unsupported driver.
     #[error("the CUDA library has no function {0}")]
     NoFunction(&'static str),
     /// A call failed.
@@ -52,7 +52,7 @@ pub enum CudaError {
     },
 }
 
-/// The primary context of one device, current on the thread that made it.
+/// The primary context of one device, current on the thread of its creation.
 pub struct CudaContext {
     cuda: Cuda,
     device: c_int,
@@ -130,7 +130,7 @@ impl Cuda {
 }
 
 impl CudaContext {
-    /// UUID of the device, as NVML writes it of a card: `GPU-…`.
+    /// UUID of the device, in NVML's form for a card: `GPU-…`.
     ///
     /// # Errors
     /// [`CudaError`]
@@ -142,7 +142,7 @@ impl CudaContext {
         Ok(format!("GPU-{a}-{b}-{c}-{d}-{e}"))
     }
 
-    /// Multiprocessors that the context may use. For an MPS client, its part (NVIDIA's MPS documentation,
+    /// Multiprocessors usable by the context. For an MPS client, its part (NVIDIA's MPS documentation,
     /// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`).
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl CudaContext {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Free and total bytes of memory, as the context sees them.
+    /// Free and total bytes of memory, as reported to the context.
     ///
     /// # Errors
     /// [`CudaError`]
@@ -173,7 +173,7 @@ impl CudaContext {
     /// Allocates memory.
     ///
     /// # Errors
-    /// [`CudaError`]: `CUDA_ERROR_OUT_OF_MEMORY` (2) if there is not enough, or a limit is reached.
+    /// [`CudaError`]: `CUDA_ERROR_OUT_OF_MEMORY` (2) if memory is short, or a limit is reached.
     pub fn allocate(&self, bytes: usize) -> Result<CudaMemory, CudaError> {
         let mut address: u64 = 0;
         call!(self.cuda, cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize))?;
@@ -193,7 +193,7 @@ impl CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
-        // Ignored: the process ends soon, which frees it too.
+        // Ignored: the process ends soon, freeing the memory, too.
         let _ = call!(self.cuda, cuDevicePrimaryCtxRelease_v2(self.device => c_int));
     }
 }

@@ -1,5 +1,5 @@
-//! Calls of the driver from async code. One may hang for as long as the machine runs, and nothing can end it: so few run
-//! about each card that those of a card that hangs leave the threads to the others'.
+//! Calls of the driver from async code. A call may hang for as long as the machine runs, and nothing can end a hung call. So
+//! the number of calls per card is limited: calls stuck at one card leave threads for the other cards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use tessera_api::{DeviceName, PciBusId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// How many calls run at once about one card: its changes come one after the other anyway, and a look beside them is short.
+/// Number of concurrent calls per card: changes of a card come one after the other anyway, and queries beside them are short.
 const PLACES: usize = 2;
 
-/// What is done to a card takes several calls, and so as many times longer than a question.
+/// Work on a card takes several calls, and so correspondingly longer than a query.
 const CHANGE: u32 = 2;
 
-/// Why a call gave nothing.
+/// A call without a result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// It does not return, or one before it. Nothing more is asked about the card before it does.
+    /// This call or one before does not return. The card is not queried again before the return.
     #[error(
         "{what} does not answer: a call of the driver has been running for {running:?}. See the node's kernel log for NVRM \
              messages; the card may need a reset, or the node to be started again"
@@ -26,10 +26,10 @@ pub enum CallError {
     NotAnswering {
         /// The card, or the driver as a whole.
         what: String,
-        /// For how long, in whole seconds.
+        /// Duration so far, in whole seconds.
         running: Duration,
     },
-    /// It panicked.
+    /// The call panicked.
     #[error("a call of the driver broke off: {0}")]
     Panic(Arc<str>),
     /// The process is ending.
@@ -37,7 +37,7 @@ pub enum CallError {
     Stopping,
 }
 
-/// The calls that run now.
+/// Calls in flight.
 #[derive(Debug)]
 pub struct DriverCalls {
     within: Duration,
@@ -54,11 +54,11 @@ struct Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     since: Instant,
-    /// When it should have returned.
+    /// Deadline of the call.
     due: Instant,
 }
 
-/// A call that runs, on whatever thread this is.
+/// A call in flight, on any thread.
 struct Running {
     subject: Arc<Subject>,
     call: Call,
@@ -66,14 +66,14 @@ struct Running {
 }
 
 impl DriverCalls {
-    /// None so far. A question may take so long.
+    /// No calls so far. The argument is the timeout of a query.
     #[must_use]
     pub fn new(within: Duration) -> Self {
         Self { within, subjects: Mutex::default() }
     }
 
-    /// Asks the driver about a card. What does not return in time is left to itself, and while it runs nothing more is asked
-    /// about the card.
+    /// Queries the driver about a card. A call without an answer in time is abandoned, and while still in flight blocks further
+    /// queries about the card.
     ///
     /// # Errors
     /// [`CallError`]
@@ -86,7 +86,7 @@ impl DriverCalls {
         self.answer(Some(card), &subject, self.within, running.run(question)).await
     }
 
-    /// The same, of the driver as a whole.
+    /// As [`Self::ask`], for the driver as a whole.
     ///
     /// # Errors
     /// [`CallError`]
@@ -98,7 +98,7 @@ impl DriverCalls {
         self.answer(None, &subject, self.within, running.run(question)).await
     }
 
-    /// Does what takes several calls, and may be left to itself: `work` keeps others from the card until it has ended.
+    /// Runs work of several calls. After the timeout the work goes on alone and keeps others from the card until its end.
     ///
     /// # Errors
     /// [`CallError`]
@@ -112,7 +112,7 @@ impl DriverCalls {
         self.answer(Some(card), &subject, longest, running.run(work)).await
     }
 
-    /// The same, waited for however long it takes.
+    /// As [`Self::work`], without a timeout.
     ///
     /// # Errors
     /// [`CallError`]
@@ -125,7 +125,7 @@ impl DriverCalls {
         running.run(work).await
     }
 
-    /// The first of some cards about which a call runs for too long, as an error.
+    /// The first of some cards with an overdue call, as an error.
     #[must_use]
     pub fn hanging<'a>(&self, cards: impl IntoIterator<Item = &'a PciBusId>) -> Option<CallError> {
         cards.into_iter().find_map(|card| {
@@ -134,7 +134,7 @@ impl DriverCalls {
         })
     }
 
-    /// The calls that run: about which card, or the driver as a whole, and since when.
+    /// Calls in flight: the card, or the driver as a whole, and the start time.
     #[must_use]
     pub fn running(&self) -> Vec<(Option<PciBusId>, std::time::Instant)> {
         let subjects: Vec<_> =
@@ -194,7 +194,7 @@ impl Subject {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since when a call runs that should have returned.
+    /// Start of an overdue call.
     fn overdue(&self) -> Option<Instant> {
         let now = Instant::now();
         self.running().iter().filter(|call| call.due <= now).map(|call| call.since).min()
@@ -206,7 +206,7 @@ impl Subject {
 }
 
 impl Running {
-    /// On a thread that may block; it goes on when this is dropped.
+    /// On a thread for blocking calls; continues after this future is dropped.
     async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, CallError> {
         let span = tracing::Span::current();
         let work = move || {

@@ -39,24 +39,24 @@ pub const LIBRARY_DIRECTORIES: &[&str] = &[
     "run/opengl-driver/lib",
 ];
 
-/// Where a driver is installed.
+/// Location of a driver's installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverRoot {
-    /// The root of the installation, as this process sees it.
+    /// The root of the installation, in this process's file system.
     pub path: PathBuf,
-    /// Directories below it that are searched before the usual ones: of libraries, and of programs.
+    /// Directories below the root to search before the usual ones: of libraries, and of programs.
     pub first: Vec<PathBuf>,
 }
 
 impl From<&Path> for DriverRoot {
-    /// With nothing but the usual directories.
+    /// With only the usual directories.
     fn from(path: &Path) -> Self {
         Self { path: path.to_owned(), first: Vec::new() }
     }
 }
 
 impl DriverRoot {
-    /// The directories of libraries, in the order in which they are searched.
+    /// The directories of libraries, in search order.
     pub fn library_directories(&self) -> impl Iterator<Item = &Path> {
         self.first.iter().map(PathBuf::as_path).chain(LIBRARY_DIRECTORIES.iter().map(Path::new))
     }
@@ -70,7 +70,7 @@ impl DriverRoot {
 
     /// Finds the driver's library.
     ///
-    /// Skips a 32-bit or foreign library, and a link that leads nowhere.
+    /// Skips a 32-bit or foreign library, and a dangling link.
     ///
     /// # Errors
     /// [`OpenError::NotFound`], or [`OpenError::OtherProcessor`] if there are only foreign ones.
@@ -102,7 +102,7 @@ pub fn resolve_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
-/// Whether a library is for the processor this was built for, by its ELF header. True for a file that can't be read:
+/// Whether a library is for this build's processor, by its ELF header. True for an unreadable file:
 /// the loader's error message is better.
 #[must_use]
 pub fn is_for_this_processor(path: &Path) -> bool {

@@ -12,7 +12,7 @@ pub struct DriverVersion {
     pub patch: u32,
 }
 
-/// The oldest driver Tessera works with.
+/// The oldest driver supported by Tessera.
 ///
 /// Required functions without a replacement, by NVML's change log: since 510 `nvmlDeviceGetMemoryInfo_v2` (the older
 /// call takes the reserved memory off the total, so that one card would be published with two sizes) and MIG profile
@@ -26,7 +26,7 @@ pub const MINIMUM_DRIVER_VERSION: DriverVersion =
 #[error("'{0}' is not a driver version such as 580.95.05")]
 pub struct InvalidDriverVersion(String);
 
-/// Version of CUDA that the driver supports (`nvmlSystemGetCudaDriverVersion_v2`): `13.0`.
+/// Version of CUDA supported by the driver (`nvmlSystemGetCudaDriverVersion_v2`): `13.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CudaVersion {
     /// First number.
@@ -54,7 +54,7 @@ impl FromStr for DriverVersion {
     }
 }
 
-/// Without leading zeros, as semantic versions want it: `580.95.5`.
+/// Without leading zeros, as required for semantic versions: `580.95.5`.
 impl fmt::Display for DriverVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)

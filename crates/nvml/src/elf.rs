@@ -8,13 +8,13 @@ const PROGRAM_HEADER: usize = 56;
 
 /// Whether part of a library's loaded segments is missing, for example while it is copied or after the disk was full.
 ///
-/// The dynamic loader does not check: it maps the file and reads beyond its end, which kills the process (SIGBUS).
+/// The dynamic loader does not check: a file mapped and read beyond its end kills the process (SIGBUS).
 /// Everything else is left to the loader, whose error messages are better.
 pub(crate) fn is_cut_short(path: &Path) -> bool {
     File::open(path).and_then(|file| Ok(needed(&file)? > file.metadata()?.len())).unwrap_or(false)
 }
 
-/// The minimal length of the file; 0 if it is not a 64-bit, little-endian ELF file.
+/// The minimal length of the file; 0 for anything but a 64-bit, little-endian ELF file.
 fn needed(file: &File) -> io::Result<u64> {
     const LOADED: u32 = 1;
     let mut header = [0; 64];
@@ -30,7 +30,7 @@ fn needed(file: &File) -> io::Result<u64> {
     Ok(headers.chunks_exact(PROGRAM_HEADER).filter(loaded).map(end).max().unwrap_or(0))
 }
 
-/// The little-endian number of so many bytes at an offset.
+/// The little-endian number of `length` bytes at an offset.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     bytes[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

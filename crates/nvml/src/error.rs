@@ -1,6 +1,6 @@
 use nvml_wrapper_sys::bindings as sys;
 
-/// Why the driver did not answer.
+/// An error of a driver call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NvmlError {
@@ -14,18 +14,18 @@ pub enum NvmlError {
         /// `nvmlErrorString` of the code.
         text: String,
     },
-    /// The library has no such function: the driver is older than it, or an emulation leaves it out.
+    /// The library lacks this function: the driver is older than the function, or an emulation leaves the function out.
     #[error("{function}: this driver library has no such function")]
     MissingFunction {
         /// The NVML function.
         function: &'static str,
     },
-    /// The library reported success with a value that cannot be right.
+    /// The library reported success with an impossible value.
     #[error("{function}: the driver answered {value}, which makes no sense")]
     Nonsense {
         /// The NVML function.
         function: &'static str,
-        /// What it answered, shortened.
+        /// The answer, shortened.
         value: String,
     },
     /// The operating system refused a thread for waiting for events.
@@ -33,16 +33,16 @@ pub enum NvmlError {
         "no thread to wait for the driver's events: {reason}; raise this process's limit of processes (pids)"
     )]
     NoThread {
-        /// What the operating system said.
+        /// The operating system's message.
         reason: String,
     },
 }
 
-/// The answer to a query; `None` if the card or the driver reports that it does not have the thing.
+/// The answer to a query; `None` if the card or the driver reports not having the thing.
 pub type Reading<T> = Result<Option<T>, NvmlError>;
 
 impl NvmlError {
-    /// The NVML function that failed.
+    /// The failed NVML function.
     #[must_use]
     pub fn function(&self) -> Option<&'static str> {
         match self {
@@ -69,7 +69,7 @@ impl NvmlError {
         }
     }
 
-    /// The card is gone or unusable until it is reset: it fell off the bus, or no card answers at its address.
+    /// The card is gone or unusable until reset: fallen off the bus, or no card answers at its address.
     #[must_use]
     pub fn is_card_gone(&self) -> bool {
         match self {
@@ -77,7 +77,7 @@ impl NvmlError {
                 sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST
                 | sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED
                 | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND => true,
-                // From other functions it means that the card lacks the requested thing.
+                // From other functions, this code means the card lacks the requested thing.
                 sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => function.starts_with("nvmlDeviceGetHandleBy"),
                 _ => false,
             },
@@ -103,7 +103,7 @@ impl NvmlError {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND)
     }
 
-    /// The process lacks root's rights, or the container's sandbox hides what they need (`NO_PERMISSION`).
+    /// The process lacks root's rights, or the container's sandbox hides needed files (`NO_PERMISSION`).
     #[must_use]
     pub fn is_no_permission(&self) -> bool {
         self.has_code(sys::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION)

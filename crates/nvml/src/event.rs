@@ -14,14 +14,14 @@ pub enum Event {
         card: Option<PciBusId>,
         /// The XID.
         xid: u64,
-        /// The MIG GPU instance it happened in.
+        /// The MIG GPU instance of the error.
         gpu_instance: Option<u32>,
-        /// The MIG compute instance it happened in.
+        /// The MIG compute instance of the error.
         compute_instance: Option<u32>,
     },
     /// Events may have been missed: the driver no longer answers for one or all cards. The cards must be read again.
     Interrupted {
-        /// What the driver said.
+        /// The driver's message.
         error: NvmlError,
     },
 }

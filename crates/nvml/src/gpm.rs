@@ -3,35 +3,35 @@ use std::sync::Arc;
 
 use crate::error::{NvmlError, Reading};
 
-/// A moment in the performance counters of a card or GPU instance (GPM, on Hopper and later). What it did between two of
-/// them is [`GpmSample::activity_since`].
+/// A moment in the performance counters of a card or GPU instance (GPM, on Hopper and later). [`GpmSample::activity_since`]
+/// computes the activity between two samples.
 #[derive(Clone)]
 pub struct GpmSample(pub(crate) Arc<dyn Sample>);
 
-/// A sample, and the driver that took it.
+/// A sample, with its driver.
 pub(crate) trait Sample: Send + Sync + 'static {
     fn activity_since(&self, earlier: &GpmSample) -> Result<Activity, NvmlError>;
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
-/// What multiprocessors did between two moments: each a share of them and of the time, 0 to 1.
+/// Activity of multiprocessors between two moments: each a share of them and of the time, 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activity {
-    /// Had a warp at least (`NVML_GPM_METRIC_SM_UTIL`).
+    /// With at least one warp (`NVML_GPM_METRIC_SM_UTIL`).
     pub sm: Reading<f64>,
-    /// Warps they had, of those that they can have (`NVML_GPM_METRIC_SM_OCCUPANCY`).
+    /// Resident warps, relative to the maximum (`NVML_GPM_METRIC_SM_OCCUPANCY`).
     pub sm_occupancy: Reading<f64>,
-    /// Used a tensor core (`NVML_GPM_METRIC_ANY_TENSOR_UTIL`).
+    /// With a tensor core in use (`NVML_GPM_METRIC_ANY_TENSOR_UTIL`).
     pub tensor: Reading<f64>,
     /// Of the memory's bandwidth (`NVML_GPM_METRIC_DRAM_BW_UTIL`).
     pub memory: Reading<f64>,
 }
 
 impl GpmSample {
-    /// What was done since an earlier sample of the same card or instance.
+    /// Activity since an earlier sample of the same card or instance.
     ///
     /// # Errors
-    /// When the driver refuses; each figure that fails alone is an error of its own.
+    /// When the driver refuses; a figure with its own failure is an error in its own field.
     pub fn activity_since(&self, earlier: &GpmSample) -> Result<Activity, NvmlError> {
         self.0.activity_since(earlier)
     }

@@ -1,4 +1,4 @@
-//! What a driver says of a card's health, beside its events.
+//! The driver's report on a card's health, beside its events.
 
 use nvml_wrapper_sys::bindings as sys;
 use tessera_api::health::Recovery;
@@ -6,24 +6,24 @@ use tessera_api::health::Recovery;
 use crate::clocks_event::ClocksEvents;
 use crate::error::Reading;
 
-/// The driver's answer to each question about a card's health: a query that fails costs that answer and no other. `None`
-/// where the card or the driver does not have it.
+/// The driver's answer to each question about a card's health: a failed query costs this answer and no other. `None`
+/// if the card or the driver does not have the thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthReadings {
-    /// Memory errors that could not be corrected, since the driver was loaded or the card was reset
+    /// Memory errors without correction, since the driver was loaded or the card was reset
     /// (`nvmlDeviceGetTotalEccErrors`, uncorrected, volatile).
     pub uncorrected_errors: Reading<u64>,
-    /// Rows of memory that are to be remapped (`nvmlDeviceGetRemappedRows`), from Ampere on.
+    /// Rows of memory to be remapped (`nvmlDeviceGetRemappedRows`), from Ampere on.
     pub remapped_rows: Reading<RemappedRows>,
     /// Whether pages of memory wait to be retired (`nvmlDeviceGetRetiredPagesPendingStatus`), before Ampere.
     pub retired_pages_pending: Reading<bool>,
-    /// What keeps the clocks down (`nvmlDeviceGetCurrentClocksEventReasons`).
+    /// Reasons for reduced clocks (`nvmlDeviceGetCurrentClocksEventReasons`).
     pub clocks_events: Reading<ClocksEvents>,
-    /// What the NVLink fabric says of itself (`nvmlDeviceGetGpuFabricInfoV`, `healthMask`), from Hopper on.
+    /// The NVLink fabric's own health report (`nvmlDeviceGetGpuFabricInfoV`, `healthMask`), from Hopper on.
     pub fabric: Reading<FabricHealth>,
-    /// What the driver recommends (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), from driver 570 on.
+    /// The driver's recommendation (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), from driver 570 on.
     pub recovery: Reading<Recovery>,
-    /// Energy since the driver was loaded, mJ (`nvmlDeviceGetTotalEnergyConsumption`), from Volta on. It begins anew when the
+    /// Energy since the driver was loaded, mJ (`nvmlDeviceGetTotalEnergyConsumption`), from Volta on. Restarts at zero when the
     /// driver sets up the card, as after a reset.
     pub energy_millijoules: Reading<u64>,
     /// Whether the driver keeps the card set up while no program has it open (`nvmlDeviceGetPersistenceMode`).
@@ -44,8 +44,8 @@ pub struct RemappedRows {
 pub struct FabricHealth(pub u32);
 
 impl FabricHealth {
-    /// Whether the fabric reports less bandwidth, routes that recover or are unhealthy, timeouts, or a wrong configuration.
-    /// Not what the fabric does not watch.
+    /// Whether the fabric reports less bandwidth, routes in recovery or unhealthy, timeouts, or a wrong configuration.
+    /// States not watched by the fabric don't count.
     #[must_use]
     pub fn is_faulty(self) -> bool {
         let of_two_bits = [

@@ -1,4 +1,4 @@
-//! What Tessera needs of the NVIDIA driver, as one trait.
+//! Tessera's interface to the NVIDIA driver, as one trait.
 //!
 //! [`Nvml`] is implemented by [`Library`] over `libnvidia-ml.so.1`; tests load the emulator's library the same way.
 //!

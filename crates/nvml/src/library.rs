@@ -42,7 +42,7 @@ use tessera_api::PciBusId;
 /// The NVIDIA driver's own library, started.
 ///
 /// Cheap to clone; the driver is shut down when the last clone and the last [`EventWatch`] are gone. The library
-/// itself is never unloaded, because it may have left threads and thread-local destructors behind.
+/// itself is never unloaded, because its threads and thread-local destructors may remain.
 #[derive(Clone)]
 pub struct Library {
     session: Arc<Session>,
@@ -54,14 +54,14 @@ struct Session {
     functions: Functions,
     handles: Handles,
     profiles: Profiles,
-    /// It began while an earlier one was open, so that `nvmlInit_v2` did not look for cards.
+    /// The session began while an earlier one was open, so `nvmlInit_v2` did not look for cards.
     began_beside_another: bool,
 }
 
-/// How many sessions are open in this process, by the library's file.
+/// Number of open sessions in this process, by the library's file.
 static SESSIONS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 
-/// How often to look whether an earlier session has ended.
+/// Interval for checking whether an earlier session has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn sessions() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
@@ -70,7 +70,7 @@ fn sessions() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
 
 impl Library {
     /// As [`Library::open_below`], but waits at most `patience` for this process's earlier sessions with the same library to
-    /// end: while one is open, `nvmlInit_v2` only counts it, and cards that came since stay unknown. Blocks.
+    /// end: with an open session, `nvmlInit_v2` only counts the new one, and cards added since stay unknown. Blocks.
     ///
     /// # Errors
     /// As [`Library::open_below`].
@@ -87,8 +87,8 @@ impl Library {
         Ok(library)
     }
 
-    /// Waits at most `patience` until no session of this process with the library below the driver's root is open, so that the
-    /// process has no card open either. Returns whether that is so. Blocks.
+    /// Waits at most `patience` until no session of this process with the library below the driver's root is open, so the
+    /// process has no card open either. Returns whether all are closed. Blocks.
     #[must_use]
     pub fn is_closed_within(driver_root: &DriverRoot, patience: Duration) -> bool {
         driver_root.find_library().map_or(true, |path| is_closed_within(&path, patience))
@@ -97,7 +97,7 @@ impl Library {
     /// Loads and starts the library at `path`.
     ///
     /// # Errors
-    /// [`OpenError`]: it does not load, does not start, sees no card or is too old.
+    /// [`OpenError`]: the library does not load, does not start, finds no card or is too old.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let path = versioned_name(path);
         if is_cut_short(&path) {
@@ -132,12 +132,12 @@ impl Library {
     /// Finds the library below the root of the driver's installation, loads and starts it.
     ///
     /// # Errors
-    /// [`OpenError`]: there is none, or as for [`Library::open`].
+    /// [`OpenError`]: no library found, or as for [`Library::open`].
     pub fn open_below(driver_root: &Path) -> Result<Self, OpenError> {
         Self::open(&DriverRoot::from(driver_root).find_library()?)
     }
 
-    /// The file that was loaded.
+    /// The loaded file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.session.path
@@ -155,7 +155,7 @@ impl Drop for Session {
         if let Err(error) = self.functions.shutdown() {
             tracing::debug!(%error, "the driver library did not shut down");
         }
-        // Only now: a session that is still shutting down would be counted.
+        // Only now: a session still shutting down would be counted.
         let mut sessions = sessions();
         if let Some(open) = sessions.get_mut(&self.path) {
             *open -= 1;
@@ -166,7 +166,7 @@ impl Drop for Session {
     }
 }
 
-/// Waits at most `patience` until no session with the library at `path` is open, and returns whether that is so.
+/// Waits at most `patience` until no session with the library at `path` is open, and returns whether all are closed.
 fn is_closed_within(path: &Path, patience: Duration) -> bool {
     let (name, since) = (versioned_name(path), Instant::now());
     loop {
@@ -199,7 +199,7 @@ fn not_started(path: &Path, error: NvmlError) -> OpenError {
     }
 }
 
-/// The processes of all kinds that use a card, by process id.
+/// The processes of all kinds on a card, by process id.
 fn processes(functions: &Functions, card: Handle) -> Reading<Vec<Process>> {
     let lists = [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps]
         .map(|kind| NvmlError::reading(functions.processes(card, kind)));
@@ -261,7 +261,7 @@ impl Nvml for Library {
     ) -> Result<(), NvmlError> {
         let functions = &self.session.functions;
         let count = functions.count()?;
-        // The first call for a card wakes it up, which may take a second.
+        // The first call for a card wakes the card up, which may take a second.
         thread::scope(|scope| {
             for (position, index) in (0..count).enumerate() {
                 let address =
@@ -384,7 +384,7 @@ fn warn_of_version(error: &dyn std::error::Error) {
     tracing::warn!(%error, "can't tell whether the NVIDIA driver is new enough; going on");
 }
 
-/// The meaning of a number the driver gave.
+/// The meaning of a number from the driver.
 fn named<N: Copy + Into<u64>, T>(
     function: &'static str,
     number: N,

@@ -1,4 +1,4 @@
-//! MIG (Multi-Instance GPU): the types that only calls of the driver need. Profiles and instances are in
+//! MIG (Multi-Instance GPU): types for calls of the driver only. Profiles and instances are in
 //! [`facts`](tessera_api::facts).
 
 mod mode;

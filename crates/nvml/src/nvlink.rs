@@ -7,9 +7,9 @@ use crate::error::Reading;
 pub struct NvLinkReadings {
     /// Its number on the card, from 0.
     pub link: u32,
-    /// Whether it is up (`nvmlDeviceGetNvLinkState`).
+    /// Whether the link is up (`nvmlDeviceGetNvLinkState`).
     pub active: bool,
-    /// Its generation (`nvmlDeviceGetNvLinkVersion`); read of active links only. `None` for a generation that is newer than
+    /// Its generation (`nvmlDeviceGetNvLinkVersion`); read of active links only. `None` for a generation newer than
     /// this program.
     pub version: Reading<NvLinkVersion>,
     /// Megabytes a second in one direction (`NVML_FI_DEV_NVLINK_GET_SPEED` and its predecessors); read of active links only.

@@ -14,23 +14,23 @@ use tessera_api::PciBusId;
 
 /// The driver of one machine. Calls block, some for seconds; async code must use a blocking thread.
 ///
-/// The default methods answer like a driver that lacks the function, so that a fake in a test implements only what it
-/// needs.
+/// The default methods answer like a driver without the function, so a fake in a test implements only the methods
+/// in use.
 pub trait Nvml: Send + Sync + 'static {
-    /// Reads what identifies the card at `address`.
+    /// Reads the identity of the card at `address`.
     ///
     /// # Errors
-    /// [`NvmlError::Call`] when no card answers at that address, or it is lost.
+    /// [`NvmlError::Call`] when no card answers at `address`, or the card is lost.
     fn identify(&self, address: PciBusId) -> Result<Identity, NvmlError>;
 
-    /// Whether it was opened while this process had it open already, and now has it open no more otherwise: cards that came
-    /// before are known once it is closed and opened anew.
+    /// Whether this session was opened during another session of this process, and is now the only open one: cards added
+    /// before are known after closing and opening anew.
     fn is_outdated(&self) -> bool {
         false
     }
 
-    /// The driver's version as it writes it, `580.95.05`, which is also the ending of its libraries' file names.
-    /// Parse it into a [`DriverVersion`](crate::DriverVersion) to compare it.
+    /// The driver's version in the driver's own form, `580.95.05`, also the ending of its libraries' file names.
+    /// Parse the text into a [`DriverVersion`](crate::DriverVersion) for comparison.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -38,7 +38,7 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlSystemGetDriverVersion")
     }
 
-    /// The newest CUDA the driver runs.
+    /// The newest CUDA supported by the driver.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -46,8 +46,8 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlSystemGetCudaDriverVersion_v2")
     }
 
-    /// Whether the machine's cards accept the work of programs, where they are in confidential computing mode: not before
-    /// somebody has set their ready state (`nvmlSystemGetConfComputeGpusReadyState`). `None` where they are not in that mode.
+    /// Whether the machine's cards accept the work of programs in confidential computing mode: not before
+    /// somebody has set their ready state (`nvmlSystemGetConfComputeGpusReadyState`). `None` in any other mode.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -55,7 +55,7 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Every card of the machine in the order of NVML's indexes; an error in place of a card that can't be reached.
+    /// Every card of the machine in the order of NVML's indexes; an error in place of an unreachable card.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -63,8 +63,8 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceGetCount_v2")
     }
 
-    /// As [`Nvml::addresses`], but passes each address to `found` as soon as it is known, with the card's index, so
-    /// that a card at which the driver hangs does not hold up the others. `found` is called from several threads.
+    /// As [`Nvml::addresses`], but passes each address to `found` as soon as known, with the card's index, so
+    /// a card with a hung driver does not hold up the others. `found` is called from several threads.
     ///
     /// # Errors
     /// Where the driver doesn't answer.
@@ -79,12 +79,12 @@ pub trait Nvml: Send + Sync + 'static {
     /// Reads all facts of one card.
     ///
     /// # Errors
-    /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
+    /// When no card answers at the address, or the card is lost. A single failed query is an error in its own field.
     fn card(&self, _address: PciBusId) -> Result<CardReadings, NvmlError> {
         missing("nvmlDeviceGetHandleByPciBusId_v2")
     }
 
-    /// Reads how two cards reach each other.
+    /// Reads the connection between two cards.
     ///
     /// # Errors
     /// When one of the cards doesn't answer at all.
@@ -92,7 +92,7 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceGetTopologyCommonAncestor")
     }
 
-    /// Reads a card's memory; `None` where it has none of its own.
+    /// Reads a card's memory; `None` for a card without its own.
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -100,7 +100,7 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Reads how busy a card is; `None` while its MIG mode is on.
+    /// Reads the utilization of a card; `None` while its MIG mode is on.
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -108,7 +108,7 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The processes that use a card, by process id; a process that uses it in several ways is listed several times.
+    /// The processes on a card, by process id; a process with several kinds of use is listed several times.
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -116,24 +116,24 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Reads what a card does. Utilization of processes is what was measured after `processes_since`, by the driver's clock
+    /// Reads a card's current activity. Utilization of processes is measured after `processes_since`, by the driver's clock
     /// ([`ProcessUtilization::at`](crate::ProcessUtilization)).
     ///
     /// # Errors
-    /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
+    /// When no card answers at the address, or the card is lost. A single failed query is an error in its own field.
     fn telemetry(&self, _address: PciBusId, _processes_since: u64) -> Result<CardTelemetry, NvmlError> {
         missing("nvmlDeviceGetHandleByPciBusId_v2")
     }
 
-    /// Reads what the driver says of a card's health. Its events ([`Nvml::watch`]) are not among it.
+    /// Reads the driver's report on a card's health. Events ([`Nvml::watch`]) are not included.
     ///
     /// # Errors
-    /// When no card answers at that address, or it is lost. A single failed query is an error in its own field.
+    /// When no card answers at the address, or the card is lost. A single failed query is an error in its own field.
     fn health(&self, _address: PciBusId) -> Result<HealthReadings, NvmlError> {
         missing("nvmlDeviceGetHandleByPciBusId_v2")
     }
 
-    /// A moment in the performance counters of a card, or of a GPU instance of it; `None` where it has none (before Hopper).
+    /// A moment in the performance counters of a card, or of a GPU instance of the card; `None` without counters (before Hopper).
     ///
     /// # Errors
     /// When the card doesn't answer.
@@ -141,7 +141,7 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Sets which processes may use a card; running processes are not affected. The setting is lost at a reboot, and
+    /// Sets the processes allowed to use a card; running processes are not affected. The setting is lost at a reboot, and
     /// when the driver unloads (without persistence mode).
     ///
     /// # Errors
@@ -150,8 +150,8 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceSetComputeMode")
     }
 
-    /// The kinds of GPU instances that a card offers, with its mode on or off, by memory and then by name; `None` on
-    /// a card without MIG. Empty if the mode is off and the driver lists them only while it is on (before R545).
+    /// The kinds of GPU instances offered by a card, with its mode on or off, by memory and then by name; `None` on
+    /// a card without MIG. Empty if the mode is off and the driver lists them only in the mode (before R545).
     ///
     /// They stay the same until the next boot.
     ///
@@ -161,7 +161,7 @@ pub trait Nvml: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The kinds of compute instances that an existing GPU instance offers, by compute slices.
+    /// The kinds of compute instances offered by an existing GPU instance, by compute slices.
     ///
     /// # Errors
     /// When the card doesn't answer or has no such instance.
@@ -173,7 +173,7 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
     }
 
-    /// The GPU instances of a card, by id, whoever made them; those without compute instances too. Empty while its MIG
+    /// The GPU instances of a card, by id, whoever made them, with and without compute instances. Empty while its MIG
     /// mode is off.
     ///
     /// # Errors
@@ -182,16 +182,16 @@ pub trait Nvml: Send + Sync + 'static {
         missing("nvmlDeviceGetGpuInstances")
     }
 
-    /// Switches a card's MIG mode on or off; does nothing if it is in that mode already.
+    /// Switches a card's MIG mode on or off; does nothing if the card is in this mode already.
     ///
     /// # Errors
     /// When the driver refuses: instances exist, the card has no MIG, or this process lacks root's rights. If clients
-    /// hold the card, the driver either refuses or reports it in [`MigModeSwitch::not_active`].
+    /// hold the card, the driver either refuses or reports the reason in [`MigModeSwitch::not_active`].
     fn set_mig_mode(&self, _address: PciBusId, _on: bool) -> Result<MigModeSwitch, NvmlError> {
         missing("nvmlDeviceSetMigMode")
     }
 
-    /// Makes a GPU instance of a profile (by its id) at exactly that placement. Takes about a second on hardware.
+    /// Makes a GPU instance of a profile (by its id) at exactly this placement. Takes about a second on hardware.
     ///
     /// # Errors
     /// When the driver refuses: `INSUFFICIENT_RESOURCES` where something else lies there. If the error is of any
@@ -208,7 +208,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// Destroys an empty GPU instance.
     ///
     /// # Errors
-    /// `IN_USE` while it has compute instances or clients; `NOT_FOUND` where it is gone.
+    /// `IN_USE` while the instance has compute instances or clients; `NOT_FOUND` if gone.
     fn destroy_gpu_instance(&self, _address: PciBusId, _gpu_instance: u32) -> Result<(), NvmlError> {
         missing("nvmlGpuInstanceDestroy")
     }
@@ -230,7 +230,7 @@ pub trait Nvml: Send + Sync + 'static {
     /// Destroys a compute instance.
     ///
     /// # Errors
-    /// `IN_USE` while it has clients; `NOT_FOUND` where it is gone.
+    /// `IN_USE` while the instance has clients; `NOT_FOUND` if gone.
     fn destroy_compute_instance(
         &self,
         _address: PciBusId,

@@ -6,7 +6,7 @@ use crate::driver_root::DriverRoot;
 use crate::driver_version::{DriverVersion, MINIMUM_DRIVER_VERSION};
 use crate::error::NvmlError;
 
-/// Why the driver's library can't be used. Each message says what to do. Each condition may pass by itself (a driver
+/// An unusable library of the driver. Each message names a remedy. Each condition may pass by itself (a driver
 /// being installed, a module not yet loaded), so callers should retry from time to time.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -19,7 +19,7 @@ pub enum OpenError {
         crate::LIBRARY_NAME, root.path.display(), searched(root)
     )]
     NotFound {
-        /// Where it was searched.
+        /// The searched places.
         root: DriverRoot,
     },
     /// There are libraries, but for other processors.
@@ -28,10 +28,10 @@ pub enum OpenError {
         path.display(), std::env::consts::ARCH
     )]
     OtherProcessor {
-        /// The first that was found.
+        /// The first one found.
         path: PathBuf,
     },
-    /// Its end is missing; loading it would kill this process.
+    /// The end of the file is missing; loading the file would kill this process.
     #[error(
         "{} lacks its end: if the NVIDIA driver is being installed just now this passes, else look for a full disk and \
          install the driver again", path.display()
@@ -40,23 +40,23 @@ pub enum OpenError {
         /// The library.
         path: PathBuf,
     },
-    /// The dynamic loader refused it.
+    /// The dynamic loader refused the library.
     #[error("can't load {}: {source}; install the NVIDIA driver again or repair it", path.display())]
     NotLoadable {
         /// The library.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         source: libloading::Error,
     },
-    /// It loads, but refuses to start.
+    /// The library loads, but refuses to start.
     #[error("{} does not start: {error}; {}", path.display(), advice(error))]
     NotStarted {
         /// The library.
         path: PathBuf,
-        /// What it answered.
+        /// The answer.
         error: NvmlError,
     },
-    /// It runs, but this machine has no card that it knows.
+    /// The library runs, but knows no card of this machine.
     #[error(
         "{}: the driver sees no card; if this node should have one, look at lspci -d 10de: and the kernel's log \
          (NVRM), and whether the card is bound to another driver such as vfio-pci", path.display()
@@ -65,7 +65,7 @@ pub enum OpenError {
         /// The library.
         path: PathBuf,
     },
-    /// It runs, but is too old for Tessera.
+    /// The library runs, but is too old for Tessera.
     #[error(
         "{}: driver {found} is too old: Tessera needs {MINIMUM_DRIVER_VERSION} or newer, upgrade it", path.display()
     )]

@@ -2,7 +2,7 @@ use tessera_api::facts::CommonAncestor;
 
 use crate::error::Reading;
 
-/// How two cards reach each other: the driver's answer to each question.
+/// The connection between two cards: the driver's answer to each question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairReadings {
     /// Their closest common point on PCIe (`nvmlDeviceGetTopologyCommonAncestor`).

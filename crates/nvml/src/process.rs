@@ -1,26 +1,26 @@
-/// A process that uses a card.
+/// A process on a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Process id in the namespace the driver was loaded in: the host's. 0 on some drivers, when read from another
+    /// Process id in the host's namespace, where the driver was loaded. 0 on some drivers, when read from another
     /// namespace.
     pub pid: u32,
-    /// How it uses the card.
+    /// The kind of use.
     pub kind: ProcessKind,
-    /// Bytes of the card's memory that it holds, if the driver tells.
+    /// Bytes of the card's memory held by the process, if reported by the driver.
     pub used_memory: Option<u64>,
-    /// The MIG GPU instance it runs in.
+    /// The MIG GPU instance of the process.
     pub gpu_instance: Option<u32>,
-    /// The MIG compute instance it runs in.
+    /// The MIG compute instance of the process.
     pub compute_instance: Option<u32>,
 }
 
-/// How a process uses a card.
+/// Kinds of use of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProcessKind {
-    /// It has a CUDA context.
+    /// A CUDA context.
     Compute,
-    /// It has a graphics context.
+    /// A graphics context.
     Graphics,
-    /// It is a client of an MPS server.
+    /// A client of an MPS server.
     Mps,
 }

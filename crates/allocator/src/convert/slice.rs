@@ -127,7 +127,7 @@ impl Inventory {
         let mut identity = None;
         for (key, attribute) in device.attributes.iter().flatten() {
             let (value, fault) = self.attribute_value(attribute);
-            // A faulty value gives other answers than a sound one, so it is part of the slice's kind.
+            // A faulty value gives other answers than a sound one, so the value is part of the slice's kind.
             let is_own = fault.is_none() && identity.is_none() && is_identity(key);
             if let Some(fault) = fault {
                 self.defects.entry(index).or_insert_with(|| format!("attribute {key}: {fault}"));

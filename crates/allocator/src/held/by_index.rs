@@ -11,7 +11,7 @@ use crate::inventory::DeviceIndex;
 #[derive(Debug, Clone, Default)]
 pub(super) struct ByIndex {
     entries: HashMap<DeviceIndex, Arc<HeldDevice>>,
-    /// One bit for each device: whether it has an entry. Most have none, and all of a node are asked for.
+    /// One bit for each device with an entry. Most have none, and a node's lookup covers all its devices.
     bits: Vec<u64>,
 }
 

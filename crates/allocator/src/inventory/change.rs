@@ -27,7 +27,7 @@ pub(super) fn hash_id(hasher: &DefaultHashBuilder, id: (Name, Name, Name)) -> u6
     hasher.hash_one(id)
 }
 
-/// Inserts a slice into a list that is sorted by place.
+/// Inserts a slice into a list sorted by place.
 fn put(list: &mut Vec<u32>, place: u32) {
     let at = list.partition_point(|other| *other < place);
     list.insert(at, place);
@@ -79,7 +79,7 @@ impl Inventory {
         })
     }
 
-    /// Indexes a slice whose devices were added already: at the end, or in the place of one that is removed.
+    /// Indexes a slice whose devices were added already: at the end, or in the place of a removed one.
     pub(crate) fn put_in(&mut self, place: u32, mut slice: Slice) -> Change {
         slice.kind = self.kind_of(&slice);
         self.share_cells(&slice);
@@ -138,7 +138,7 @@ impl Inventory {
         self.by_id = by_id;
     }
 
-    /// Removes a slice from all indexes; its devices stay in memory, and nothing refers to them any more.
+    /// Removes a slice from all indexes; its devices stay in memory, without any reference to them.
     fn take_out(&mut self, place: u32) -> Range<DeviceIndex> {
         let devices = self.slices[place as usize].first_device..self.slices[place as usize].end_device;
         let mut by_id = std::mem::take(&mut self.by_id);
@@ -192,7 +192,7 @@ impl Inventory {
         devices
     }
 
-    /// Whether the slices of a pool's newest generation together have no fault, so that no subset of them has one.
+    /// Whether the slices of a pool's newest generation together have no fault, so every subset is faultless, too.
     pub(crate) fn is_faultless(&self, pool: u32) -> bool {
         let pool = &self.pools[pool as usize];
         *pool.is_faultless.get_or_init(|| {

@@ -3,7 +3,7 @@
 use super::{Capacity, Consumption, CounterSet, Device, Extra, Inventory, OWN, Shape, Slice, Value, Version};
 use crate::names::Name;
 
-/// Copies the values that slices refer to, each distinct value once.
+/// Copies the values used by slices, each distinct value once.
 struct Copier<'o> {
     old: &'o Inventory,
     new: Inventory,

@@ -21,17 +21,17 @@ pub(crate) struct Device {
     /// Index of its rare properties; [`NO_EXTRA`] for none.
     pub extra: u32,
     pub consumptions: u32,
-    /// The value that stands where its cells have [`OWN`].
+    /// The value in place of [`OWN`] in its cells.
     pub identity: u32,
 }
 
-/// Instead of the value of an attribute that identifies a card: devices alike but for that share their cells.
+/// Placeholder for the value of an attribute identifying a card: devices alike but for this value share their cells.
 pub(crate) const OWN: u32 = u32::MAX;
 
 /// No [`Extra`].
 pub(crate) const NO_EXTRA: u32 = u32::MAX;
 
-/// Properties that only some devices have.
+/// Properties of few devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Extra {
     pub taints: Vec<Taint>,
@@ -41,9 +41,9 @@ pub(crate) struct Extra {
     pub node_name: Option<String>,
     pub all_nodes: bool,
     pub node_selector: Option<NodeSelector>,
-    /// `consumesCounters` has entries, even if they name no counter.
+    /// `consumesCounters` has entries, even if without a counter.
     pub has_consumptions: bool,
-    /// Counter sets that are named without a counter.
+    /// Counter sets named without a counter.
     pub bare_sets: Vec<Name>,
 }
 
@@ -56,13 +56,13 @@ pub(crate) struct Taint {
 }
 
 impl Taint {
-    /// Whether requests that do not tolerate it do not get the device.
+    /// Whether the taint repels requests without a toleration.
     pub fn keeps_away(&self) -> bool {
         matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
     }
 }
 
-/// A device of an inventory, as CEL selectors see it.
+/// A device of an inventory, as read by CEL selectors.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRef<'i> {
     pub(crate) inventory: &'i Inventory,
@@ -105,7 +105,7 @@ impl<'i> DeviceRef<'i> {
         slice.node_name.map(|name| self.inventory.text(name))
     }
 
-    /// The node that the device itself names, where its slice leaves that to each device.
+    /// The node named by the device itself, where its slice leaves the choice to each device.
     pub fn own_node_name(&self) -> Option<&'i str> {
         self.extra()?.node_name.as_deref()
     }
@@ -123,20 +123,20 @@ impl<'i> DeviceRef<'i> {
             .map(move |capacity| (device.inventory.text(capacity.name), capacity.amount.text()))
     }
 
-    /// What it takes of counters: counter set, counter and amount in billionths. Of a device that several claims can
-    /// share, only the first share takes them.
+    /// The counters taken by the device: counter set, counter and amount in billionths. Of a device shared by several
+    /// claims, only the first share takes counters.
     pub fn counters(&self) -> impl Iterator<Item = (&'i str, &'i str, Nanos)> + use<'i> {
         let inventory = self.inventory;
         self.consumptions()
             .map(move |taken| (inventory.text(taken.set), inventory.text(taken.counter), taken.amount))
     }
 
-    /// Whether it has a taint with another key that keeps requests without tolerations away.
+    /// Whether the device has a taint with another key repelling requests without tolerations.
     pub fn is_tainted_besides(&self, key: &str) -> bool {
         self.taints().any(|taint| taint.key != key && taint.keeps_away())
     }
 
-    /// Its taints that keep requests without tolerations away, but for those with this key: `key` or `key=value`.
+    /// Taints repelling requests without tolerations, except those with this key: `key` or `key=value`.
     pub fn taint_texts(&self, but: &str) -> Vec<String> {
         let taints = self.taints().filter(|taint| taint.key != but && taint.keeps_away());
         let text = |taint: &Taint| match taint.value.as_str() {
@@ -146,7 +146,7 @@ impl<'i> DeviceRef<'i> {
         taints.map(text).collect()
     }
 
-    /// The value of an attribute of the driver's own that is a string.
+    /// The value of one of the driver's own attributes, if a string.
     pub fn text_attribute(&self, name: &str) -> Option<&'i str> {
         let place = self.shape().attributes.iter().position(|known| {
             let (domain, id) = split_name(self.inventory.text(*known), self.driver_name());
@@ -158,7 +158,7 @@ impl<'i> DeviceRef<'i> {
         }
     }
 
-    /// Whether several claims can share it.
+    /// Whether several claims can share the device.
     pub fn is_shareable(&self) -> bool {
         self.shape().allow_multiple_allocations
     }

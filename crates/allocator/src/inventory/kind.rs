@@ -6,14 +6,14 @@ use super::{DeviceRef, Inventory, Slice};
 use crate::mix::mix;
 
 /// The kind of a slice. Slices of one kind have equal devices in the same order: names, attributes, capacities, consumed counters and
-/// taints are the same, except for the attribute that identifies a card: `uuid`, or `parentUUID`.
+/// taints are the same, except for the attribute identifying a card: `uuid`, or `parentUUID`.
 ///
 /// A hash of 128 bits with a seed of the inventory: two kinds are confused with a probability of 2^-128. A kind never stands for
 /// other devices later, whatever the inventory is changed to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SliceKind(u128);
 
-/// Names of attributes, without their domain, that differ between devices alike in everything else.
+/// Names of attributes, without their domain, with different values on devices alike in everything else.
 const IDENTITIES: [&str; 2] = ["uuid", "parentUUID"];
 
 /// Whether the attribute of this name, with or without its domain, identifies a card.
@@ -22,7 +22,7 @@ pub(crate) fn is_identity(name: &str) -> bool {
 }
 
 impl Inventory {
-    /// The kinds of the slices that are for this node alone, in the order of [`Self::devices_of_node`].
+    /// The kinds of the slices for this node alone, in the order of [`Self::devices_of_node`].
     pub fn kinds_of_node(&self, node: &str) -> impl Iterator<Item = SliceKind> {
         let slices = self.names.find(node).and_then(|name| self.on_node.get(&name));
         slices.into_iter().flatten().map(|place| self.slices[*place as usize].kind)

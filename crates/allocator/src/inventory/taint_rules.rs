@@ -1,10 +1,10 @@
-//! Taints that DeviceTaintRules add to devices.
+//! Taints added to devices by DeviceTaintRules.
 
 use k8s_openapi::api::resource::v1::DeviceTaintRule;
 
 use super::{DeviceRef, Inventory, Taint};
 
-/// A taint, and the devices that it is for. A part that is `None` fits all.
+/// A taint, and a filter of devices. A part with `None` fits all.
 #[derive(Debug, Clone)]
 pub(crate) struct TaintRule {
     driver: Option<String>,
@@ -14,7 +14,7 @@ pub(crate) struct TaintRule {
 }
 
 impl Inventory {
-    /// Replaces the rules that add taints to devices. One without a selector taints none.
+    /// Replaces the DeviceTaintRules. A rule without a selector taints no device.
     pub fn set_taint_rules<'r>(&mut self, rules: impl IntoIterator<Item = &'r DeviceTaintRule>) {
         let rule = |rule: &DeviceTaintRule| {
             let selector = rule.spec.device_selector.as_ref()?;
@@ -30,7 +30,7 @@ impl Inventory {
 }
 
 impl<'i> DeviceRef<'i> {
-    /// Its taints: those published, then those of rules.
+    /// Published taints of the device, then taints from rules.
     pub(crate) fn taints(self) -> impl Iterator<Item = &'i Taint> {
         let own = self.extra().into_iter().flat_map(|extra| &extra.taints);
         let rules = self.inventory.taint_rules.iter().filter(move |rule| rule.is_about(self));

@@ -19,13 +19,13 @@ pub(crate) enum Value {
     Unknown,
 }
 
-/// A version's text, and its meaning if it is valid.
+/// A version's text, and its meaning if valid.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub parsed: Result<tessera_cel::Version, String>,
 }
 
-/// The names that devices have in common, without values.
+/// Names common to devices of one shape, without values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub driver: Name,
@@ -60,7 +60,7 @@ pub(crate) struct Range {
     pub step: Option<Amount>,
 }
 
-/// The amount that a device takes of one counter.
+/// The amount of one counter taken by a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Consumption {
     pub set: Name,

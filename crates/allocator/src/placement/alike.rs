@@ -1,9 +1,9 @@
-//! Requests that cannot be told apart.
+//! Interchangeable requests.
 
 use crate::validity::{Assignment, Slot};
 
-/// Whether two requests of one claim, for one device each, ask for the same: then it does not matter which of them has
-/// which of two devices.
+/// Whether two requests of one claim, for one device each, ask for the same: then two devices can be swapped between
+/// the requests without effect.
 pub(super) fn are_alike(assignment: &Assignment<'_, '_>, one: u32, other: u32) -> bool {
     let (one, other) = (&assignment.slots[one as usize], &assignment.slots[other as usize]);
     let constraints = assignment.constraints.get(one.claim as usize);

@@ -1,23 +1,23 @@
-//! Settles the alternatives of `firstAvailable`: of their combinations, in the order in which upstream tries them, the
-//! first that has any assignment.
+//! Settles the alternatives of `firstAvailable` on the first combination with any assignment, in upstream's order of
+//! trying.
 //!
-//! One request after the other, with the requests before it settled: an alternative is taken if there is any assignment
-//! with it. So no more searches are made than there are alternatives, however many combinations that makes.
+//! One request after the other, with the requests before settled: an alternative is taken if any assignment has
+//! it. So the number of searches is at most the number of alternatives, not of combinations.
 
 use crate::error::AllocateError;
 use crate::upstream::{Limits, PATIENCE, Search};
 use crate::validity::{Assignment, Picked};
 
-/// The combination of alternatives, which the assignment is narrowed to.
+/// The settled combination of alternatives.
 pub(super) struct Settled {
-    /// An assignment: the first in published order, in the order in which it can be taken.
+    /// An assignment: the first in published order, in an order valid for taking.
     pub picked: Vec<Picked>,
-    /// Whether no earlier combination has one; otherwise the steps were used up before that was known.
+    /// Whether no earlier combination has an assignment; otherwise the steps were used up before knowing.
     pub is_certain: bool,
     pub steps: u64,
 }
 
-/// What one search found.
+/// Result of one search.
 enum Answer {
     Found { picked: Vec<Picked>, chosen: Vec<(u32, u32, u32)> },
     None,
@@ -48,7 +48,7 @@ pub(super) fn settle<'a, 's>(
             let mut settled = known;
             for earlier in 0..known {
                 assignment.slots_of[claim][request] = (first + earlier, 1);
-                // Half of what is left, so that something is left for finding the least cost.
+                // Half of the remaining steps, to leave some for finding the least cost.
                 let limit = steps + (step_limit - steps.min(step_limit)) / 2;
                 let answer;
                 (assignment, answer) = search(assignment, limit, &mut steps)?;
@@ -72,7 +72,7 @@ fn alternative_of(chosen: &[(u32, u32, u32)], place: (u32, u32)) -> u32 {
     of.map_or(0, |(.., alternative)| *alternative)
 }
 
-/// Any assignment with the alternatives that are left.
+/// Any assignment with the remaining alternatives.
 fn search<'a, 's>(
     assignment: Assignment<'a, 's>,
     step_limit: u64,

@@ -1,9 +1,9 @@
-//! Walks the sets of devices of one combination of alternatives, those of least cost first: depth first, without
+//! Walks the sets of devices of one combination of alternatives, least cost first: depth first, without
 //! recursion.
 //!
-//! At each level the devices that are possible are ordered by what the assignment would cost with them. A device that
-//! was tried is left out of what follows on that level, so each set comes up once, in whatever order its devices are
-//! found; the same goes for requests that are alike.
+//! At each level the possible devices are ordered by the cost of the assignment with them. A tried
+//! device is left out of all later sets on its level, so each set comes up once, whatever the order of its devices.
+//! The same goes for interchangeable requests.
 
 use hashbrown::HashMap;
 
@@ -16,27 +16,27 @@ use crate::validity::{Assignment, Picked, Undo};
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     slot: u32,
-    /// Devices that its request still needs, this one included.
+    /// Devices still needed by its request, this one included.
     left: usize,
     from: Source,
 }
 
-/// Which devices come into question.
+/// Candidates of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// All.
     All,
-    /// Those behind the device of the level before, of the same request.
+    /// Devices after the device of the previous level, of the same request.
     Rest,
-    /// Those from the device of the level before on, which has a request like this one: that device may be had twice.
+    /// Devices from the device of the previous level on, whose request is like this one: the same device may be had twice.
     RestAndSame,
-    /// This one: the request is for all devices.
+    /// This device: the request is for all devices.
     One(u32),
 }
 
 /// One level of the search.
 struct Level<C> {
-    /// Devices, and what the assignment costs with them; the least first.
+    /// Devices, with the cost of the assignment including each, least first.
     options: Vec<(C, u32)>,
     next: usize,
     taken: Option<Undo>,
@@ -47,7 +47,7 @@ struct Best<C> {
     cost: C,
     /// In published order, for comparing.
     key: Vec<(u32, u32)>,
-    /// As they can be taken.
+    /// In an order valid for taking.
     picked: Vec<Picked>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Sets<'a, 's, C, F> {
     assignment: Assignment<'a, 's>,
     cost: F,
     wanted: Vec<Wanted>,
-    /// By slot: the devices that it selects and tolerates, in published order.
+    /// By slot: selected and tolerated devices, in published order.
     suitable: HashMap<u32, Vec<u32>>,
     levels: Vec<Level<C>>,
     picks: Vec<Pick<'a>>,
@@ -65,12 +65,12 @@ pub(super) struct Sets<'a, 's, C, F> {
     step_limit: u64,
 }
 
-/// What was found.
+/// Result of the search.
 pub(super) struct Found<'a, 's, C> {
     /// The best assignment, taken.
     pub assignment: Assignment<'a, 's>,
     pub cost: C,
-    /// Whether all sets were seen.
+    /// Whether all sets were tried.
     pub is_best: bool,
     pub steps: u64,
 }
@@ -114,7 +114,7 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
         Ok(Found { assignment: self.assignment, cost: self.best.cost, is_best, steps: self.steps })
     }
 
-    /// Whether all sets were seen before the steps were used up.
+    /// Whether all sets were tried before the steps were used up.
     fn search(&mut self) -> Result<bool, AllocateError> {
         if self.wanted.is_empty() {
             return Ok(true);
@@ -182,7 +182,7 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
         true
     }
 
-    /// The devices that the slot selects and tolerates.
+    /// The devices selected and tolerated by the slot.
     fn suitable(&mut self, slot: u32) -> Vec<u32> {
         if let Some(known) = self.suitable.get(&slot) {
             return known.clone();
@@ -198,13 +198,13 @@ impl<'a, 's, C: Ord + Clone, F: FnMut(&[Pick<'a>]) -> C> Sets<'a, 's, C, F> {
         suitable
     }
 
-    /// What the last level has left to try, and the last so many that it tried.
+    /// The last level's remaining devices, preceded by its last `tried` devices.
     fn rest(&self, tried: usize) -> Vec<u32> {
         let options = self.levels.last().map_or(&[][..], |level| &level.options[level.next - tried..]);
         options.iter().map(|(_, candidate)| *candidate).collect()
     }
 
-    /// Keeps the complete assignment that is taken if it is better than the best; its last device is of level `last`.
+    /// Keeps the current complete assignment if better than the best; its last device is of level `last`.
     fn compare(&mut self, last: usize) {
         let level = &self.levels[last];
         let cost = &level.options[level.next - 1].0;
@@ -236,7 +236,7 @@ fn wanted(assignment: &Assignment<'_, '_>) -> Vec<Wanted> {
     all
 }
 
-/// Slots and candidates, those of one request in published order, and of requests that are alike, too.
+/// Slots and candidates. Those of one request, and of interchangeable requests, are in published order.
 fn in_published_order(wanted: &[Wanted], picked: &[Picked]) -> Vec<(u32, u32)> {
     let mut ordered = Vec::with_capacity(picked.len());
     let mut start = 0;

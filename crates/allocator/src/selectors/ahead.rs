@@ -1,7 +1,7 @@
-//! Answers of costly selectors, found before the allocation that needs them and a part at a time, so that nobody has to wait for all of them.
+//! Answers of costly selectors, computed part by part ahead of the allocation needing them, so nobody has to wait for all of them.
 //!
-//! What a part may take is counted in cost, as Kubernetes counts it for a selector's limit, and not in time: the same questions take as
-//! many parts wherever they are asked.
+//! The budget of a part is counted in cost, as Kubernetes counts cost for a selector's limit, and not in time: the same questions
+//! take as many parts on every machine.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use super::{Chain, SelectorCache, SelectorIndex};
 use crate::claim::{Ask, Claim, Classes};
 use crate::inventory::{DeviceIndex, DeviceRef, Inventory};
 
-/// Highest estimate of a selector's cost for a device up to which it is answered when it is needed.
+/// Largest estimated cost of a selector for a device to be answered only when needed.
 const CHEAP: u64 = 5_000;
 
-/// What it costs to find a known answer, in the same unit.
+/// Cost of looking up a known answer, in the same unit.
 const LOOKUP: u64 = 25;
 
-/// Largest number of chains of selectors of which is remembered how far they are.
+/// Largest number of chains of selectors with stored progress.
 const MOST_CHAINS: usize = 4_096;
 
-/// How far a chain is answered.
+/// Progress of answering a chain.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Devices of the inventory before this one are done. New ones come last.
@@ -29,22 +29,22 @@ pub(super) struct Progress {
 /// Not all devices are answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Devices that are.
+    /// Answered devices.
     pub done: usize,
     /// All devices.
     pub devices: usize,
-    /// The selector that has cost most so far.
+    /// The costliest selector so far.
     pub expression: Arc<str>,
-    /// What it has cost for a device, as Kubernetes counts it; at most [`tessera_cel::COST_LIMIT`] and a little.
+    /// Its cost for a device, as Kubernetes counts cost; at most [`tessera_cel::COST_LIMIT`] and a little.
     pub cost: u64,
 }
 
 impl SelectorCache {
-    /// Answers the costly selectors of these claims for devices of the inventory that have no answer yet, until all have, or `budget` is
-    /// used up, from which the cost is taken. Where it succeeds, allocating these claims evaluates nothing that is costly.
+    /// Answers the costly selectors of these claims for unanswered devices of the inventory, until all are answered or `budget` is
+    /// used up; each cost is subtracted from `budget`. After success, allocating these claims evaluates no costly selector.
     ///
     /// # Errors
-    /// What is left: another call goes on with it.
+    /// The remaining work: another call continues.
     pub fn answer_ahead(
         &mut self,
         inventory: &Inventory,
@@ -82,7 +82,7 @@ impl SelectorCache {
         });
         for ask in asks {
             let Some(class) = classes.get(&ask.class) else { continue };
-            // One of an unknown kind, or that does not compile, ends every allocation.
+            // A selector of an unknown kind or with a compile error ends every allocation.
             let known = class.selectors.iter().chain(&ask.selectors).map_while(Option::as_ref);
             let mut chain = Chain::new();
             for expression in known {
@@ -112,7 +112,7 @@ impl SelectorCache {
             if inventory.is_there(progress.next) {
                 let device = DeviceRef { inventory, index: progress.next };
                 for index in chain {
-                    // What is begun is ended, so that each part gets on.
+                    // A started device is finished, so each part makes progress.
                     if *budget == 0 {
                         return false;
                     }

@@ -1,4 +1,4 @@
-//! Answers for whole slices: slices of one kind have the same, so that each is found once for all machines of a model.
+//! Answers for whole slices: slices of one kind have equal answers, so each is computed once for all machines of a model.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 use super::{Answer, SelectorCache, SelectorIndex};
 use crate::inventory::{DeviceRef, Inventory};
 
-/// The selectors of a class and of a request of it: the next is only asked where the one before matches.
+/// The selectors of a class and of a request of the class: each is evaluated only if the previous one matches.
 pub(crate) type Chain = SmallVec<[SelectorIndex; 4]>;
 
 /// By device of the slice, in order: whether all selectors match. `None` where a device has no answer.
 pub(super) type OfKind = Option<Arc<[bool]>>;
 
 impl SelectorCache {
-    /// By device of the slice: whether all selectors of the chain match. `None` where that is not the same for all slices of the kind,
+    /// By device of the slice: whether all selectors of the chain match. `None` where the answer differs between slices of the kind,
     /// or a selector has no answer for some device.
     pub(crate) fn matches_of_slice(
         &mut self,

@@ -1,8 +1,8 @@
 //! Rules out a solution by counting, which is much faster than searching.
 //!
-//! A bound counts at least what is available (each device alone, before anything is taken) and at most what is
-//! requested (of alternatives the smallest), so what it rules out has no solution. Bounds must not be used where
-//! upstream would find an error on the way to "no solution": see [`Assignment::may_leave_out`].
+//! A bound counts at least the available devices (each device alone, before anything is taken) and at most the
+//! requested ones (of alternatives the smallest), so a failed bound proves the absence of a solution. Bounds must not be used
+//! where upstream would find an error on the way to "no solution": see [`Assignment::may_leave_out`].
 
 use hashbrown::HashMap;
 
@@ -12,22 +12,22 @@ use crate::validity::{Assignment, NO, Slot};
 /// Beyond this many candidates, counters are not summed up.
 const MOST_CANDIDATES: usize = 1 << 16;
 
-/// Largest number of sums that are kept.
+/// Largest number of cached sums.
 const MOST_SUMS: usize = 8;
 
 /// Weight of each kind of counter in the sum over all kinds.
 const WEIGHT: i128 = 1_000_000_000_000;
 
-/// A sum of counters: what is left, what devices take of it, and what requests need of it.
+/// A sum of counters: remaining amount, consumption by devices, and demand of requests.
 #[derive(Debug)]
 struct CounterSum {
-    /// Upper bound of what is left.
+    /// Upper bound of the remaining amount.
     left: i128,
-    /// By candidate: lower bound of what it takes.
+    /// By candidate: lower bound of its consumption.
     taken: Vec<i128>,
-    /// By slot: lower bound of what each of its devices takes.
+    /// By slot: lower bound of the consumption of each of its devices.
     least: Vec<i128>,
-    /// By slot: lower bound of what all later requests take.
+    /// By slot: lower bound of the consumption of all later requests.
     after: Vec<i128>,
 }
 
@@ -36,7 +36,7 @@ struct CounterSum {
 pub(super) struct CounterSums(Vec<CounterSum>);
 
 impl CounterSums {
-    /// Notes that a device's counters were taken or given back.
+    /// Updates the sums after a device's counters were taken or given back.
     pub fn change(&mut self, candidate: u32, is_taken: bool) {
         for sum in &mut self.0 {
             let taken = sum.taken[candidate as usize];
@@ -44,7 +44,7 @@ impl CounterSums {
         }
     }
 
-    /// Whether a slot that still needs this many devices, and all requests after it, need more than is left.
+    /// Whether a slot still needing this many devices, and all requests after the slot, need more than the remainder.
     pub fn rule_out(&self, slot: u32, needed: i64) -> bool {
         let slot = slot as usize;
         self.0.iter().any(|sum| {
@@ -53,18 +53,18 @@ impl CounterSums {
     }
 }
 
-/// The candidates that a slot could take before anything is taken, by slot.
+/// By slot: the candidates available to the slot before anything is taken.
 type Possible = Vec<Vec<u32>>;
 
 impl Slot<'_> {
-    /// The number of devices that every solution has for this slot, if known.
+    /// The number of this slot's devices in every solution, if known.
     fn certain_count(&self) -> Option<i64> {
         (!self.is_alternative && !self.is_all).then_some(self.count)
     }
 }
 
 impl<'a> Assignment<'a, '_> {
-    /// Whether a constraint covers so many devices that counting before searching pays.
+    /// Whether a constraint covers enough devices for counting before searching to pay.
     pub(super) fn is_much_constrained(&self) -> bool {
         const MUCH: i64 = 4;
         self.constraints.iter().enumerate().any(|(claim, constraints)| {
@@ -82,7 +82,7 @@ impl<'a> Assignment<'a, '_> {
         })
     }
 
-    /// The sums of counters to continue with; `None` if there is no solution. Only for a search that has taken nothing.
+    /// The sums of counters to continue with; `None` if there is no solution. Only for a search without taken devices.
     pub(super) fn count_up(&mut self) -> Option<CounterSums> {
         // The selectors have been evaluated by now, and often they suffice.
         let selected = self.selected();
@@ -107,7 +107,7 @@ impl<'a> Assignment<'a, '_> {
         (!whole).then_some(sums)
     }
 
-    /// The candidates that selectors match, in use or not; all, for a slot where this is not known.
+    /// The candidates selected by selectors, in use or not; all candidates for a slot with unknown answers.
     fn selected(&self) -> Possible {
         let all = |slot: &Slot<'_>| {
             (0..self.candidates.len() as u32)
@@ -202,7 +202,7 @@ impl<'a> Assignment<'a, '_> {
         CounterSums(sums)
     }
 
-    /// The number of kinds, the counters (kind, what is left), and what the candidates in use take of them.
+    /// The number of kinds, the counters (kind, remaining amount), and their consumption by candidates in use.
     #[expect(clippy::type_complexity, reason = "three lists that are used in one place")]
     fn counters_of(&mut self, used: &[u32]) -> (usize, Vec<(usize, Nanos)>, Vec<(u32, Vec<(usize, Nanos)>)>) {
         let inventory = self.basis.inventory;
@@ -251,7 +251,7 @@ impl<'a> Assignment<'a, '_> {
         for (kind, left) in counters {
             most[*kind] = most[*kind].max(*left);
         }
-        // What is left is rounded up, what is taken is rounded down.
+        // Remaining amounts are rounded up, consumption is rounded down.
         let weigh = |of: usize, amount: Nanos, is_left: bool| match kind {
             Some(kind) => Some(if kind == of { amount } else { 0 }),
             None => {

@@ -1,14 +1,14 @@
-//! Skips parts of the search that cannot lead to a solution; used once a search turns out to be long.
+//! Skips parts of the search without a solution; used once a search turns out to be long.
 //!
 //! Only parts without a solution are skipped, so the first solution stays the first. Where upstream would find an error
-//! in such a part, or would remember something of it, nothing is skipped (see [`Assignment::may_leave_out`]).
+//! in such a part, or would keep state from trying its devices, nothing is skipped (see [`Assignment::may_leave_out`]).
 //!
-//! - **Too few**: a request or a later one has fewer candidates left, each looked at alone, than it
-//!   needs; or fewer values are left than a distinctAttribute constraint needs.
-//! - **Too little**: the remaining requests need more of counters than is left, see [`super::bounds`].
-//! - **Alike**: devices that no request and no constraint can tell apart, and that take the same of counters which are
-//!   themselves alike (two cards with the same partitions in use), fail alike.
-//! - **Seen**: a request was begun before in the same state, up to devices that are alike, and failed.
+//! - **Too few**: a request or a later one has fewer remaining candidates, each looked at alone, than
+//!   needed; or fewer values remain than a distinctAttribute constraint needs.
+//! - **Too little**: the remaining requests need more counters than remain, see [`super::bounds`].
+//! - **Alike**: devices indistinguishable to every request and constraint, with the same consumption of counters which
+//!   are themselves alike (two cards with the same partitions in use), fail alike.
+//! - **Seen**: a request was begun before in the same state, up to devices alike, and failed.
 
 use std::hash::Hash;
 
@@ -19,14 +19,14 @@ use crate::amount::Nanos;
 use crate::mix::mix;
 use crate::validity::{Assignment, Pool};
 
-/// Largest number of remembered states; beyond, the search goes on without remembering more.
+/// Largest number of stored failed states; beyond, the search goes on without storing more.
 const MOST_STATES: usize = 1 << 20;
 
 /// Largest number of pairs of a request and a device. Beyond, checking all of them before the search would cost more
 /// time and memory than most searches take.
 const MOST_PAIRS: usize = 1 << 18;
 
-/// Which devices are alike, and what was seen.
+/// Classes of devices alike, and failed states.
 #[derive(Debug, Default)]
 pub(super) struct Pruning {
     /// By candidate: its component.
@@ -40,18 +40,18 @@ pub(super) struct Pruning {
     total: u128,
     /// States in which a request was begun and failed.
     failed: HashSet<u128>,
-    /// Sums of what is left of counters.
+    /// Sums of remaining counters.
     pub sums: CounterSums,
 }
 
-/// Candidates that share counters; most often the partitions of one card.
+/// Candidates with shared counters; most often the partitions of one card.
 #[derive(Debug, Default, Clone)]
 struct Component {
     /// Equal for components whose candidates are alike, one by one.
     signature: u32,
     /// First of its candidates.
     first: u32,
-    /// What of it is in use.
+    /// Hash of the parts in use.
     state: u128,
 }
 
@@ -83,7 +83,7 @@ impl Pruning {
         self.total = self.total.wrapping_add(component.look());
     }
 
-    /// Hash of a candidate and all that are like it, for a request whose search began at `start`.
+    /// Hash of a candidate and all candidates like it, for a request whose search began at `start`.
     pub fn alike(&self, candidate: u32, device: i64, start: u32) -> u128 {
         let index = self.component[candidate as usize];
         let component = &self.components[index as usize];
@@ -101,7 +101,7 @@ impl Pruning {
         self.failed.contains(&state)
     }
 
-    /// Remembers that the request, begun in this state, failed.
+    /// Stores the failed state, in which the request was begun.
     pub fn remember(&mut self, state: u128) {
         if self.failed.len() < MOST_STATES {
             self.failed.insert(state);
@@ -110,13 +110,13 @@ impl Pruning {
 }
 
 impl Assignment<'_, '_> {
-    /// Whether parts of the search may be skipped. Not where that could change the answer: a selector or capacity
-    /// policy fails on some device, a request for all could end in an error, a distinctAttribute constraint forgets
-    /// depending on what was tried, or two drivers' pools share their counters; nor where there are too many pairs to
+    /// Whether parts of the search may be skipped. Not where skipping could change the answer: a selector or capacity
+    /// policy fails on some device, a request for all could end in an error, a distinctAttribute constraint drops values
+    /// depending on earlier tries, or two drivers' pools share their counters; nor where there are too many pairs to
     /// check.
     pub(super) fn may_leave_out(&mut self) -> bool {
         let has_many = self.slots.len().saturating_mul(self.candidates.len()) > MOST_PAIRS;
-        // What limits the picks may tell devices apart that are alike here.
+        // The limit on picks may distinguish devices alike here.
         if has_many || self.is_limited() {
             return false;
         }
@@ -152,7 +152,7 @@ impl Assignment<'_, '_> {
             .all(|candidate| self.device(candidate).consumptions().all(|taken| taken.amount >= 0))
     }
 
-    /// Finds out which devices are alike. Only for a search that has taken nothing.
+    /// Finds out which devices are alike. Only for a search without taken devices.
     pub(super) fn begin_pruning(&mut self, sums: CounterSums) -> Pruning {
         let (component, local, firsts) = self.components();
         let mut pruning = Pruning {
@@ -194,7 +194,7 @@ impl Assignment<'_, '_> {
         pruning
     }
 
-    /// Groups candidates that share counters: for each candidate its group and index in it, for each group its first
+    /// Groups candidates with shared counters: for each candidate its group and index in the group, for each group its first
     /// candidate.
     fn components(&mut self) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
         let mut parent: Vec<u32> = (0..self.candidates.len() as u32).collect();
@@ -231,10 +231,10 @@ impl Assignment<'_, '_> {
         (component, local, firsts)
     }
 
-    /// Everything that requests and constraints can see of a candidate, except its counters.
+    /// All traits of a candidate visible to requests and constraints, except its counters.
     fn traits(&mut self, candidate: u32, local: u32) -> Vec<u64> {
         let device = self.device(candidate);
-        // A device that can be allocated twice differs from others like it once it is allocated.
+        // A device with room for two allocations differs from others like it after the first.
         let can_be_had_twice =
             self.is_shareable(candidate) || self.slots.iter().any(|slot| slot.admin_access);
         let held = self.basis.held.get(device.index);
@@ -259,7 +259,7 @@ impl Assignment<'_, '_> {
         traits
     }
 
-    /// The state in which a request begins, up to devices that are alike.
+    /// The state in which a request begins, up to devices alike.
     pub(super) fn state_at(&self, pruning: &Pruning, slot: u32) -> u128 {
         let of_constraints: Vec<_> =
             self.constraints.iter().flatten().map(|constraint| constraint.state()).collect();
@@ -288,7 +288,7 @@ impl Assignment<'_, '_> {
         self.has_too_few_values(slot as usize)
     }
 
-    /// Whether at least this many candidates could be taken by the slot, each alone.
+    /// Whether the slot could take at least this many candidates, each alone.
     fn has_candidates(&mut self, slot: usize, needed: i64, start: u32) -> bool {
         let mut found = 0;
         let mut candidate = start;
@@ -302,7 +302,7 @@ impl Assignment<'_, '_> {
         true
     }
 
-    /// Whether a distinctAttribute constraint needs more values than there are.
+    /// Whether a distinctAttribute constraint needs more values than exist.
     fn has_too_few_values(&mut self, from: usize) -> bool {
         let claim = self.slots[from].claim as usize;
         for constraint in 0..self.constraints[claim].len() {

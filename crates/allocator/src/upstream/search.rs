@@ -4,7 +4,7 @@ use super::prune::Pruning;
 use crate::error::AllocateError;
 use crate::validity::{Assignment, MOST_RESULTS, Undo};
 
-/// How long a search may take.
+/// Limits of a search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// See [`super::Allocator::effort_limit`].
@@ -13,7 +13,7 @@ pub(crate) struct Limits {
     pub patience: u64,
 }
 
-/// A choice that the search may return to.
+/// A choice to which the search may return.
 #[derive(Debug)]
 enum Frame {
     /// A claim is complete.
@@ -36,13 +36,13 @@ struct One {
     /// Position of the first candidate.
     start: u32,
     taken: Undo,
-    /// Hash of the taken device and of those like it.
+    /// Hash of the taken device and of devices like it.
     alike: u128,
-    /// Hashes of those that failed.
+    /// Hashes of failed devices.
     failed: Vec<u128>,
 }
 
-/// How a part of the search ended.
+/// Outcome of a part of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     NotFound,
@@ -60,7 +60,7 @@ enum Step {
         device: i64,
         start: u32,
     },
-    /// Continue the search for one device after the candidate that failed.
+    /// Continue the search for one device after the failed candidate.
     Next(One),
     Return(Outcome),
     Found,
@@ -91,7 +91,7 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
-    /// Whether there is a solution; it is then in the assignment.
+    /// Whether a solution exists; the assignment then has its devices.
     pub fn run(&mut self) -> Result<bool, AllocateError> {
         let mut step = Step::Request { claim: 0, request: 0 };
         if self.limits.patience < u64::MAX
@@ -145,7 +145,7 @@ impl<'a, 's> Search<'a, 's> {
         self.note(undo, false);
     }
 
-    /// Tells the pruning what was taken or given back.
+    /// Updates the pruning after devices were taken or given back.
     fn note(&mut self, undo: Undo, is_taken: bool) {
         let Some(pruning) = &mut self.pruning else { return };
         let by = if undo.is_shared {
@@ -179,7 +179,7 @@ impl<'a, 's> Search<'a, 's> {
         (self.assignment, self.effort)
     }
 
-    /// Undoes everything and starts again, where possible without the parts that cannot succeed.
+    /// Undoes everything and starts again, where possible without the parts known to fail.
     fn begin_again(&mut self) -> Step {
         self.unwind();
         self.has_begun_again = true;
@@ -290,7 +290,7 @@ impl<'a, 's> Search<'a, 's> {
         }
     }
 
-    /// Takes the next device, at or after `next`, that is possible for the request.
+    /// Takes the next possible device for the request, at or after `next`.
     fn next_device(
         &mut self,
         (slot, device, start): (u32, i64, u32),

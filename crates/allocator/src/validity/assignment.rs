@@ -17,7 +17,7 @@ use crate::names::Name;
 use crate::node::Node;
 use crate::selectors::SelectorCache;
 
-/// A device that may be allocated on the node.
+/// A device open to allocation on the node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub device: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Undo {
     pub is_shared: bool,
 }
 
-/// The capacity of a shared device that the assignment takes.
+/// The capacity of a shared device taken by the assignment.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUse {
     pub shares: u32,
@@ -54,7 +54,7 @@ pub(super) const UNKNOWN: u8 = 0;
 pub(crate) const NO: u8 = 1;
 pub(super) const YES: u8 = 2;
 
-/// A partial assignment on one node, empty at first: gives out devices and says whether more may be taken.
+/// A partial assignment on one node, empty at first: takes devices and checks whether more may be taken.
 pub(crate) struct Assignment<'a, 's> {
     pub basis: Basis<'a>,
     pub node: &'a Node,
@@ -75,14 +75,14 @@ pub(crate) struct Assignment<'a, 's> {
     pub counts: SmallVec<[u32; 4]>,
     /// Alternatives other than the first: claim, request, alternative.
     pub chosen: Vec<(u32, u32, u32)>,
-    /// By candidate: whether it is not given, though it may be free; empty where all are.
+    /// By candidate: whether withheld despite being free; empty if no device is withheld.
     pub(super) withheld: Vec<bool>,
     /// Whether picks may be had together; `None` where all may.
     pub(super) may_take: Option<MayTake<'a>>,
-    /// Whether a device for which a selector fails is passed over, and a request for all that a constraint forbids does
+    /// Whether a device whose selector fails is passed over, and a request for all forbidden by a constraint does
     /// not end the search. kube-scheduler ends its attempt with the error.
     is_lenient: bool,
-    /// The first error that was passed over.
+    /// The first error passed over.
     fault: Option<AllocateError>,
 }
 
@@ -136,18 +136,18 @@ impl<'a, 's> Assignment<'a, 's> {
         })
     }
 
-    /// Withholds the devices for which `may_give` is false. A request for all that selects one cannot be met.
+    /// Withholds the devices for which `may_give` is false. A request for all cannot be met if it selects one of them.
     pub fn withhold(&mut self, may_give: impl Fn(DeviceRef<'a>) -> bool) {
         let candidates = 0..self.candidates.len() as u32;
         self.withheld = candidates.map(|candidate| !may_give(self.device(candidate))).collect();
     }
 
-    /// From now on picks only what may be had together with what is picked.
+    /// From now on takes only picks allowed together with the earlier picks.
     pub fn limit(&mut self, may_take: Option<MayTake<'a>>) {
         self.may_take = may_take;
     }
 
-    /// As callers see it.
+    /// The pick in the form for callers.
     pub fn pick(&self, picked: Picked) -> Pick<'a> {
         let slot = &self.slots[picked.slot as usize];
         Pick {
@@ -159,7 +159,7 @@ impl<'a, 's> Assignment<'a, 's> {
         }
     }
 
-    /// Whether the device may be had besides those that were picked.
+    /// Whether the device may be had besides the earlier picks.
     pub(super) fn may_take_besides(&self, next: Picked) -> bool {
         self.may_take.is_none_or(|may_take| {
             let picks = self.picked.iter().chain([&next]).map(|picked| self.pick(*picked));
@@ -167,13 +167,13 @@ impl<'a, 's> Assignment<'a, 's> {
         })
     }
 
-    /// Whether devices are limited that would be free.
+    /// Whether picks of otherwise free devices are limited.
     pub fn is_limited(&self) -> bool {
         self.may_take.is_some()
     }
 
-    /// From now on passes over what kube-scheduler would end its attempt with. For an enumeration that looks at devices
-    /// that kube-scheduler would not get to.
+    /// From now on passes over errors on which kube-scheduler would end its attempt. For an enumeration of devices
+    /// not reached by kube-scheduler.
     pub fn be_lenient(&mut self) {
         self.is_lenient = true;
     }
@@ -193,7 +193,7 @@ impl<'a, 's> Assignment<'a, 's> {
         }
     }
 
-    /// Why there is no solution, where that is not just that it does not fit.
+    /// The reason for no solution, other than lack of room.
     pub fn why_none(self) -> Option<AllocateError> {
         let is_faulty = self.pools.iter().any(|pool| pool.fault.is_some());
         self.fault.or_else(|| is_faulty.then_some(AllocateError::InvalidPools))

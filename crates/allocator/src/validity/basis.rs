@@ -11,7 +11,7 @@ use crate::inventory::Inventory;
 pub(crate) struct Basis<'a> {
     /// All devices.
     pub inventory: &'a Inventory,
-    /// What is allocated already.
+    /// Existing allocations.
     pub held: &'a Held,
     /// All classes.
     pub classes: &'a Classes,
@@ -21,12 +21,12 @@ pub(crate) struct Basis<'a> {
     pub bugs: UpstreamBugs,
     /// Rules that differ between releases.
     pub rules: UpstreamRules,
-    /// Keys of taints that every request tolerates.
+    /// Keys of taints tolerated by every request.
     pub tolerated: &'a [&'a str],
 }
 
 impl Basis<'_> {
-    /// How amounts of capacities are computed.
+    /// Rules for computing amounts of capacities.
     pub fn arithmetic(&self) -> Arithmetic {
         Arithmetic {
             wraps: self.bugs.amounts_wrap,

@@ -1,4 +1,4 @@
-//! The amounts that a request takes of a device's capacities.
+//! The amounts of a device's capacities taken by a request.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use crate::amount::Amount;
 use crate::error::AllocateError;
 use crate::inventory::{Capacity, Policy, Range};
 
-/// How amounts are computed.
+/// Rules for computing amounts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arithmetic {
     /// See [`crate::features::UpstreamBugs::amounts_wrap`].
     pub wraps: bool,
-    /// Whether ranges are computed in thousandths of a unit where they can be. Not together with `wraps`.
+    /// Whether ranges are computed in thousandths of a unit where possible. Not together with `wraps`.
     pub has_thousandths: bool,
     /// See [`crate::features::UpstreamBugs::default_compared_as_written`].
     pub default_compared_as_written: bool,
 }
 
 impl Arithmetic {
-    /// That of the newest release with default gates.
+    /// The rules of the newest release with default gates.
     pub const WITHOUT_BUGS: Self =
         Arithmetic { wraps: false, has_thousandths: true, default_compared_as_written: false };
 }
@@ -32,7 +32,7 @@ pub(crate) enum AmountError {
     /// The step of the range is zero: Kubernetes panics.
     #[error("runtime error: integer divide by zero")]
     DivisionByZero,
-    /// The amount is too large or too fine, as asked or rounded up.
+    /// The amount is too large or too fine, as requested or rounded up.
     #[error("capacity request cannot be represented in the device's range arithmetic: {0}")]
     NotRepresentable(String),
     /// The amount is below zero.
@@ -47,7 +47,7 @@ pub(crate) struct CapacityError {
     pub error: AmountError,
 }
 
-/// The amount taken of a capacity, rounded as its policy says; `None` where the policy does not allow the amount.
+/// The amount taken of a capacity, rounded by its policy; `None` where the policy does not allow the amount.
 pub(crate) fn consumed<'c>(
     requested: Option<&'c Amount>,
     capacity: &'c Capacity,
@@ -86,7 +86,7 @@ fn round<'c>(
     Ok(Cow::Borrowed(next.unwrap_or(requested)))
 }
 
-/// Rounds an amount that is at least the range's minimum up to the next step.
+/// Rounds an amount, at least the range's minimum, up to the next step.
 fn round_to_step(
     requested: &Amount,
     range: &Range,
@@ -131,7 +131,7 @@ fn not_representable<T>(text: String) -> Result<T, AmountError> {
     Err(AmountError::NotRepresentable(text))
 }
 
-/// Minimum and step of a range in thousandths of a unit, where all of it are whole numbers of them.
+/// Minimum and step of a range in thousandths of a unit, if all its values are whole numbers of them.
 fn thousandths(range: &Range) -> Option<(i64, i64)> {
     if let Some(max) = &range.max {
         max.thousandths()?;
@@ -180,8 +180,8 @@ fn remainder(value: i64, by: i64) -> Result<i64, AmountError> {
 }
 
 impl Assignment<'_, '_> {
-    /// The error that ends the attempt where the amount that a slot takes of a device cannot be told. `action` is what
-    /// was being done, such as `checking capacity`, `device` the device as the text has it.
+    /// The error ending the attempt where a slot's amount of a device's capacity cannot be computed. `action` names the
+    /// current step, such as `checking capacity`; `device` is the device's name in the text.
     pub(crate) fn capacity_error(
         &self,
         slot: usize,

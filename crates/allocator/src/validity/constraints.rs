@@ -7,7 +7,7 @@ use crate::features::UpstreamBugs;
 use crate::inventory::{DeviceRef, Inventory, Value};
 use crate::names::Name;
 
-/// A constraint with the devices that the search has picked under it.
+/// A constraint with the devices picked by the search under the constraint.
 #[derive(Debug)]
 pub(crate) struct ConstraintState {
     is_match: bool,
@@ -15,7 +15,7 @@ pub(crate) struct ConstraintState {
     applies: Vec<Vec<bool>>,
     attribute: Attribute,
     count: u32,
-    /// For matchAttribute: the value that all devices share, if there are any.
+    /// For matchAttribute: the value common to all devices, if any.
     value: u32,
     /// For distinctAttribute: the values by request.
     distinct: Vec<(u32, u32)>,
@@ -102,27 +102,27 @@ impl ConstraintState {
         })
     }
 
-    /// Whether it applies to a request or alternative.
+    /// Whether the constraint applies to a request or alternative.
     pub fn is_about(&self, request: usize, alternative: usize) -> bool {
         self.applies[request][alternative]
     }
 
-    /// The device's value of the attribute, as a number that equal values share.
+    /// The device's value of the attribute, as a number common to equal values.
     pub fn value_of(&mut self, device: DeviceRef<'_>) -> Option<u32> {
         self.attribute.of(device)
     }
 
-    /// Whether it is a matchAttribute constraint.
+    /// Whether this is a matchAttribute constraint.
     pub fn is_match(&self) -> bool {
         self.is_match
     }
 
-    /// Whether it forgets values of requests with several devices.
+    /// Whether the constraint drops values of requests with several devices.
     pub fn can_forget(&self) -> bool {
         !self.is_match && self.forgets
     }
 
-    /// The values that further devices are compared with.
+    /// The values for comparison with further devices.
     pub fn state(&self) -> Vec<u32> {
         if self.is_match {
             return if self.count > 0 { vec![self.value] } else { Vec::new() };
@@ -146,7 +146,7 @@ impl ConstraintState {
         }
     }
 
-    /// Adds a device if the constraint holds with it.
+    /// Adds a device if the constraint then still holds.
     pub fn add(&mut self, request: usize, alternative: usize, device: DeviceRef<'_>) -> bool {
         if !self.is_about(request, alternative) {
             return true;

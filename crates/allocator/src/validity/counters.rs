@@ -21,9 +21,9 @@ pub(crate) struct Counters {
 #[derive(Debug, Default)]
 struct Book {
     sets: Vec<BookSet>,
-    /// Index of the counter that a consumption refers to; [`UNKNOWN`] if the book has none.
+    /// Index of a consumption's counter; [`UNKNOWN`] if the book has none.
     of_cell: HashMap<u32, u32>,
-    /// What is not held, less what this search has taken.
+    /// Amounts not held, less the amounts taken by this search.
     left: Vec<Nanos>,
     /// A counter was overcommitted from the start.
     is_blocked: bool,
@@ -70,7 +70,7 @@ impl Counters {
         &mut self.books[index as usize]
     }
 
-    /// Takes what the device consumes, if there is enough.
+    /// Takes the device's consumption, if enough is left.
     pub fn take(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -81,8 +81,8 @@ impl Counters {
         self.book(inventory, held, pools, pool, bugs).take(inventory, device)
     }
 
-    /// The first counter that keeps the device from being taken: set, counter, needed, left. With upstream's bug that
-    /// may be a counter that the device does not need.
+    /// The first counter preventing the device from being taken: set, counter, needed, left. With upstream's bug this
+    /// may be a counter without use for the device.
     pub fn shortage(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -105,7 +105,7 @@ impl Counters {
         Some((set, counter, 0, book.left[place as usize]))
     }
 
-    /// What a device takes, by counter index.
+    /// The device's consumption, by counter index.
     pub fn places(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -123,7 +123,7 @@ impl Counters {
             .collect()
     }
 
-    /// What is left of these counters, and whether the pool is blocked.
+    /// Remaining amounts of these counters, and whether the pool is blocked.
     pub fn left(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -135,7 +135,7 @@ impl Counters {
         (book.is_blocked, places.iter().map(|place| book.left[*place as usize]).collect())
     }
 
-    /// The index of a consumption's counter, and what is left of it.
+    /// The index of a consumption's counter, and its remaining amount.
     pub fn left_of(
         &mut self,
         (inventory, held, pools): (&Inventory, &Held, &[Pool]),
@@ -168,7 +168,7 @@ impl BookSet {
     }
 }
 
-/// Index of the counter that is consumed. A pool has few sets and counters, so that they are not worth a table for each search.
+/// Index of the consumed counter. A pool has too few sets and counters for a table per search to pay.
 fn find(sets: &[BookSet], inventory: &Inventory, taken: &Consumption) -> Option<u32> {
     // Of two sets with one name, the last counts.
     sets.iter().rev().filter(|set| set.name == taken.set).find_map(|set| {

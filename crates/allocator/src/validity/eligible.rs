@@ -1,4 +1,4 @@
-//! Checks of a device for a request, before it is tried.
+//! Checks of a device for a request, before trying the device.
 
 use super::assignment::{Assignment, NO, UNKNOWN, YES};
 use super::capacity::{self, AmountError, CapacityError};
@@ -8,7 +8,7 @@ use crate::amount::Nanos;
 use crate::error::AllocateError;
 use crate::inventory::DeviceRef;
 
-/// What Kubernetes adds to the error about a key that is missing.
+/// Kubernetes' addition to the error about a missing key.
 const HINT: &str = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with \
                     has() for optional fields";
 
@@ -37,7 +37,7 @@ impl<'a> Assignment<'a, '_> {
         self.passed_over(has_capacity)
     }
 
-    /// Whether the device is not to be given.
+    /// Whether the device is withheld.
     pub fn is_withheld(&self, candidate: u32) -> bool {
         self.withheld.get(candidate as usize) == Some(&true)
     }
@@ -81,7 +81,7 @@ impl<'a> Assignment<'a, '_> {
         Ok(is_match)
     }
 
-    /// By candidate: whether selectors match, as far as that is known for all slices of a kind.
+    /// By candidate: whether selectors match, where known for all slices of a kind.
     fn matches_by_kind(&mut self, slot: usize) -> Vec<u8> {
         let inventory = self.basis.inventory;
         let mut matches = Vec::with_capacity(self.candidates.len());
@@ -108,7 +108,7 @@ impl<'a> Assignment<'a, '_> {
         self.slots[slot].matches.get(candidate as usize) == Some(&NO)
     }
 
-    /// Whether any device of the driver, free or not, is what a slot asks for.
+    /// Whether any device of the driver, free or not, satisfies a slot.
     pub fn has_what_is_asked(&mut self, driver: &str) -> Result<bool, AllocateError> {
         for slot in 0..self.slots.len() {
             for candidate in 0..self.candidates.len() as u32 {
@@ -123,7 +123,7 @@ impl<'a> Assignment<'a, '_> {
         Ok(false)
     }
 
-    /// For each claim, the least sums of the numbers of `worth` over devices of the driver that its requests can be given, free or
+    /// For each claim, the least sums of the numbers of `worth` over possible devices of the driver for its requests, free or
     /// not. Requests for other devices, all devices, or administrative access count for nothing.
     pub fn least_worth(
         &mut self,
@@ -214,13 +214,13 @@ impl<'a> Assignment<'a, '_> {
         pools::device_matches(self.node, self.device(candidate)).map_err(AllocateError::Fatal)
     }
 
-    /// Whether the device has the capacity that the slot would take, in addition to what is taken already.
+    /// Whether the device has the capacity needed by the slot, in addition to the amounts already taken.
     pub fn has_capacity(&mut self, slot: usize, candidate: u32) -> Result<bool, CapacityError> {
         self.is_within_capacity(slot, candidate, true)
     }
 
-    /// Whether the device has the capacity that the slot would take: in addition to what is taken already, or if nothing
-    /// were taken.
+    /// Whether the device has the capacity needed by the slot: in addition to the amounts already taken, or with nothing
+    /// taken.
     pub(super) fn is_within_capacity(
         &mut self,
         slot: usize,
@@ -236,7 +236,7 @@ impl<'a> Assignment<'a, '_> {
         if !has_all {
             return Ok(false);
         }
-        // An amount that cannot be told ends the attempt, also where another one does not fit.
+        // An amount without a computable value ends the attempt, even if another amount does not fit.
         for cell in device.capacity_cells() {
             self.consumed(slot, *cell)?;
         }
@@ -264,7 +264,7 @@ impl<'a> Assignment<'a, '_> {
         Ok(true)
     }
 
-    /// The amount that the slot takes of a capacity; `None` where its policy forbids it.
+    /// The slot's amount of a capacity; `None` where its policy forbids the amount.
     pub fn consumed(&mut self, slot: usize, cell: u32) -> Result<Option<Nanos>, CapacityError> {
         let capacity = &self.basis.inventory.values.capacities[cell as usize];
         let requested = self.slots[slot].capacity.iter().find(|(name, _)| *name == Some(capacity.name));
@@ -287,7 +287,7 @@ impl<'a> Assignment<'a, '_> {
         Ok(amount)
     }
 
-    /// Whether the device has a taint that the slot's request does not tolerate.
+    /// Whether the device has a taint not tolerated by the slot's request.
     pub fn is_tainted(&self, slot: usize, candidate: u32) -> bool {
         self.basis.features.device_taints
             && untolerated(self.device(candidate), self.slots[slot].ask, self.basis.tolerated).is_some()

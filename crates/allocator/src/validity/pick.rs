@@ -1,4 +1,4 @@
-//! A device picked for a request, as callers see it.
+//! A device picked for a request, in the form for callers.
 
 use crate::claim::DeviceRequest;
 use crate::inventory::DeviceRef;
@@ -10,9 +10,9 @@ pub struct Pick<'i> {
     pub claim: usize,
     /// Place of the request in the claim.
     pub request: usize,
-    /// Whether the request has admin access, which takes nothing from others.
+    /// Whether the request has admin access, without taking anything from others.
     pub has_admin_access: bool,
-    /// What is asked for.
+    /// The request's demand.
     pub ask: &'i DeviceRequest,
     /// The device.
     pub device: DeviceRef<'i>,

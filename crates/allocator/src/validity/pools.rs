@@ -1,4 +1,4 @@
-//! The pools that a node can use.
+//! The pools usable by a node.
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
@@ -17,9 +17,9 @@ pub(crate) struct Pool {
     pub pool: u32,
     /// Slices are missing: the driver is about to publish them.
     pub is_incomplete: bool,
-    /// What is wrong with it.
+    /// The pool's fault.
     pub fault: Option<String>,
-    /// Slices with devices that concern the node, by name.
+    /// Slices with devices for the node, by name.
     pub slices: Vec<u32>,
     /// Slices with devices of the same generation for other nodes only: their devices take counters, too.
     pub others: Vec<u32>,
@@ -58,7 +58,7 @@ pub(crate) fn device_matches(node: &Node, device: DeviceRef<'_>) -> Result<bool,
     node_matches(node, name, extra.all_nodes, extra.node_selector.as_ref())
 }
 
-/// Whether a slice concerns the node; `None` if that cannot be determined.
+/// Whether a slice concerns the node; `None` if unknown.
 fn is_relevant(
     inventory: &Inventory,
     index: u32,
@@ -94,7 +94,7 @@ fn is_relevant(
     Ok(Some(false))
 }
 
-/// The pools that have devices for a node, in the order in which devices are tried.
+/// The pools with devices for a node, in the order of trying.
 pub(crate) fn gather(basis: &Basis<'_>, node: &Node) -> Result<Vec<Pool>, AllocateError> {
     let Basis { inventory, features, rules, .. } = *basis;
     let mut relevant: SmallVec<[(u32, u32); 16]> = SmallVec::new();
@@ -112,7 +112,7 @@ pub(crate) fn gather(basis: &Basis<'_>, node: &Node) -> Result<Vec<Pool>, Alloca
             relevant.push((slice.pool, index));
         }
     }
-    // Stable sort: the first slice of a pool decides how many slices the pool has.
+    // Stable sort: the first slice of a pool decides its number of slices.
     relevant.sort_by_key(|(pool, _)| *pool);
     let (mut pools, mut with_conditions) = (Vec::new(), Vec::new());
     for group in relevant.chunk_by(|one, two| one.0 == two.0) {
@@ -134,7 +134,7 @@ pub(crate) fn gather(basis: &Basis<'_>, node: &Node) -> Result<Vec<Pool>, Alloca
     Ok(pools)
 }
 
-/// The slices that may concern a node, in the order in which Kubernetes looks at them.
+/// The slices with possible devices for a node, in the order of Kubernetes.
 fn slices_for<'i>(
     inventory: &'i Inventory,
     node: &Node,
@@ -158,7 +158,7 @@ fn merged<'i>(one: &'i [u32], two: &'i [u32]) -> impl Iterator<Item = u32> + use
     })
 }
 
-/// Whether a slice is treated as if it was not there: nothing can tell which of its devices go together.
+/// Whether a slice is treated as absent: its devices' compatibility cannot be determined.
 fn is_ignored(slice: &Slice, rules: UpstreamRules) -> bool {
     slice.has_compatibility_groups && !rules.alpha_fields_are_unknown
 }
@@ -226,7 +226,7 @@ fn build(
     others.retain(|index| !has_counters(index));
     let is_newest = |index: &&u32| slice(**index).generation == of_pool.newest;
     let all_counters = of_pool.slices.iter().filter(is_newest).filter(|index| has_counters(index)).count();
-    // Without some of its counters a pool without fault has one.
+    // A pool without fault gets one if some of its counters are left out.
     let is_known_valid =
         of_pool.newest == generation && counter_slices.len() == all_counters && inventory.is_faultless(pool);
     let with_devices: Vec<u32> = slices.iter().copied().filter(|index| !has_counters(index)).collect();

@@ -173,7 +173,7 @@ impl<'a> Assignment<'a, '_> {
         if is_all { self.gather_all(&at()) } else { Ok(()) }
     }
 
-    /// Whether the capacity of a device is enough to be among all devices of a slot.
+    /// Whether the device has enough capacity to count among all devices of a slot.
     fn is_large_enough(&mut self, slot: usize, candidate: u32) -> Result<bool, AllocateError> {
         let counts_taken = self.basis.rules.all_leaves_out_full_devices;
         Ok(!self.basis.features.consumable_capacity

@@ -58,7 +58,7 @@ impl Assignment<'_, '_> {
             for capacity in device.capacities() {
                 let requested = slot.capacity.iter().find(|(name, _)| *name == Some(capacity.name));
                 let requested = requested.map(|(_, amount)| *amount);
-                // That it can be told was seen when the device was taken.
+                // Taking the device already proved the amount computable.
                 if let Ok(Some(amount)) = capacity::consumed(requested, capacity, self.basis.arithmetic()) {
                     let name = self.basis.inventory.text(capacity.name).to_owned();
                     consumed.insert(name, Quantity(amount.text().to_owned()));

@@ -11,7 +11,7 @@ use crate::selectors::{Chain, SelectorIndex};
 /// Largest number of results of a claim.
 pub(crate) const MOST_RESULTS: i64 = 32;
 
-/// A request, or an alternative of one, with everything the search needs of it.
+/// A request, or an alternative of one, with all data for the search.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     pub claim: u32,
@@ -32,9 +32,9 @@ pub(crate) struct Slot<'a> {
     pub chain: Option<Chain>,
     /// By candidate: whether the selectors match; empty until the first is checked.
     pub matches: Vec<u8>,
-    /// Requested capacities; the name is `None` where no device has it.
+    /// Requested capacities; the name is `None` if no device has the capacity.
     pub capacity: SmallVec<[(Option<Name>, &'a Amount); 2]>,
-    /// The amount taken of each capacity; `None` where the policy forbids it.
+    /// The amount taken of each capacity; `None` where the policy forbids the amount.
     pub consumed: HashMap<u32, Option<Nanos>>,
 }
 

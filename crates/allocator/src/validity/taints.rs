@@ -3,7 +3,7 @@
 use crate::claim::DeviceRequest;
 use crate::inventory::{DeviceRef, Taint};
 
-/// The first taint that keeps the request from the device; those with a key of `tolerated` keep none.
+/// The first taint repelling the request from the device; taints with a key of `tolerated` are skipped.
 pub(crate) fn untolerated<'i>(
     device: DeviceRef<'i>,
     ask: &DeviceRequest,
@@ -12,7 +12,7 @@ pub(crate) fn untolerated<'i>(
     device.taints().find(|taint| !tolerated.contains(&taint.key.as_str()) && prevents(taint, ask))
 }
 
-/// Whether a taint keeps the request from the device.
+/// Whether a taint repels the request from the device.
 fn prevents(taint: &Taint, ask: &DeviceRequest) -> bool {
     if taint.effect != "NoSchedule" && taint.effect != "NoExecute" {
         return false;

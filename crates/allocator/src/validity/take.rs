@@ -1,4 +1,4 @@
-//! Takes a device for a request, and undoes that.
+//! Takes and gives back a device of a request.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::held::HeldDevice;
 use crate::names::Name;
 
 impl Assignment<'_, '_> {
-    /// Gives the device to the slot if counters, taints, constraints and capacity allow it.
+    /// Takes the device for the slot if counters, taints, constraints and capacity allow.
     pub fn take(
         &mut self,
         slot_index: u32,
@@ -103,7 +103,7 @@ impl Assignment<'_, '_> {
         is_allowed && self.counter_shortage(candidate).is_none()
     }
 
-    /// The first counter of which the device needs more than is left: set, counter, needed, left.
+    /// The first counter with less left than the device needs: set, counter, needed, left.
     pub fn counter_shortage(&mut self, candidate: u32) -> Option<(Name, Name, Nanos, Nanos)> {
         let device = self.device(candidate);
         let is_first_share = !(self.is_shareable(candidate) && self.is_capacity_in_use(candidate));
@@ -129,7 +129,7 @@ impl Assignment<'_, '_> {
         let mut amounts: SmallVec<[_; 4]> = SmallVec::with_capacity(cells.len());
         for cell in cells {
             let name = self.basis.inventory.values.capacities[*cell as usize].name;
-            // They were computed when it was looked for the capacity.
+            // The amounts were computed during the capacity check.
             amounts.push((name, self.consumed(slot, *cell).ok().flatten().unwrap_or(0)));
         }
         let shared = self.shared.entry(candidate).or_default();
@@ -143,7 +143,7 @@ impl Assignment<'_, '_> {
         }
     }
 
-    /// What a device takes of counters, by their index in its pool.
+    /// A device's consumption of counters, by their index in its pool.
     pub fn counter_places(&mut self, candidate: u32) -> Vec<(u32, Nanos)> {
         let device = self.device(candidate);
         if device.consumption_cells().is_empty() {
@@ -154,13 +154,13 @@ impl Assignment<'_, '_> {
         self.counters.places((inventory, held, &self.pools), pool, device, bugs)
     }
 
-    /// A counter's index in its pool, and what is left of it; `None` if the pool has no such counter.
+    /// A counter's index in its pool, and its remaining amount; `None` if the pool has no such counter.
     pub fn counter_left(&mut self, pool: u32, cell: u32) -> Option<(u32, Nanos)> {
         let Basis { inventory, held, bugs, .. } = self.basis;
         self.counters.left_of((inventory, held, &self.pools), pool, cell, bugs)
     }
 
-    /// What is left of these counters of a candidate's pool, and whether any may be taken.
+    /// Remaining amounts of these counters of a candidate's pool, and whether any may be taken.
     pub fn counters_left(&mut self, candidate: u32, places: &[u32]) -> (bool, Vec<Nanos>) {
         if !self.device(candidate).has_consumptions() {
             return (false, Vec::new());

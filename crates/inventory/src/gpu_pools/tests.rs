@@ -33,7 +33,7 @@ struct Known {
     pools: BTreeMap<String, (Time, Option<GpuPoolSpec>, Option<String>)>,
 }
 
-/// Pools by name, in the order in which they were made.
+/// Pools by name, in the order of creation.
 fn known(labels: Value, pools: &[(&str, Value)]) -> Known {
     let pool = |(position, (name, spec)): (usize, &(&str, Value))| {
         let created = serde_json::from_value(json!(format!("2026-11-21T10:00:{position:02}Z"))).unwrap();
@@ -67,7 +67,7 @@ fn resolved(known: &Known) -> Resolution {
     resolved_on(known, "gpu.tessera.dev", &machine(), true)
 }
 
-/// The pools that decide on the two cards, and those that come after.
+/// The deciding pools of the two cards, and the pools coming after.
 fn decided(resolution: &Resolution) -> Vec<(Option<&str>, Vec<&str>)> {
     let text = |report: &'_ CardReport| report.outranked.clone();
     let cards = resolution.cards.iter();
@@ -169,7 +169,7 @@ fn a_layout_is_the_labels_where_the_node_has_it() {
     );
 }
 
-/// A card that is partitioned, or offered otherwise, is selected as if it were whole.
+/// A partitioned card, or one with another offer, is selected as if whole.
 #[test]
 fn what_is_offered_of_a_card_does_not_decide_who_selects_it() {
     let mut machine = machine();

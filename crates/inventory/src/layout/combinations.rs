@@ -8,13 +8,13 @@ use crate::machine::{GpuInstanceProfile, Mig, Placement};
 /// The most steps of the enumeration. Real cards need some thousands; the limit is for nonsensical facts.
 const STEPS: u32 = 200_000;
 
-/// How many partitions of which profile, the largest first.
+/// Number of partitions by profile, the largest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Combination {
     counts: Vec<(String, u32)>,
 }
 
-/// Every full layout of a card, to which no instance can be added, with the profiles that `with` selects; sorted.
+/// Every full layout of a card, without room for another instance, with the profiles selected by `with`; sorted.
 #[must_use]
 pub fn maximal_layouts(mig: &Mig, with: impl Fn(&GpuInstanceProfile) -> bool) -> Vec<Layout> {
     let mut places: Vec<(Placement, &GpuInstanceProfile)> = mig
@@ -67,7 +67,7 @@ pub fn combinations(mig: &Mig, with: impl Fn(&GpuInstanceProfile) -> bool) -> Ve
     distinct.into_iter().collect()
 }
 
-/// The combinations that fill the card and differ from `wanted` by the fewest partitions.
+/// The combinations filling the card with the smallest difference from `wanted`, counted in partitions.
 pub(super) fn nearest(mig: &Mig, wanted: &Combination, most: usize) -> Vec<Combination> {
     let mut all = combinations(mig, |_| true);
     all.sort_by_key(|combination| combination.distance(wanted));
@@ -106,7 +106,7 @@ impl Combination {
         self.counts.iter().cloned().collect()
     }
 
-    /// Number of partitions that are in one of them and not in the other.
+    /// Number of partitions only in one of the two.
     fn distance(&self, other: &Self) -> u64 {
         let (own, other) = (self.counts(), other.counts());
         let names: BTreeSet<&String> = own.keys().chain(other.keys()).collect();

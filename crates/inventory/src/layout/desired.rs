@@ -1,18 +1,18 @@
-//! The state that a layout wants a card to be in.
+//! The state of a card wanted by a layout.
 
 use std::collections::BTreeSet;
 
 use super::{Layout, LayoutConfig, PlannedInstance, plan};
 use crate::machine::{Card, Placement};
 
-/// The state that a layout wants a card to be in.
+/// The state of a card wanted by a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Desired {
-    /// The layout has no entry for it.
+    /// The layout has no entry for the card.
     Untouched,
     /// Whole, with MIG mode off.
     Off,
-    /// Partitions made on demand, so MIG mode is on if it can't be switched on demand.
+    /// Partitions made on demand, so MIG mode is on if the mode can't be switched on demand.
     OnDemand,
     /// Exactly these instances.
     Fixed(Layout),
@@ -21,7 +21,7 @@ pub enum Desired {
 }
 
 impl Desired {
-    /// What a configuration wants of a card; without a configuration, nothing.
+    /// The state of a card wanted by a configuration; without a configuration, nothing.
     #[must_use]
     pub fn of(config: Option<&LayoutConfig>, card: &Card) -> Self {
         let Some(entry) = config.and_then(|config| config.for_card(card)) else { return Desired::Untouched };
@@ -46,7 +46,7 @@ impl Desired {
         }
     }
 
-    /// Whether a card's facts match it.
+    /// Whether a card's facts match the wanted state.
     #[must_use]
     pub fn is_seen(&self, card: &Card) -> bool {
         let Some(mig) = &card.mig else { return matches!(self, Desired::Untouched | Desired::Impossible(_)) };
@@ -64,7 +64,7 @@ impl Desired {
         }
     }
 
-    /// The instances that must be there, and no others.
+    /// The complete list of wanted instances.
     #[must_use]
     pub fn instances(&self) -> &[PlannedInstance] {
         match self {

@@ -2,19 +2,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::Card;
 
-/// A named configuration: what to do with cards, entry by entry.
+/// A named configuration: entries with selected cards and their wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutConfig {
     pub(super) entries: Vec<LayoutEntry>,
 }
 
-/// What to do with the cards that it selects.
+/// Wanted state of the selected cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutEntry {
     /// PCI device ids of the selected cards, device in the high half and vendor in the low (`0x20B210DE`); empty
     /// selects any.
     pub device_filter: BTreeSet<u32>,
-    /// Which of those cards.
+    /// Further selection among these cards.
     pub devices: CardIndexes,
     /// Whether MIG mode is to be on.
     pub mig_enabled: bool,
@@ -38,9 +38,9 @@ impl LayoutConfig {
         &self.entries
     }
 
-    /// The entry for a card: the last of several, since `mig-parted` applies them one after the other. A card whose
-    /// index or PCI id is unknown is selected only by entries that don't filter by it.
-    /// `None` if no entry selects it.
+    /// The entry for a card: the last of several, since `mig-parted` applies them one after the other. A card with an
+    /// unknown index or PCI id is selected only by entries without a filter on the unknown value.
+    /// `None` if no entry selects the card.
     #[must_use]
     pub fn for_card(&self, card: &Card) -> Option<&LayoutEntry> {
         self.entries.iter().rev().find(|entry| entry.selects(card))
@@ -48,7 +48,7 @@ impl LayoutConfig {
 }
 
 impl LayoutEntry {
-    /// Whether it selects this card.
+    /// Whether the entry selects this card.
     #[must_use]
     pub fn selects(&self, card: &Card) -> bool {
         let by_id = self.device_filter.is_empty()

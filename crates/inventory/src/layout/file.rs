@@ -6,10 +6,10 @@ use tessera_api::ProfileSpelling;
 use super::entry::{CardIndexes, LayoutConfig, LayoutEntry};
 use super::file_error::LayoutFileError;
 
-/// The most of a bad value that a message repeats.
+/// Maximum length of a bad value quoted in a message.
 const SHOWN: usize = 60;
 
-/// A file of `mig-parted`'s format, version `v1`, read strictly: what is not understood is an error.
+/// A file of `mig-parted`'s format, version `v1`, read strictly: anything unknown is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutFile {
     configs: BTreeMap<String, LayoutConfig>,
@@ -19,7 +19,7 @@ pub struct LayoutFile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no layout {name:?} in the file; it has {known}")]
 pub struct UnknownLayout {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
     /// The names in the file.
     pub known: String,
@@ -61,7 +61,7 @@ impl LayoutFile {
     /// The configuration of a name.
     ///
     /// # Errors
-    /// [`UnknownLayout`], with the names there are.
+    /// [`UnknownLayout`], with the existing names.
     pub fn config(&self, name: &str) -> Result<&LayoutConfig, UnknownLayout> {
         self.configs.get(name).ok_or_else(|| UnknownLayout {
             name: name.to_owned(),

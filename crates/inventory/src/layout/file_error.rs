@@ -1,11 +1,11 @@
-/// Why a layout file can't be used. Messages name the configuration and the entry in it, counted from 1.
+/// An error of a layout file. Messages name the configuration and its entry, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutFileError {
-    /// It is not YAML, or has a key twice.
+    /// The file is not YAML, or has a key twice.
     #[error("not YAML: {0}")]
     Yaml(String),
-    /// It is of another version of the format.
+    /// The file is of another version of the format.
     #[error("version {0}: only version v1 of mig-parted's format is known; write `version: v1`")]
     Version(String),
     /// A field is missing.
@@ -16,14 +16,14 @@ pub enum LayoutFileError {
         /// Its name.
         field: &'static str,
     },
-    /// A field that the format doesn't have.
+    /// A field unknown to the format.
     #[error("{at}: there is no field {field:?}; the fields are {known}")]
     UnknownField {
         /// Where.
         at: String,
-        /// What was written.
+        /// The field in the file.
         field: String,
-        /// The fields there are.
+        /// The known fields.
         known: String,
     },
     /// A value of the wrong form.
@@ -31,9 +31,9 @@ pub enum LayoutFileError {
     Value {
         /// Where.
         at: String,
-        /// What was written, shortened.
+        /// The value in the file, shortened.
         found: String,
-        /// What may be written.
+        /// Valid values.
         wanted: &'static str,
     },
     /// Partitions are asked for with the mode off.
@@ -49,7 +49,7 @@ pub enum LayoutFileError {
     Width {
         /// Where.
         at: String,
-        /// What was written.
+        /// The value in the file.
         profile: String,
     },
 }

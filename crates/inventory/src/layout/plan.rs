@@ -11,7 +11,7 @@ const STEPS: u32 = 200_000;
 /// Number of nearest combinations in a message.
 const NEAREST: usize = 3;
 
-/// Why a card can't have the wanted layout.
+/// The reason for an impossible layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -21,7 +21,7 @@ pub enum LayoutError {
     /// The card has no such profile.
     #[error("this card has no MIG profile {profile}; it has {offered}")]
     UnknownProfile {
-        /// What was asked for.
+        /// The requested profile.
         profile: String,
         /// The card's profiles.
         offered: String,
@@ -29,9 +29,9 @@ pub enum LayoutError {
     /// The partitions don't fit.
     #[error("{wanted} does not fit on this card; the nearest that do are {}", list(nearest))]
     DoesNotFit {
-        /// What was asked for.
+        /// The requested partitions.
         wanted: Combination,
-        /// Combinations that fill the card, nearest first.
+        /// Combinations filling the card, nearest first.
         nearest: Vec<Combination>,
     },
 }

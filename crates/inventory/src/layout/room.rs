@@ -6,7 +6,7 @@ pub(super) struct Room<'a> {
     placed: Vec<(&'a GpuInstanceProfile, Placement)>,
 }
 
-/// Engines that only one instance can have. Copy engines may be shared.
+/// Engines held by one instance alone. Copy engines may be shared.
 #[derive(Clone, Copy, Default)]
 struct Engines {
     decoders: u64,
@@ -18,7 +18,7 @@ struct Engines {
 impl<'a> Room<'a> {
     /// An empty card.
     pub(super) fn new(mig: &Mig) -> Self {
-        // The profile that is the whole card has all engines.
+        // The profile of the whole card has all engines.
         let most = |of: fn(&GpuInstanceProfile) -> u32| mig.profiles.iter().map(of).max().unwrap_or(0).into();
         let whole = Engines {
             decoders: most(|profile| profile.decoders),

@@ -6,7 +6,7 @@ use tessera_api::{DeviceName, PciBusId, ProfileSpelling};
 
 use super::Mig;
 
-/// What is known of one physical card. Ordered by PCI address, then by the other fields.
+/// Known facts of one physical card. Ordered by PCI address, then by the other fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Card {
     /// PCI address (`nvmlDeviceGetPciInfo_v3`).
@@ -30,62 +30,62 @@ pub struct Card {
     pub compute_capability: Option<ComputeCapability>,
     /// CUDA cores (`nvmlDeviceGetNumGpuCores`). Not published.
     pub cores: Option<u32>,
-    /// How it addresses system memory: `HMM`, `ATS` or `None` (`nvmlDeviceGetAddressingMode`); absent on platforms
+    /// How the card addresses system memory: `HMM`, `ATS` or `None` (`nvmlDeviceGetAddressingMode`); absent on platforms
     /// without such modes.
     pub addressing_mode: Option<String>,
     /// Total memory, in bytes (`nvmlDeviceGetMemoryInfo`, `total`).
     pub memory_bytes: Option<u64>,
-    /// The part of it that driver and firmware reserve, in bytes (`nvmlDeviceGetMemoryInfo_v2`, `reserved`); no
-    /// program can allocate it. Not published.
+    /// Memory reserved by driver and firmware, in bytes (`nvmlDeviceGetMemoryInfo_v2`, `reserved`), unavailable to
+    /// programs. Not published.
     pub reserved_memory_bytes: u64,
-    /// Whether the card can be partitioned by MIG; `None` where even that is unknown (`nvmlDeviceGetMigMode` answers
-    /// "not supported" on a card that cannot).
+    /// Whether the card can be partitioned by MIG; `None` if unknown (`nvmlDeviceGetMigMode` answers
+    /// "not supported" on a card without MIG).
     pub mig_capable: Option<bool>,
-    /// The card's MIG profiles and instances; `None` on a card without MIG, and where nothing is known.
+    /// The card's MIG profiles and instances; `None` on a card without MIG, and if unknown.
     pub mig: Option<Mig>,
     /// NUMA node of the PCI device (sysfs `numa_node`); `None` for −1 and for a node without CPUs.
     pub numa_node: Option<u32>,
     /// PCIe root complex, `pci0000:3a` (sysfs: first directory of the device's path).
     pub pcie_root: Option<String>,
-    /// The *active* NVLinks; empty if the card reports none, `None` if it could not be read
+    /// The *active* NVLinks; empty if the card reports none, `None` if reading failed
     /// (`nvmlDeviceGetNvLinkState`).
     pub nvlinks: Option<Vec<NvLink>>,
-    /// The NVLink fabric it belongs to; `None` where fabrics are not supported (`nvmlDeviceGetGpuFabricInfoV`).
+    /// The NVLink fabric of the card; `None` where fabrics are not supported (`nvmlDeviceGetGpuFabricInfoV`).
     pub fabric: Option<Fabric>,
-    /// Whether it answers and is offered.
+    /// Whether the card answers and is offered.
     pub health: Health,
-    /// What is wrong with it or with parts of it, as long as it lasts; without what [`Self::health`] says.
+    /// Current faults of the card or its parts, except those covered by [`Self::health`].
     pub faults: BTreeSet<HealthFault>,
-    /// The recovery that its driver recommends; `None` where the driver has no such thing
+    /// The recovery recommended by the driver; `None` where the driver has no recommendations
     /// (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`).
     pub recovery: Option<Recovery>,
 }
 
-/// Whether a card answers and is offered. One that does not stays published, with a taint.
+/// Whether a card answers and is offered. A card without an answer stays published, with a taint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// No problem known.
     #[default]
     Healthy,
-    /// It answers, but gets no new work.
+    /// The card answers, but gets no new work.
     Unhealthy {
-        /// Why, as a taint's value: letters, digits, `-`, `_`, `.`, as in `mig-layout-pending`. Any other text is left out.
+        /// The reason, as a taint's value: letters, digits, `-`, `_`, `.`, as in `mig-layout-pending`. Any other text is left out.
         reason: String,
     },
-    /// It fell off the bus (`NVML_ERROR_GPU_IS_LOST`).
+    /// The card fell off the bus (`NVML_ERROR_GPU_IS_LOST`).
     Lost,
     /// A driver call for this card does not return; its facts are from earlier.
     NotAnswering,
 }
 
 impl Health {
-    /// Whether the card can be queried and changed: it is there, and the driver answers for it.
+    /// Whether the card can be queried and changed: present, with the driver answering for the card.
     #[must_use]
     pub const fn answers(&self) -> bool {
         matches!(self, Health::Healthy | Health::Unhealthy { .. })
     }
 
-    /// The fault of a card that does not answer.
+    /// The fault of a card without an answer.
     #[must_use]
     pub const fn fault(&self) -> Option<HealthFault> {
         match self {
@@ -97,20 +97,20 @@ impl Health {
 }
 
 impl Card {
-    /// Lets no partitions be offered of it, unless MIG mode is on.
+    /// Removes all partitions from the offer of the card, unless MIG mode is on.
     pub fn offer_whole(&mut self) {
         if let Some(mig) = self.mig.as_mut().filter(|mig| !mig.mode) {
             mig.profiles.clear();
         }
     }
 
-    /// Everything that is wrong with it, the worst class first.
+    /// All faults of the card, the worst class first.
     pub fn all_faults(&self) -> impl Iterator<Item = HealthFault> + '_ {
         self.health.fault().into_iter().chain(self.faults.iter().cloned())
     }
 
-    /// The memory slices of a partition of this card; `None` for all of the card, and for a partition of which the card says
-    /// nothing.
+    /// The memory slices of a partition of this card; `None` for all of the card, and for a partition unknown to the
+    /// card.
     #[must_use]
     pub fn slices_of(&self, device: &DeviceName) -> Option<Placement> {
         let (DeviceName::Partition(name) | DeviceName::PartitionMps(name)) = device else { return None };
@@ -126,14 +126,14 @@ impl Card {
         profile.placements.iter().find(|placement| placement.start == name.start).copied()
     }
 
-    /// Whether the length of its time-slices can be set ([`ComputeCapability::has_time_slice_lengths`]); `None` if
+    /// Whether the length of the card's time-slices can be set ([`ComputeCapability::has_time_slice_lengths`]); `None` if
     /// its compute capability is unknown.
     #[must_use]
     pub fn has_time_slice_lengths(&self) -> Option<bool> {
         self.compute_capability.map(ComputeCapability::has_time_slice_lengths)
     }
 
-    /// A healthy card at `pci` of which nothing else is known.
+    /// A healthy card at `pci` with no other known facts.
     #[must_use]
     pub fn new(pci: PciBusId) -> Self {
         Self {

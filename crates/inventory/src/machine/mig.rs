@@ -5,11 +5,11 @@ use tessera_api::facts::{GpuInstance, GpuInstanceProfile};
 pub struct Mig {
     /// Whether MIG mode is on now (`nvmlDeviceGetMigMode`, current).
     pub mode: bool,
-    /// Whether switching the mode needs a reset of the card: on Ampere it does, on later generations not.
+    /// Whether switching the mode needs a reset of the card: on Ampere yes, on later generations not.
     pub mode_switch_needs_reset: bool,
-    /// The kinds of GPU instances that the card offers, in any order.
+    /// The kinds of GPU instances offered by the card, in any order.
     pub profiles: Vec<GpuInstanceProfile>,
-    /// The GPU instances that exist and were not created for a claim by this driver, in any order: an
+    /// The existing GPU instances not created for a claim by this driver, in any order: an
     /// administrator's, and those of a static layout.
     pub instances: Vec<GpuInstance>,
 }

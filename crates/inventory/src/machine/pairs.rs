@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use tessera_api::PciBusId;
 use tessera_api::facts::CommonAncestor;
 
-/// What is known of two cards together.
+/// Known facts of two cards together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair {
     /// Whether the driver allows peer access over NVLink (`nvmlDeviceGetP2PStatus` with
@@ -18,12 +18,12 @@ pub struct Pair {
 pub struct Pairs(BTreeMap<(PciBusId, PciBusId), Pair>);
 
 impl Pairs {
-    /// Sets what is known of two cards, replacing what was known before.
+    /// Sets the facts of two cards, replacing earlier ones.
     pub fn insert(&mut self, one: PciBusId, other: PciBusId, pair: Pair) {
         self.0.insert((one.min(other), one.max(other)), pair);
     }
 
-    /// What is known of two cards.
+    /// Known facts of two cards.
     #[must_use]
     pub fn get(&self, one: PciBusId, other: PciBusId) -> Pair {
         self.0.get(&(one.min(other), one.max(other))).copied().unwrap_or_default()

@@ -1,11 +1,11 @@
-//! Engines that run out before the memory slices do.
+//! Engines with fewer units than the memory slices would need.
 
 use std::collections::BTreeMap;
 
 use super::packing::is_instance_limited;
 use crate::machine::GpuInstanceProfile;
 
-/// A kind of engine that is divided among the instances of a card.
+/// A kind of engine divided among the instances of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Engine {
     /// Copy engine.
@@ -24,7 +24,7 @@ impl Engine {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Copy, Self::Decoder, Self::Encoder, Self::Jpeg, Self::Ofa];
 
-    /// How many of these an instance of a profile has.
+    /// Number of these engines in an instance of a profile.
     #[must_use]
     pub const fn of(self, profile: &GpuInstanceProfile) -> u32 {
         match self {
@@ -37,15 +37,15 @@ impl Engine {
     }
 }
 
-/// The most combinations of limited profiles that are computed; real cards have far fewer.
+/// Upper limit of computed combinations of limited profiles; real cards have far fewer.
 const MAX_COMBINATIONS: u64 = 1024;
 
-/// The kinds of engines, with how many of each the card has, that can run out although the memory slices and the limits
+/// The kinds of engines, with the card's number of each, liable to run out although the memory slices and the limits
 /// of single profiles allow more: on an A30, of `1g.6gb+me` and `2g.12gb+me` only one can exist, since both need the
 /// card's only optical flow accelerator.
 ///
-/// The card has as many as its best equipped profile. A kind is left out where a profile's own limit says that its
-/// instances share it (more of it in all than there are).
+/// The card has as many as its best equipped profile. A kind is left out where a profile's own limit shows its
+/// instances sharing the kind (they have more in all than the card).
 pub fn scarce(profiles: &[&GpuInstanceProfile]) -> Vec<(Engine, u32)> {
     Engine::ALL
         .into_iter()
@@ -60,7 +60,7 @@ pub fn scarce(profiles: &[&GpuInstanceProfile]) -> Vec<(Engine, u32)> {
         .collect()
 }
 
-/// The most engines of a kind that instances would need together, if only memory slices and the limits of single
+/// The most engines of a kind needed by instances together, if only memory slices and the limits of single
 /// profiles counted.
 fn most_needed(engine: Engine, profiles: &[&GpuInstanceProfile]) -> u64 {
     let limits: Vec<Option<u32>> = profiles

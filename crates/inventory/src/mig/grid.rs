@@ -14,20 +14,20 @@ use crate::warning::Warning;
 pub struct Grid<'a> {
     /// Memory slices, 1 on a card without MIG.
     pub memory_slices: u32,
-    /// The profiles that can be published, smallest first: by memory, compute and engines.
+    /// The publishable profiles, smallest first: by memory, compute and engines.
     pub profiles: Vec<GridProfile<'a>>,
-    /// Engines that can run out before the slices do, with how many the card has.
+    /// Engines liable to run out before the slices, with the card's number of each.
     pub scarce_engines: Vec<(Engine, u32)>,
 }
 
-/// A profile that can be published.
+/// A publishable profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridProfile<'a> {
     /// The driver's facts.
     pub facts: &'a GpuInstanceProfile,
     /// Its spelling in device names.
     pub spelling: ProfileSpelling,
-    /// Its placements in the order in which to try them.
+    /// Its placements in the order of trying.
     pub placements: Vec<Placement>,
     /// Whether fewer instances may exist than the placements leave room for.
     pub is_limited: bool,
@@ -40,7 +40,7 @@ impl<'a> Grid<'a> {
         Self { memory_slices: 1, profiles: Vec::new(), scarce_engines: Vec::new() }
     }
 
-    /// The grid of the card at `card`. Profiles that can't be published are left out with a warning; if counters
+    /// The grid of the card at `card`. Unpublishable profiles are left out with a warning; if counters
     /// would not suffice, all are.
     #[must_use]
     pub fn new(card: PciBusId, mig: &'a Mig, order: PlacementOrder, warnings: &mut Vec<Warning>) -> Self {
@@ -87,7 +87,7 @@ impl<'a> Grid<'a> {
         grid
     }
 
-    /// The profile of an instance that exists.
+    /// The profile of an existing instance.
     #[must_use]
     pub fn profile_of(&self, instance: &GpuInstance) -> Option<&GridProfile<'a>> {
         self.profiles.iter().find(|profile| profile.facts.id == instance.profile_id)

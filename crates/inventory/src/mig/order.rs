@@ -1,5 +1,5 @@
-//! The order of a profile's placements. kube-scheduler takes the first device that fits, so this is all the packing that
-//! it does; how the rules compare is measured by `cargo xtask bench mig-order`.
+//! The order of a profile's placements. kube-scheduler takes the first device with room, so this order is its only
+//! packing; `cargo xtask bench mig-order` compares the rules.
 
 use std::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use tessera_api::offer::PlacementOrder;
 use super::packing::{heaviest_packing, is_instance_limited};
 use crate::machine::{GpuInstanceProfile, Placement};
 
-/// The placements of each of `profiles`, in the order in which to try them.
+/// The placements of each of `profiles`, in the order of trying.
 #[must_use]
 pub fn placement_orders(profiles: &[&GpuInstanceProfile], order: PlacementOrder) -> Vec<Vec<Placement>> {
     let rule = Rule::new(profiles);
@@ -29,7 +29,7 @@ pub fn placement_orders(profiles: &[&GpuInstanceProfile], order: PlacementOrder)
         .collect()
 }
 
-/// What both rules need to know of a placement.
+/// Facts of a placement needed by both rules.
 struct Rule<'a> {
     /// Profiles without a limit on instances, one for each compute size and set of placements, with their position among
     /// all profiles: variants such as `+gfx` count once.
@@ -77,7 +77,7 @@ impl<'a> Rule<'a> {
         profile: &GpuInstanceProfile,
         placement: Placement,
     ) -> impl Ord + use<> {
-        // A profile with a limit is rare: what matters is what it destroys.
+        // A profile with a limit is rare: only the placements taken from others matter.
         let limited = if is_instance_limited(profile) { self.kills(position, placement) } else { 0 };
         let waste = self.waste(profile, placement);
         let start = i64::from(placement.start);
@@ -89,14 +89,14 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Compute slices of the placement that other profiles could use and this one does not.
+    /// Compute slices of the placement usable by other profiles but not by this one.
     fn waste(&self, profile: &GpuInstanceProfile, placement: Placement) -> i64 {
         let plain: Vec<&GpuInstanceProfile> = self.plain.iter().map(|(_, profile)| *profile).collect();
         let packed = heaviest_packing(&plain, placement, |profile| profile.compute_slices);
         i64::try_from(packed).unwrap_or(i64::MAX).saturating_sub(profile.compute_slices.into())
     }
 
-    /// Number of placements of other plain profiles that the placement takes away.
+    /// Number of placements of other plain profiles made impossible by the placement.
     fn kills(&self, position: usize, placement: Placement) -> usize {
         let others = self.plain.iter().filter(|(other, _)| *other != position);
         others.flat_map(|(_, other)| &other.placements).filter(|other| other.overlaps(placement)).count()

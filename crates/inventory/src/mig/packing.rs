@@ -1,4 +1,4 @@
-//! How many instances fit side by side.
+//! Number of instances with room side by side.
 
 use crate::machine::{GpuInstanceProfile, Placement};
 
@@ -18,7 +18,7 @@ pub fn is_instance_limited(profile: &GpuInstanceProfile) -> bool {
     profile.max_instances < disjoint
 }
 
-/// The greatest sum of `weight` over placements of `profiles` that lie within `room` and apart from each other.
+/// The greatest sum of `weight` over placements of `profiles` within `room` and apart from each other.
 pub fn heaviest_packing(
     profiles: &[&GpuInstanceProfile],
     room: Placement,

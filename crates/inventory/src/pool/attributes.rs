@@ -1,4 +1,4 @@
-//! Attributes of a device within the API's limits: what does not fit is left out with a warning, never cut.
+//! Attributes of a device within the API's limits: values beyond a limit are left out with a warning, never cut.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::warning::Warning;
 /// The attributes of a device by name.
 pub type AttributeMap = BTreeMap<String, DeviceAttribute>;
 
-/// Collects the attributes of one device. A fact that is `None` is left out.
+/// Collects the attributes of one device. A fact with `None` is left out.
 pub struct Attributes<'a> {
     card: PciBusId,
     values: AttributeMap,
@@ -27,7 +27,7 @@ impl<'a> Attributes<'a> {
         Self { card, values, warnings }
     }
 
-    /// A string; one that is too long or has control characters is left out.
+    /// A string; left out if too long or with control characters.
     pub fn string(&mut self, attribute: &'static str, value: Option<&str>) {
         let Some(value) = value.filter(|value| !value.is_empty()) else { return };
         if limits::is_string_value(value) && !value.chars().any(char::is_control) {
@@ -68,7 +68,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// A driver's version as a semantic version, with a warning where that is not possible.
+/// A driver's version as a semantic version, with a warning where impossible.
 pub fn semantic_version(
     attribute: &'static str,
     value: Option<&str>,

@@ -23,7 +23,7 @@ impl Batches {
             self.open = devices;
         }
         self.open.push(device);
-        // Every device draws on its card's counters, which halves the devices that a slice may hold.
+        // Every device draws on its card's counters, which halves the maximum number of devices in a slice.
         if self.open.len() >= limits::ADVANCED_DEVICES_PER_SLICE {
             self.close();
         }

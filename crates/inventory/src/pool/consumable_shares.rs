@@ -1,4 +1,4 @@
-//! Whole cards and partitions that several claims have at once, as NVIDIA's driver publishes them with its feature
+//! Whole cards and partitions held by several claims at once, as published by NVIDIA's driver with its feature
 //! `ConsumableShares` (`cmd/gpu-kubelet-plugin/consumable_shares.go`, as of f49e778e).
 
 use k8s_openapi::api::resource::v1::{
@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use tessera_api::offer::{ConsumableShares, ConsumableSharesMode};
 use tessera_api::{Quantity, capacity};
 
-/// The smallest amount of memory that a claim can ask for where memory limits the claims.
+/// The smallest amount of memory in a claim's request where memory limits the claims.
 const LEAST_MEMORY: Quantity = Quantity::binary(1 << 20);
 
-/// Makes a device that one claim has alone into one that several have.
+/// Makes an exclusive device shareable by several claims.
 pub fn shared(mut device: Device, how: ConsumableShares) -> Device {
     let mut capacities = device.capacity.take().unwrap_or_default();
     for (name, capacity) in capacities.iter_mut() {

@@ -9,8 +9,8 @@ use tessera_api::{PciBusId, counter};
 use crate::machine::Placement;
 use crate::mig::{Engine, Grid, GridProfile};
 
-/// The counter set of a card: one counter of 1 for each of its memory slices; for each profile with a limit of its own
-/// how many instances there may be; and the engines that can run out although both allow more.
+/// The counter set of a card: one counter of 1 for each of its memory slices; the maximum number of instances for each profile
+/// with a limit of its own; and the engines liable to run out although both allow more.
 pub fn of_card(card: PciBusId, grid: &Grid<'_>) -> CounterSet {
     let slices = (0..grid.memory_slices).map(|slice| (counter::memory_slice(slice), count(1)));
     let limited = grid.profiles.iter().filter(|profile| profile.is_limited);
@@ -21,12 +21,12 @@ pub fn of_card(card: PciBusId, grid: &Grid<'_>) -> CounterSet {
     CounterSet { name: counter::set_name(card), counters }
 }
 
-/// All counters of a set: what a whole card consumes, and its shares.
+/// All counters of a set: the consumption of a whole card, and of its shares.
 pub fn all_of(set: &CounterSet) -> DeviceCounterConsumption {
     consumption(&set.name, set.counters.clone())
 }
 
-/// What an instance of a profile consumes at a placement.
+/// Consumption of an instance of a profile at a placement.
 pub fn of_partition(
     set: &CounterSet,
     grid: &Grid<'_>,
@@ -44,7 +44,7 @@ pub fn of_partition(
     consumption(&set.name, slices.chain(limited).chain(engines).collect())
 }
 
-/// What each of `parts` equal users of a placement's memory slices consumes: together at most all of them.
+/// Consumption of each of `parts` equal users of a placement's memory slices: together at most all of them.
 pub fn part_of_slices(set: &CounterSet, placement: Placement, parts: usize) -> DeviceCounterConsumption {
     let share = match parts {
         0 | 1 => count(1),
@@ -70,7 +70,7 @@ fn consumption(set: &str, counters: BTreeMap<String, Counter>) -> DeviceCounterC
 }
 
 fn count(number: u32) -> Counter {
-    // In the form that the API server returns.
+    // In the form returned by the API server.
     Counter { value: Quantity(tessera_api::Quantity::decimal(number.into()).to_string()) }
 }
 

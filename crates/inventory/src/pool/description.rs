@@ -1,4 +1,4 @@
-//! Attributes and taints that all devices of a card have in common.
+//! Attributes and taints common to all devices of a card.
 
 use k8s_openapi::api::resource::v1::{DeviceCapacity, DeviceTaint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
@@ -11,23 +11,23 @@ use super::{CardOffer, PoolOptions};
 use crate::machine::{Card, Machine, Placement};
 use crate::warning::Warning;
 
-/// What all devices of a machine have in common.
+/// Facts common to all devices of a machine.
 pub struct Versions {
     driver: Option<String>,
     cuda_driver: Option<String>,
 }
 
-/// What all devices of a card have in common.
+/// Facts common to all devices of a card.
 pub struct Description {
     /// Attributes.
     pub attributes: AttributeMap,
-    /// The taint of a card that the controller allocates.
+    /// The taint of a card allocated by the controller.
     allocation: Option<DeviceTaint>,
-    /// Those of what is wrong with it.
+    /// The taints of the card's faults.
     health: HealthTaints,
-    /// The card's memory in bytes, if Kubernetes can hold that number.
+    /// The card's memory in bytes, if within Kubernetes' number range.
     pub memory: Option<i64>,
-    /// Whether its partitions have all capacities of NVIDIA's driver: the driver has its name, or devices are shared as its.
+    /// Whether its partitions have all capacities of NVIDIA's driver: the driver has its name, or devices are shared in its way.
     pub has_nvidia_capacities: bool,
 }
 
@@ -80,8 +80,8 @@ impl Description {
         }
     }
 
-    /// The taints of a device that takes these memory slices of the card, or all of the card: of what is wrong with it, and
-    /// of a card that the controller allocates. The last one is never left out.
+    /// The taints of a device in these memory slices of the card, or in all of the card: from its faults, and
+    /// from allocation by the controller. The latter is never left out.
     pub fn taints(&self, slices: Option<Placement>) -> Option<Vec<DeviceTaint>> {
         let room = limits::TAINTS_PER_DEVICE - usize::from(self.allocation.is_some());
         let taints: Vec<DeviceTaint> =
@@ -95,7 +95,7 @@ pub fn bytes(bytes: i64) -> DeviceCapacity {
     DeviceCapacity { value: QuantityText(Quantity::bytes(bytes).to_string()), ..DeviceCapacity::default() }
 }
 
-/// A capacity that counts something.
+/// A capacity counting units.
 pub fn number(number: impl Into<i64>) -> DeviceCapacity {
     let value = QuantityText(Quantity::decimal(number.into()).to_string());
     DeviceCapacity { value, ..DeviceCapacity::default() }

@@ -9,7 +9,7 @@ use crate::warning::Warning;
 
 /// Devices held by allocated or prepared claims, with the counter sets they draw on, as last published.
 ///
-/// They stay published whatever happens to their card: removing one would free its counters while it is in use.
+/// They stay published whatever happens to their card: removing one would free its counters during use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     devices: BTreeMap<String, Device>,
@@ -17,7 +17,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Selects the devices for which `is_held` is true, by device name, from what was published last: the slices of
+    /// Selects the devices for which `is_held` is true, by device name, from the last publication: the slices of
     /// this driver's pool on this node, of the newest generation.
     #[must_use]
     pub fn new<'a>(
@@ -58,9 +58,9 @@ impl Held {
         self.devices.values()
     }
 
-    /// How `offered`, of a card with this counter set, is published: as it was given out, with the taints of now, while a claim has it for itself. New claims may get
-    /// a device that several have, so of those only the GPU pool stays. `None` where one claim has it and several may now, or
-    /// the other way round: kube-scheduler would no longer count the claims that are there, so it is not offered before they end.
+    /// Published form of `offered`, of a card with this counter set. Under exclusive use by a claim: its form at allocation, with current
+    /// taints. A shareable device may get new claims, so only its GPU pool stays. `None` on a change between exclusive and shareable:
+    /// either way, kube-scheduler would no longer count the existing claims, so the device is not offered before they end.
     pub(super) fn as_given_out(&self, mut offered: Device, set: Option<&CounterSet>) -> Option<Device> {
         let Some(held) = self.devices.get(&offered.name) else { return Some(offered) };
         if is_for_many(held) != is_for_many(&offered) {
@@ -80,14 +80,14 @@ impl Held {
         Some(offered)
     }
 
-    /// Whether any device of `card` but that of this name is held.
+    /// Whether any device of `card` except the one with this name is held.
     pub(super) fn holds_others(&self, card: PciBusId, name: &str) -> bool {
         let is_of_card = |held: &str| held.parse::<DeviceName>().is_ok_and(|held| held.card() == card);
         self.devices.keys().any(|held| held != name && is_of_card(held))
     }
 
-    /// Whether the device of this name is held and draws on no counters: it was given out when nothing else of its card
-    /// was offered.
+    /// Whether the device of this name is held and draws on no counters: nothing else of its card was offered when the claim
+    /// got the device.
     pub(super) fn holds_alone(&self, name: &str) -> bool {
         self.devices.get(name).is_some_and(|held| !draws_on_counters(held))
     }
@@ -98,12 +98,12 @@ impl Held {
     }
 
     /// The counter set to publish for a card whose new set is `fresh`: the published one while held devices draw on it. A new
-    /// one could lack counters that they draw on, or have some that they should and do not.
+    /// one could lack their counters, or have counters missing from their consumption.
     pub(super) fn counter_set(&self, fresh: CounterSet) -> CounterSet {
         self.counter_sets.get(&fresh.name).cloned().unwrap_or(fresh)
     }
 
-    /// The held devices that are not `offered`, tainted for that and as their cards are. Their counter sets are added to
+    /// The held devices no longer `offered`, with a taint for this and the taints of their cards. Their counter sets are added to
     /// `counter_sets` where missing.
     pub(super) fn not_offered(
         &self,
@@ -123,7 +123,7 @@ impl Held {
                     counter_sets.push(set.clone());
                 }
             }
-            // To the scheduler, a device that consumes from a missing counter set makes the whole pool invalid.
+            // To the scheduler, a device drawing on a missing counter set makes the whole pool invalid.
             if let Some(consumptions) = &mut device.consumes_counters {
                 let before = consumptions.len();
                 consumptions.retain(|consumption| is_covered(consumption, counter_sets));

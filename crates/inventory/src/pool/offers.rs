@@ -1,4 +1,4 @@
-//! What is offered of each card, and by which GPU pool.
+//! Offers of cards, each with its deciding GPU pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{Offer, PciBusId};
 
-/// What is offered of one card.
+/// Offer of one card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardOffer {
-    /// The GpuPool that says so; `None` where none selects the card.
+    /// The deciding GpuPool; `None` if none selects the card.
     pub pool: Option<String>,
-    /// What is offered.
+    /// The offer.
     pub offer: Arc<Offer>,
-    /// Who allocates it.
+    /// The card's allocator.
     pub allocation: Allocation,
 }
 
-/// What is offered of each card of a node. Of a card that was not [set](CardOffers::set), the default.
+/// Offers of all cards of a node. The default applies to a card without a [set](CardOffers::set) offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardOffers {
     others: CardOffer,
@@ -25,17 +25,17 @@ pub struct CardOffers {
 }
 
 impl CardOffers {
-    /// Says what is offered of a card.
+    /// Sets the offer of a card.
     pub fn set(&mut self, card: PciBusId, offer: CardOffer) {
         self.cards.insert(card, offer);
     }
 
-    /// What is offered of the cards that were not set, to change it.
+    /// The default offer, for changes.
     pub fn others_mut(&mut self) -> &mut Offer {
         Arc::make_mut(&mut self.others.offer)
     }
 
-    /// What is offered of a card.
+    /// Offer of a card.
     #[must_use]
     pub fn of(&self, card: PciBusId) -> &CardOffer {
         self.cards.get(&card).unwrap_or(&self.others)
@@ -43,7 +43,7 @@ impl CardOffers {
 }
 
 impl From<Offer> for CardOffers {
-    /// The same of all cards, by no pool.
+    /// The same offer for all cards, by no pool.
     fn from(offer: Offer) -> Self {
         let others = CardOffer { offer: Arc::new(offer), ..CardOffer::default() };
         Self { others, cards: BTreeMap::new() }

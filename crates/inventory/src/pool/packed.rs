@@ -1,7 +1,7 @@
-//! What is published, in compact form.
+//! Published slices in compact form.
 //!
-//! The API's types hold every text of each device apart: nearly 2,000 devices of 64 cards take 20 MiB as those, and a
-//! fraction of that as JSON. They are looked at again when something is written, which is rare.
+//! The API's types hold every text of each device apart: nearly 2,000 devices of 64 cards take 20 MiB in these types, and a
+//! fraction as JSON. They are unpacked only for a write, which is rare.
 
 use std::{fmt, sync::Arc};
 
@@ -21,9 +21,9 @@ pub struct PackedPool {
     pub slices: Vec<PackedSlice>,
     /// See [`Pool::warnings`].
     pub warnings: Vec<Warning>,
-    /// Names of the devices that are published, tainted, only because claims hold them: what is no longer offered, and cards
-    /// that were given out when nothing else of them was offered, and of which more is to be offered when their claims have
-    /// ended.
+    /// Names of the devices published, tainted, only because claims hold them: devices no longer offered, and cards
+    /// allocated when nothing else of them was offered, with a larger offer after the end of their
+    /// claims.
     pub no_longer_offered: Vec<String>,
 }
 
@@ -32,11 +32,11 @@ pub struct PackedPool {
 pub struct PackedSlice {
     /// See [`Slice::name_suffix`].
     pub name_suffix: String,
-    /// What is in it.
+    /// Its contents.
     pub contents: PackedContents,
 }
 
-/// [`Contents`] that are kept: the names at hand, the rest as JSON.
+/// Stored [`Contents`]: the names at hand, the rest as JSON.
 ///
 /// Contents are equal exactly if their packed forms are.
 #[derive(Clone, PartialEq)]
@@ -99,7 +99,7 @@ impl PackedContents {
         Self::new(Kind::SharedCounters, names, serde_json::to_vec(sets))
     }
 
-    /// Names of the devices, in order; none where it holds counter sets.
+    /// Names of the devices, in order; none for counter sets.
     #[must_use]
     pub fn device_names(&self) -> &[Arc<str>] {
         match self.kind {
@@ -108,7 +108,7 @@ impl PackedContents {
         }
     }
 
-    /// Whether it holds counter sets.
+    /// Whether this holds counter sets.
     #[must_use]
     pub fn is_shared_counters(&self) -> bool {
         self.kind == Kind::SharedCounters
@@ -134,7 +134,7 @@ impl PackedContents {
         contents.expect("written by ourselves")
     }
 
-    /// The same with the taint of `fault` at each device, beside those that it has. Equal where the fault keeps no claims away.
+    /// The same with the taint of `fault` at each device, beside its other taints. Equal for a fault without effect on claims.
     #[must_use]
     pub fn with_fault(&self, driver_name: &str, fault: &HealthFault, policy: &HealthPolicy) -> Self {
         let Some(taint) = taints::of_fault(driver_name, fault, policy) else { return self.clone() };

@@ -1,4 +1,4 @@
-//! MIG partitions as devices: those created on demand, and those that someone else created.
+//! MIG partitions as devices: those created on demand, and those created by someone else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::machine::{Card, ComputeInstance, GpuInstance, GpuInstanceProfile, Pla
 use crate::mig::{Grid, GridProfile};
 use crate::warning::Warning;
 
-/// The most memory slices that a partition's capacities list.
+/// The most memory slices listed in a partition's capacities.
 const MOST_SLICES: u32 = 8;
 
 /// A partition of a card, not yet a device of some type.
@@ -30,16 +30,16 @@ pub struct Partition<'a> {
     multiprocessors: Option<u32>,
     /// The memory slices of its GPU instance.
     pub placement: Placement,
-    /// The same, if it exists.
+    /// The existing instance, if any.
     memory_slices: Option<Placement>,
-    /// `MIG-…`, if it exists.
+    /// `MIG-…`, if existing.
     uuid: Option<&'a str>,
     pub consumption: DeviceCounterConsumption,
-    /// Whether it is all of its GPU instance.
+    /// Whether this is all of its GPU instance.
     pub is_full_width: bool,
 }
 
-/// Every profile of the grid at every placement, in the order in which to try them.
+/// Every profile of the grid at every placement, in the order of trying.
 pub fn on_demand<'a>(card: &Card, grid: &'a Grid<'a>, set: &CounterSet) -> Vec<Partition<'a>> {
     let mut partitions = Vec::new();
     for profile in &grid.profiles {
@@ -68,7 +68,7 @@ pub fn on_demand<'a>(card: &Card, grid: &'a Grid<'a>, set: &CounterSet) -> Vec<P
     partitions
 }
 
-/// The MIG devices of instances that someone else created, smallest first.
+/// The MIG devices of instances created by someone else, smallest first.
 pub fn existing<'a>(
     card: &'a Card,
     grid: &'a Grid<'a>,
@@ -157,7 +157,7 @@ pub const fn engines(facts: &GpuInstanceProfile) -> [(&'static str, u32); 6] {
     ]
 }
 
-/// The part of an instance's memory that each of `parts` users can count on: MIG does not divide it between them.
+/// Guaranteed part of an instance's memory for each of `parts` users: MIG does not divide the memory between them.
 fn memory_of(profile: &GridProfile<'_>, parts: usize) -> i64 {
     let memory = i64::try_from(profile.facts.memory_bytes).unwrap_or(i64::MAX);
     match i64::try_from(parts) {

@@ -1,4 +1,4 @@
-//! What is offered of a card, depending on its MIG mode and on instances created by others.
+//! Offer of a card, depending on its MIG mode and on instances created by others.
 
 use tessera_api::Offer;
 
@@ -6,23 +6,23 @@ use crate::machine::Card;
 use crate::mig::Grid;
 use crate::warning::Warning;
 
-/// What is offered of a card. Counters make sure that offers that exclude each other are not both allocated.
+/// Offer of a card. Counters prevent allocating two offers in conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Possible {
     /// The card as a whole, and shares of it.
     Whole,
     /// Partitions, made on demand.
     Partitions,
-    /// Both: the mode is switched when a claim needs it.
+    /// Both: the mode is switched on demand of a claim.
     Both,
-    /// The instances that someone else created, as they are.
+    /// The instances created by someone else, unchanged.
     Existing,
 }
 
 impl Possible {
-    /// What is offered of `card`; `None` if nothing can be offered.
+    /// The possible offer of `card`; `None` if nothing can be offered.
     ///
-    /// On Ampere the current mode decides, since switching it needs a reset. Later cards are switched as claims need.
+    /// On Ampere the current mode decides, since switching needs a reset. Later cards are switched on demand of claims.
     pub fn of(card: &Card, grid: &Grid<'_>, warnings: &mut Vec<Warning>) -> Option<Self> {
         let Some(mig) = &card.mig else { return Some(Self::Whole) };
         if mig.mode && !mig.instances.is_empty() {
@@ -46,7 +46,7 @@ impl Possible {
         matches!(self, Self::Whole | Self::Both)
     }
 
-    /// Whether anything but the card as a whole is offered by `offer`, of a card that can be partitioned as `grid` says.
+    /// Whether `offer` has more than the card as a whole, for a card with the partitions of `grid`.
     pub fn has_others(self, grid: &Grid<'_>, offer: &Offer) -> bool {
         let partitions = self.partitions()
             && grid.profiles.iter().any(|profile| offer.offers_partition(&profile.facts.name));

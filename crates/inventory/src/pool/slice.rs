@@ -1,27 +1,27 @@
 use k8s_openapi::api::resource::v1::{CounterSet, Device};
 
-/// One ResourceSlice of a pool, without what is the same in all of them.
+/// One ResourceSlice of a pool, without the fields common to all slices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
-    /// End of the slice's name. A DNS label. kube-scheduler takes the slices of a pool by name, so this decides their
+    /// End of the slice's name. A DNS label. kube-scheduler takes the slices of a pool by name, so the suffix decides their
     /// order.
     pub name_suffix: String,
     /// Its contents. Kubernetes allows either devices or counter sets in one slice.
     pub contents: Contents,
 }
 
-/// What one slice holds.
+/// Contents of one slice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contents {
-    /// Devices, in the order in which kube-scheduler tries them.
+    /// Devices, in kube-scheduler's order of trying.
     Devices(Vec<Device>),
-    /// Counter sets that devices of any slice of the pool draw on.
+    /// Counter sets for devices of any slice of the pool.
     SharedCounters(Vec<CounterSet>),
 }
 
-/// The tiers of a pool: a request that names no type gets a whole card, a partition only where no whole card is free that
-/// satisfies it, and a share of a card only when nothing else is left. kube-scheduler tries every device until one fits, so
-/// pods that ask for whole cards, the most common ones, also wait least so.
+/// The tiers of a pool: a request without a type gets a whole card, a partition only if no suitable whole card is
+/// free, and a share of a card only when nothing else is left. kube-scheduler tries devices in this order until one fits, so
+/// pods asking for whole cards, the most common ones, also wait least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// Counter sets.
@@ -48,7 +48,7 @@ impl Tier {
     }
 }
 
-/// The name suffix of the slice at `position` of the partitions of the card that is `rank`-th in the order of trying.
+/// The name suffix of the slice at `position` of the partitions of the `rank`-th card in the order of trying.
 pub(super) fn partitions_name_suffix(rank: usize, position: usize) -> String {
     // After those of all cards: 9999 sorts last.
     let name = Tier::Partitions.name_suffix(rank.min(9999));

@@ -1,4 +1,4 @@
-//! Taints of devices that are published, and that kube-scheduler allocates to no new claims.
+//! Taints of published devices, to keep kube-scheduler from allocating them to new claims.
 
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use tessera_api::gpu_pool::Allocation;
@@ -8,11 +8,11 @@ use tessera_api::{DeviceName, limits, managed, taint};
 use super::PoolOptions;
 use crate::machine::{Card, Health, Placement};
 
-/// The taints of what is wrong with a card, each with the fault that it is for; `None` is for all of the card.
+/// The taints of a card's faults, each with the affected fault; `None` is for all of the card.
 pub struct HealthTaints(Vec<(Option<HealthFault>, DeviceTaint)>);
 
 impl HealthTaints {
-    /// Those of `card`, by `policy`.
+    /// The taints of `card`, by `policy`.
     pub fn new(driver_name: &str, card: &Card, policy: &HealthPolicy) -> Self {
         let of_fault =
             |fault: HealthFault| of_fault(driver_name, &fault, policy).map(|taint| (Some(fault), taint));
@@ -27,7 +27,7 @@ impl HealthTaints {
         Self(not_offered.into_iter().chain(card.all_faults().filter_map(of_fault)).collect())
     }
 
-    /// Those of a device that takes these memory slices of the card, or all of the card.
+    /// The taints of a device in these memory slices of the card, or in all of the card.
     pub fn of_device(&self, slices: Option<Placement>) -> impl Iterator<Item = DeviceTaint> + '_ {
         let concerned =
             self.0.iter().filter(move |(fault, _)| fault.as_ref().is_none_or(|fault| fault.concerns(slices)));
@@ -35,19 +35,19 @@ impl HealthTaints {
     }
 }
 
-/// The taint of a fault; `None` for one that keeps no claims away.
+/// The taint of a fault; `None` for a fault without effect on claims.
 pub fn of_fault(driver_name: &str, fault: &HealthFault, policy: &HealthPolicy) -> Option<DeviceTaint> {
     let effect = policy.effect(fault).taint_effect()?;
     let (key, value) = taint::of_fault(driver_name, fault);
     Some(DeviceTaint { key, value, effect: effect.to_owned(), time_added: None })
 }
 
-/// The taint of a held device that the machine no longer offers as it was given out.
+/// The taint of a held device no longer offered in its allocated form.
 pub fn not_offered(driver_name: &str) -> DeviceTaint {
     no_schedule(taint::key(driver_name, taint::NOT_OFFERED), None)
 }
 
-/// The taint of a card that the controller allocates; `None` for one that kube-scheduler does.
+/// The taint of a card allocated by the controller; `None` for a card allocated by kube-scheduler.
 pub fn of_allocation(allocation: Allocation) -> Option<DeviceTaint> {
     match allocation {
         Allocation::Native | Allocation::Steered => None,
@@ -55,7 +55,7 @@ pub fn of_allocation(allocation: Allocation) -> Option<DeviceTaint> {
     }
 }
 
-/// Gives `device` the taint of its card's `allocation`, or takes it away.
+/// Sets or removes the taint for the `allocation` of the device's card.
 pub fn set_allocation(device: &mut Device, allocation: Allocation) {
     match of_allocation(allocation) {
         Some(taint) => add(device, taint),
@@ -69,8 +69,8 @@ pub fn set_allocation(device: &mut Device, allocation: Allocation) {
     }
 }
 
-/// Gives a device that is no longer offered the taints of what is wrong with its card now, in place of those that it was
-/// published with.
+/// Replaces the health taints of a device no longer offered with those of its card's current
+/// faults.
 pub fn set_health(device: &mut Device, name: &DeviceName, card: &Card, options: &PoolOptions) {
     let mut taints = device.taints.take().unwrap_or_default();
     taints.retain(|taint| taint::fault_name(&options.driver_name, &taint.key, None).is_none());
@@ -80,7 +80,7 @@ pub fn set_health(device: &mut Device, name: &DeviceName, card: &Card, options: 
     device.taints = (!taints.is_empty()).then_some(taints);
 }
 
-/// Adds the taint to `device`, unless it has it.
+/// Adds the taint to `device`, unless already present.
 pub fn add(device: &mut Device, added: DeviceTaint) {
     let taints = device.taints.get_or_insert_default();
     let same = |taint: &DeviceTaint| {

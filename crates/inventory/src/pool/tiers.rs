@@ -11,12 +11,12 @@ use super::{PackedContents, PackedSlice, PoolOptions, Tier};
 use crate::machine::Card;
 use crate::warning::Warning;
 
-/// What is to be published, in the order of trying.
+/// Devices and counter sets to publish, in the order of trying.
 #[derive(Default)]
 pub struct Tiers {
-    /// The sets that devices draw on, in any order.
+    /// The devices' counter sets, in any order.
     pub counter_sets: Vec<CounterSet>,
-    /// Names of the sets that a device draws on.
+    /// Names of the counter sets in use by a device.
     used: BTreeSet<String>,
     /// Whole cards.
     cards: Batches,
@@ -27,7 +27,7 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// Adds a partition of the card of that rank.
+    /// Adds a partition of the card with this rank.
     pub fn add_partition(&mut self, rank: usize, device: Option<Device>) {
         if let Some(device) = device {
             self.draws(&device);
@@ -51,15 +51,15 @@ impl Tiers {
         }
     }
 
-    /// All partitions of the card of that rank have been added, except the held ones.
+    /// All partitions of the card with this rank have been added, except the held ones.
     pub fn close_partitions(&mut self, rank: usize) {
         if let Some(partitions) = self.partitions.get_mut(&rank) {
             partitions.close();
         }
     }
 
-    /// Adds the held devices that are no longer offered, with their counter sets, and removes counter sets that no
-    /// device uses. Returns the names of the devices added.
+    /// Adds the held devices no longer offered, with their counter sets, and removes counter sets without a
+    /// device. Returns the names of the devices added.
     pub fn add_held(
         &mut self,
         options: &PoolOptions,
@@ -74,7 +74,7 @@ impl Tiers {
             let name = device.name.parse::<DeviceName>().ok();
             match name.as_ref().map(DeviceName::device_type) {
                 Some(DeviceType::Mig) => {
-                    // In the slice of its card's partitions, so that no other slice changes.
+                    // In the slice of its card's partitions, so no other slice changes.
                     let rank = name.and_then(|name| self.rank_of(&name)).unwrap_or(usize::MAX);
                     self.add_partition(rank, Some(device));
                 }

@@ -25,8 +25,8 @@ impl<'a> WholeCards<'a> {
         Self { topology, groups, nvlink_domains: topology.nvlink_domains() }
     }
 
-    /// The card at `position` of the topology, which can be partitioned as `grid` says, consuming all of
-    /// `counter_set`; `None` where nothing else of the card is published.
+    /// The card at `position` of the topology, with the possible partitions of `grid`, consuming all of
+    /// `counter_set`; `None` if nothing else of the card is published.
     pub fn device(
         &self,
         position: usize,
@@ -67,8 +67,8 @@ impl<'a> WholeCards<'a> {
     }
 }
 
-/// Its memory, and for the other capacities the most that one of its partitions can have: the driver says nothing
-/// else about a whole card's engines. `None` if nothing is known.
+/// The card's memory, and for the other capacities the maximum of its partitions: the driver has no other facts
+/// about a whole card's engines. `None` if nothing is known.
 fn capacities(description: &Description, grid: &Grid<'_>) -> Option<BTreeMap<String, DeviceCapacity>> {
     let mut most: BTreeMap<String, u32> = BTreeMap::new();
     for (name, count) in grid.profiles.iter().flat_map(|profile| partition::engines(profile.facts)) {

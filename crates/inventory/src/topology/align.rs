@@ -1,4 +1,4 @@
-//! The best nested pairs and quads of a machine, whatever connects its cards.
+//! The best nested pairs and quads of a machine, over any kind of connection.
 
 use super::{CardSet, Topology};
 
@@ -7,7 +7,7 @@ const EXACT: usize = 12;
 /// Relative bandwidths are in millionths of the machine's best.
 const MILLION: u64 = 1_000_000;
 
-/// Disjoint quads, each of two of the pairs, then what is left: a pair, a single.
+/// Disjoint quads, each of two of the pairs, then the remaining pair or single.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nested {
     /// Sets of four.
@@ -51,7 +51,7 @@ pub fn nested(topology: &Topology) -> Nested {
     nested
 }
 
-/// Parts small enough for an exact division: all cards, else those of a NUMA node, else runs of eight.
+/// Parts small enough for an exact division: all cards, else the cards of a NUMA node, else runs of eight.
 fn parts(topology: &Topology, cards: CardSet) -> Vec<CardSet> {
     if cards.len() <= EXACT {
         return vec![cards];
@@ -89,7 +89,7 @@ struct Choice {
 }
 
 impl Divider<'_> {
-    /// Exact, by dynamic programming: the lowest card is in some quad, or in the pair or single that remain.
+    /// Exact, by dynamic programming: the lowest card is in some quad, or in the remaining pair or single.
     fn divide(&self, part: CardSet, nested: &mut Nested) {
         let mut table = Table { part, choices: vec![None; 1 << part.len()] };
         self.best(part, &mut table);

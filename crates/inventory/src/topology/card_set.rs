@@ -26,19 +26,19 @@ impl CardSet {
         self.0.count_ones() as usize
     }
 
-    /// Whether it has no cards.
+    /// Whether the set has no cards.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the card at `position` is in it.
+    /// Whether the card at `position` is in the set.
     #[must_use]
     pub const fn contains(self, position: usize) -> bool {
         self.0 >> position & 1 == 1
     }
 
-    /// Whether every card of `other` is in it.
+    /// Whether every card of `other` is in the set.
     #[must_use]
     pub const fn includes(self, other: Self) -> bool {
         self.0 & other.0 == other.0

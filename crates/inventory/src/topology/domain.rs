@@ -1,4 +1,4 @@
-//! Which cards can reach each other over NVLink.
+//! Sets of cards connected over NVLink.
 
 use super::{CardSet, MAX_CARDS, Topology};
 

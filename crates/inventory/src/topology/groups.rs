@@ -2,17 +2,17 @@ use tessera_api::PciBusId;
 
 use super::{CardSet, MAX_CARDS, Topology, align, link_groups, order};
 
-/// Which cards of a machine belong together, and the order to publish them in. Computed from all physical cards, not
-/// only the free ones, so that values do not change while claims exist.
+/// Groups of cards of a machine, and the order of publication. Computed from all physical cards, not
+/// only the free ones, so values do not change while claims exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Positions of all cards, in the order of publication.
     pub order: Vec<usize>,
-    /// For claims that prefer alignment: the best disjoint pairs.
+    /// For claims with a preference for alignment: the best disjoint pairs.
     pub align_2: Vec<CardSet>,
-    /// For claims that prefer alignment: the best disjoint quads, each of two of those pairs.
+    /// For claims with a preference for alignment: the best disjoint quads, each of two of the pairs in `align_2`.
     pub align_4: Vec<CardSet>,
-    /// For claims that require NVLink: any two cards of one group are as well connected as two cards here can be.
+    /// For claims requiring NVLink: any two cards of one group have the best connection of any two cards here.
     pub nvlink_2: Vec<CardSet>,
     /// As [`Self::nvlink_2`], for any four.
     pub nvlink_4: Vec<CardSet>,
@@ -32,8 +32,8 @@ pub enum Group {
 }
 
 impl Groups {
-    /// The value of a card's attribute for `group`: the lowest PCI address of its group, which renumbering does not
-    /// change. `None` for a card in no group.
+    /// The value of a card's attribute for `group`: the lowest PCI address of its group, unaffected by
+    /// renumbering. `None` for a card in no group.
     #[must_use]
     pub fn value(&self, topology: &Topology, group: Group, card: usize) -> Option<PciBusId> {
         let sets = match group {

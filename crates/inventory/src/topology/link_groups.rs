@@ -1,4 +1,4 @@
-//! Groups for claims that *require* NVLink: inside one, every subset of the asked size has the best NVLink ring.
+//! Groups for claims requiring NVLink: inside one, every subset of the requested size has the best NVLink ring.
 
 use std::collections::HashMap;
 
@@ -20,14 +20,14 @@ pub fn find(topology: &Topology, nested: &Nested) -> (Vec<CardSet>, Vec<CardSet>
     (of_size(2, &best_pairs(topology, direct, &nested.pairs)), of_size(4, &nested.quads))
 }
 
-/// Cards that reach no other card through a switch.
+/// Cards without a path to another card through a switch.
 fn directly_linked(topology: &Topology) -> CardSet {
     let direct = |card: &usize| topology.all().iter().all(|other| !topology.switched.get(*card, other));
     topology.all().iter().filter(direct).map(CardSet::single).collect()
 }
 
-/// Cards behind one fabric of switches that have all their links: any of them are as good as any others. A card with
-/// dead links is left out: it would slow down the whole set.
+/// Cards behind one fabric of switches with all their links: any of them are as good as any others. A card with
+/// dead links is left out: such a card would slow down the whole set.
 fn behind_switches(topology: &Topology) -> Vec<CardSet> {
     let links = |card: usize| {
         topology
@@ -82,7 +82,7 @@ fn mergeable(groups: &[CardSet], is_ideal: impl Fn(CardSet) -> bool) -> Option<(
         .find(|&(one, other)| is_ideal(groups[one] | groups[other]))
 }
 
-/// The best pairing by links alone, or the nested pairs if they are as good, which they are not where bridges cross
+/// The best pairing by links alone, or the nested pairs if equally good; they are not where bridges cross
 /// quads.
 fn best_pairs(topology: &Topology, direct: CardSet, nested: &[CardSet]) -> Vec<CardSet> {
     let value = |pair: CardSet| pair_value(topology, pair);

@@ -51,7 +51,7 @@ fn count_links(card: &Card, mut counts: impl FnMut(NvLinkRemote) -> bool) -> Opt
     u32::try_from(links.iter().filter(|link| counts(link.remote)).count()).ok()
 }
 
-/// A link to a switch does not tell which cards are behind it; the driver's answer on peer access does, or a common
+/// A link to a switch does not identify the cards behind the switch; the driver's answer on peer access does, or a common
 /// fabric.
 fn reach_through_switches(one: &Card, other: &Card, pairs: &Pairs) -> bool {
     let one_fabric = match (&one.fabric, &other.fabric) {
@@ -68,7 +68,7 @@ fn reach_through_switches(one: &Card, other: &Card, pairs: &Pairs) -> bool {
     }
 }
 
-/// Links that end at the other card. If the two ends disagree, a link has just gone down.
+/// Links ending at the other card. If the two ends disagree, a link has just gone down.
 fn direct_links(one: &Card, other: &Card, pairs: &Pairs) -> u32 {
     if pairs.get(one.pci, other.pci).nvlink_peer_access == Some(false) {
         return 0;

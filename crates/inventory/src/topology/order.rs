@@ -1,4 +1,4 @@
-//! The order of publication: kube-scheduler takes the first devices that fit, so neighbours in the list should be
+//! The order of publication: kube-scheduler takes the first devices with room, so neighbours in the list should be
 //! neighbours on NVLink.
 
 use std::cmp::Reverse;
@@ -31,7 +31,7 @@ pub fn find(topology: &Topology, nested: &Nested) -> Vec<usize> {
             best(topology, joined(one, two).chain(joined(two, one)))
         }
         [one, two] => best(topology, joined(one, two)),
-        // Too many blocks to try all arrangements: greedily, each next block is the one that fits best.
+        // Too many blocks to try all arrangements: greedily, each next block is the one with the best fit.
         blocks => blocks.iter().fold(Vec::new(), |begun, block| {
             best(topology, block.iter().map(|next| [begun.as_slice(), next].concat()))
         }),

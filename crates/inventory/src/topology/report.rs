@@ -1,4 +1,4 @@
-//! The connections in the report of a node, which is how they reach the controller.
+//! The connections in the report of a node, read by the controller.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,15 +6,15 @@ use tessera_api::{NodeReport, PciBusId};
 
 use super::{MAX_CARDS, Square, Topology};
 
-/// More than any card has. A report is text that others may write, and sums of links must not overflow.
+/// More than any card has. A report is text open to other writers, and sums of links must not overflow.
 const MOST_LINKS: u32 = 1_000;
 /// MB/s; more than any link carries.
 const HIGHEST_RATE: u32 = 10_000_000;
-/// MB/s of one link where a report does not say: NVLink 2.0 and most of 3.0.
+/// MB/s of one link where a report has no speed: NVLink 2.0 and most of 3.0.
 const USUAL_RATE: u32 = 25_000;
 
 impl Topology {
-    /// Writes the connections into the report of the node, and the NUMA nodes of the cards that it has.
+    /// Writes the connections into the report of the node, and the NUMA nodes of its cards.
     pub fn write_to(&self, report: &mut NodeReport) {
         let pairs = || {
             let count = self.cards.len();
@@ -47,8 +47,8 @@ impl Topology {
         }
     }
 
-    /// The connections between the cards of a report; `None` for more than [`MAX_CARDS`]. A report does not say which
-    /// fabric a card is part of.
+    /// The connections between the cards of a report; `None` for more than [`MAX_CARDS`]. A report does not name
+    /// the fabric of a card.
     #[must_use]
     pub fn from_report(report: &NodeReport) -> Option<Self> {
         if report.cards.len() > MAX_CARDS {

@@ -1,13 +1,13 @@
-//! The value of a set of cards: the bandwidth of ring all-reduce in it, and how close its cards are.
+//! The value of a set of cards: the bandwidth of its ring all-reduce, and the closeness of its cards.
 
 use super::{CardSet, Topology};
 
 impl Topology {
     /// Bandwidth of the best ring through a set of cards, MB/s in one direction; 0 for fewer than two.
     ///
-    /// Exact for up to four cards, and for any number behind switches: it equals the largest packing of directed
-    /// Hamiltonian cycles in the graph of links, or the best bottleneck with PCIe in between where that is more. Five
-    /// and more cards that are linked directly have at most this, enough for ranking them.
+    /// Exact for up to four cards, and for any number behind switches: equal to the largest packing of directed
+    /// Hamiltonian cycles in the graph of links, or the best bottleneck with PCIe in between if greater. For five
+    /// and more directly linked cards an upper bound, enough for ranking them.
     #[must_use]
     pub fn ring(&self, set: CardSet) -> u64 {
         if set.len() > 2 && self.is_switched(set) {
@@ -53,7 +53,7 @@ impl Topology {
         (rings * u64::from(self.link_rate)).max(x.min(y)).max(x.min(z)).max(y.min(z))
     }
 
-    /// Bandwidth between two cards: over NVLink if there is one, else over PCIe.
+    /// Bandwidth between two cards: over NVLink if linked, else over PCIe.
     fn edge(&self, one: usize, other: usize) -> u64 {
         match self.link_bandwidth(one, other) {
             0 => pcie_bandwidth(*self.closeness.get(one, other)),

@@ -12,7 +12,7 @@ use crate::error::NvmlError;
 use crate::event::{Event, EventWatch};
 use tessera_api::PciBusId;
 
-/// Duration of one wait, and so the longest that a watch outlives its [`EventWatch`].
+/// Duration of one wait, and so the longest time a watch outlives its [`EventWatch`].
 const WAIT: Duration = Duration::from_millis(500);
 
 /// Pause before listening again after repeated failures: a lost card may make every wait fail immediately. Events
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The events to listen for. Not ECC events: the important ones also come as an XID.
 const KINDS: u64 = sys::nvmlEventTypeXidCriticalError as u64;
 
-/// Begins to listen.
+/// Starts listening.
 pub(super) fn watch(library: Library, sink: Box<dyn FnMut(Event) + Send>) -> Result<EventWatch, NvmlError> {
     let set = EventSet::create(library.clone())?;
     let stopped = Arc::new(AtomicBool::new(false));
@@ -35,15 +35,15 @@ pub(super) fn watch(library: Library, sink: Box<dyn FnMut(Event) + Send>) -> Res
     Ok(EventWatch::new(stopped, thread.thread().clone()))
 }
 
-/// How long to wait for cards to be registered before listening to the others.
+/// Timeout for registering cards before listening to the others.
 const REGISTRATION: Duration = Duration::from_secs(5);
 
-/// An event set with every card that could be registered.
+/// An event set with every registered card.
 struct EventSet {
     library: Library,
     handle: EventSetHandle,
-    /// Its cards, to find an event's card without asking the driver, which may hang for the reason that the event
-    /// reports.
+    /// Its cards, to find an event's card without a call of the driver, which may hang for the very reason of the
+    /// event.
     cards: Mutex<Vec<(Handle, PciBusId)>>,
 }
 
@@ -51,7 +51,7 @@ struct Listener {
     library: Library,
     sink: Box<dyn FnMut(Event) + Send>,
     stopped: Arc<AtomicBool>,
-    /// For each card, by its index, the last thread that registers it. While the driver hangs in it, no other is
+    /// For each card, by its index, the last thread registering the card. While the driver hangs in this thread, no other is
     /// started.
     registering: BTreeMap<u32, JoinHandle<()>>,
 }
@@ -111,7 +111,7 @@ impl Listener {
                     (self.sink)(Event::Interrupted { error });
                 }
                 failing = true;
-                // What takes one card down often takes others down with it, so there is no pause the first time.
+                // One cause often takes several cards down, so there is no pause the first time.
                 if failed.replace(Instant::now()).is_some_and(|last| last.elapsed() < PAUSE) {
                     self.pause();
                 }
@@ -138,7 +138,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Registers cards, each on a thread of its own; those whose earlier thread has not ended stay `missing`.
+    /// Registers cards, each on a thread of its own; cards whose earlier thread has not ended stay `missing`.
     fn register(&mut self, set: &Arc<EventSet>, missing: &mut Vec<u32>) {
         missing.retain(|&index| {
             if self.registering.get(&index).is_some_and(|thread| !thread.is_finished()) {

@@ -1,7 +1,7 @@
 //! The library's functions, each with its types; all of this crate's `unsafe` is here and below.
 //!
 //! Soundness rests on two things: each method below pairs an NVML function with the helper of its shape (one value
-//! out, a text out, an array out), as `nvml.h` declares it; and NVML checks the handles it is given, so that a stale
+//! out, a text out, an array out), as `nvml.h` declares the function; and NVML checks its handles, so a stale
 //! handle gives an error.
 
 mod device;
@@ -25,10 +25,10 @@ pub(super) use mig::{ComputeInstanceHandle, GpuInstanceHandle};
 use super::text;
 use crate::error::NvmlError;
 
-/// glibc's and musl's number for "never unload", which `libloading` does not name.
+/// glibc's and musl's number for "never unload", without a name in `libloading`.
 const RTLD_NODELETE: i32 = 0x1000;
 
-/// The loaded library. A missing function is an error only when it is called.
+/// The loaded library. A missing function is an error only when called.
 pub(super) struct Functions {
     raw: NvmlLib,
 }
@@ -42,7 +42,7 @@ unsafe impl Send for Handle {}
 // SAFETY: as above; the pointer is never followed here.
 unsafe impl Sync for Handle {}
 
-/// One function of the library, or why there is none, with its name for messages.
+/// One function of the library, or the error of its lookup, with its name for messages.
 struct Function<'library, F> {
     name: &'static str,
     symbol: &'library Result<F, libloading::Error>,
@@ -110,8 +110,8 @@ impl<F: Copy> Function<'_, F> {
 }
 
 impl<T> Function<'_, ReadValue<T>> {
-    /// Calls a getter that fills one value of a card. `value` is the initial value: with the version, for structures
-    /// that have one.
+    /// Calls a getter of one value of a card. `value` is the initial value: with the version, for versioned
+    /// structures.
     fn read(&self, card: Handle, mut value: T) -> Result<T, NvmlError> {
         let function = self.get()?;
         // SAFETY: a getter of one value writes at most one T, and `value` is one; see the module's comment.
@@ -122,7 +122,7 @@ impl<T> Function<'_, ReadValue<T>> {
 }
 
 impl Function<'_, ReadText> {
-    /// Calls a getter that fills a text of a card.
+    /// Calls a getter of a text of a card.
     fn read_text(&self, card: Handle) -> Result<String, NvmlError> {
         let function = self.get()?;
         self.text(|buffer, length| {
@@ -134,7 +134,7 @@ impl Function<'_, ReadText> {
 
 impl<F: Copy> Function<'_, F> {
     fn text(&self, fill: impl FnOnce(*mut c_char, c_uint) -> nvmlReturn_t) -> Result<String, NvmlError> {
-        // The longest that nvml.h names is 96 (NVML_DEVICE_UUID_V2_BUFFER_SIZE).
+        // The longest length in nvml.h is 96 (NVML_DEVICE_UUID_V2_BUFFER_SIZE).
         const LENGTH: usize = 128;
         let mut buffer = [0u8; LENGTH];
         self.check(fill(buffer.as_mut_ptr().cast(), LENGTH as c_uint))?;

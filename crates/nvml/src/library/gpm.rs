@@ -9,7 +9,7 @@ use crate::error::{NvmlError, Reading};
 use crate::gpm::{Activity, GpmSample, Sample};
 use tessera_api::PciBusId;
 
-/// What is asked of two samples, in the order of [`Activity`]'s fields.
+/// The metrics requested for two samples, in the order of [`Activity`]'s fields.
 const METRICS: [u32; 4] = [
     sys::nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_UTIL,
     sys::nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_OCCUPANCY,
@@ -17,7 +17,7 @@ const METRICS: [u32; 4] = [
     sys::nvmlGpmMetricId_t_NVML_GPM_METRIC_DRAM_BW_UTIL,
 ];
 
-/// A sample of the driver's, freed with it.
+/// A sample of the driver's, freed with this value.
 struct Taken {
     session: Arc<Session>,
     handle: GpmHandle,
@@ -44,7 +44,7 @@ impl Sample for Taken {
     fn activity_since(&self, earlier: &GpmSample) -> Result<Activity, NvmlError> {
         const METRIC: &str = "nvmlGpmMetricsGet";
         let earlier = earlier.0.as_any().downcast_ref::<Taken>();
-        // A sample is understood by the session that took it alone.
+        // Only a sample of the same session can be read.
         let Some(earlier) = earlier.filter(|earlier| Arc::ptr_eq(&earlier.session, &self.session)) else {
             let value = "a sample of another session".to_owned();
             return Err(NvmlError::Nonsense { function: METRIC, value });

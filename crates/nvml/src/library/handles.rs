@@ -5,17 +5,17 @@ use super::functions::{Functions, Handle};
 use crate::error::NvmlError;
 use tessera_api::PciBusId;
 
-/// The driver's handles of cards, cached: NVML's lookup is slow while many clients use it. A handle becomes invalid
-/// with its card, and may then be that of another card.
+/// The driver's handles of cards, cached: NVML's lookup is slow with many clients. A handle becomes invalid
+/// with its card, and may then belong to another card.
 #[derive(Default)]
 pub(super) struct Handles {
     by_address: Mutex<HashMap<PciBusId, Handle>>,
 }
 
 impl Handles {
-    /// A handle that was just verified to be that of the card at `address`.
+    /// A handle just verified to belong to the card at `address`.
     pub(super) fn get(&self, functions: &Functions, address: PciBusId) -> Result<Handle, NvmlError> {
-        // Not locked during a driver call: a card that hangs must not hold up the others.
+        // Not locked during a driver call: a hung card must not hold up the others.
         let known = self.by_address.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied();
         if let Some(handle) = known
             && functions.address(handle) == Ok(address)

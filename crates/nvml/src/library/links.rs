@@ -8,7 +8,7 @@ use crate::nvlink::NvLinkReadings;
 /// More than any known or announced card has; bounds the search.
 const MOST_LINKS: u32 = 64;
 
-/// Reads every link of a card. NVML tells their number only by refusing the others, and a card may lack one in the
+/// Reads every link of a card. NVML has no query for their number and only refuses the others, and a card may lack one in the
 /// middle.
 pub(super) fn read(functions: &Functions, handle: Handle) -> Result<Vec<NvLinkReadings>, NvmlError> {
     let mut links = Vec::new();

@@ -1,4 +1,4 @@
-//! MIG over the library's functions. Instances are named by their ids; the driver's handles become invalid with them,
+//! MIG over the library's functions. Instances are named by their ids. The driver's handles become invalid with the instances,
 //! so a handle is looked up for each call.
 
 mod name;
@@ -14,7 +14,7 @@ use tessera_api::PciBusId;
 
 pub(super) use profiles::Profiles;
 
-/// How often listing is retried when an instance is destroyed meanwhile.
+/// Retries of listing when an instance is destroyed meanwhile.
 const RETRIES: usize = 4;
 
 /// The MIG side of the card at an address.
@@ -42,7 +42,7 @@ impl Mig<'_> {
             return Ok(MigModeSwitch { mode: before, not_active: None });
         }
         let activation = functions.set_mig_mode(card, on)?;
-        // Switching without a reset detaches the driver from the card and attaches it again: the handle may be a new
+        // Switching without a reset detaches the driver from the card and attaches the driver again: the handle may be a new
         // one.
         let (functions, card) = self.card()?;
         let mode = functions.mig_mode(card)?;
@@ -149,7 +149,7 @@ impl Mig<'_> {
         compute_instance(functions, card, gpu_instance, compute, multiprocessors)
     }
 
-    /// Multiprocessors of a profile of compute instances; `None` where that can't be read.
+    /// Multiprocessors of a profile of compute instances; `None` if unreadable.
     fn multiprocessors(
         &self,
         functions: &Functions,
@@ -196,7 +196,7 @@ fn compute_instance(
     })
 }
 
-/// Whether a handle is that of the MIG device of these two instances.
+/// Whether a handle belongs to the MIG device of these two instances.
 fn is_device_of(
     functions: &Functions,
     device: Handle,

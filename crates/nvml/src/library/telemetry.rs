@@ -27,7 +27,7 @@ pub(super) fn read(functions: &Functions, card: Handle, processes_since: u64) ->
     }
 }
 
-/// Drivers refuse a field that they don't know, or a card has not, by this error too.
+/// Drivers also report a field unknown to them or missing from the card by this error.
 pub(super) fn field(answer: Result<u64, NvmlError>) -> Reading<u64> {
     let invalid = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
     match answer {
@@ -61,8 +61,8 @@ fn partitions(functions: &Functions, card: Handle) -> Reading<Vec<PartitionTelem
     Ok(Some(devices.iter().map(partition).collect()))
 }
 
-/// The GPU instance's profile in the name of a MIG device: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`, or `… MIG 1c.2g.20gb` where its
-/// compute instance has not all of it.
+/// The GPU instance's profile in the name of a MIG device: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`, or `… MIG 1c.2g.20gb` for a
+/// compute instance with only a part.
 fn profile(name: &str) -> Option<String> {
     let (_, profile) = name.rsplit_once("MIG ")?;
     let of_compute =

@@ -1,12 +1,12 @@
 use std::ffi::CStr;
 
-/// The most of a bad answer that a message repeats.
+/// Maximum length of a bad answer quoted in a message.
 const SHOWN: usize = 60;
 
-/// The text in a buffer that a C function filled; the error is the buffer's content, made printable.
+/// The text in a buffer filled by a C function; the error is the buffer's content, made printable.
 ///
-/// A text without a terminator, not in UTF-8, empty or with control characters is an error: no valid answer of NVML
-/// is like that.
+/// A text without a terminator, not in UTF-8, empty or with control characters is an error: valid answers of NVML
+/// are never so.
 pub(super) fn from_buffer(buffer: &[u8]) -> Result<String, String> {
     let text = CStr::from_bytes_until_nul(buffer).map_err(|_| printable(buffer))?;
     match text.to_str() {

@@ -1,6 +1,6 @@
 use crate::error::NvmlError;
 
-/// MIG mode of a card that has it (`nvmlDeviceGetMigMode`).
+/// MIG mode of a card with MIG (`nvmlDeviceGetMigMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MigMode {
     /// On now.
@@ -13,9 +13,9 @@ pub struct MigMode {
 /// switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigModeSwitch {
-    /// The mode after the call, read back. `pending` differs from `current` where the card needs a reset.
+    /// The mode after the call, read back. `pending` differs from `current` if the card needs a reset.
     pub mode: MigMode,
-    /// Why the mode is not active although the call was accepted (`activationStatus`), for example `IN_USE` while
-    /// clients hold the card. `None` if it is active, or waits for a reset.
+    /// The reason for an inactive mode although the call was accepted (`activationStatus`), for example `IN_USE` while
+    /// clients hold the card. `None` if the mode is active, or waits for a reset.
     pub not_active: Option<NvmlError>,
 }

@@ -1,8 +1,8 @@
-/// NVML's number of the compute instance profile that has fewer multiprocessors than its one slice counts
+/// NVML's number of the compute instance profile with fewer multiprocessors than its one slice counts
 /// (`NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`).
 const ONE_SLICE_REV1: u32 = 7;
 
-/// A kind of compute instance that a GPU instance offers (`nvmlGpuInstanceGetComputeInstanceProfileInfoV`).
+/// A kind of compute instance offered by a GPU instance (`nvmlGpuInstanceGetComputeInstanceProfileInfoV`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComputeInstanceProfile {
     /// The profile's number in NVML's enumeration (`NVML_COMPUTE_INSTANCE_PROFILE_*`).
@@ -13,15 +13,15 @@ pub struct ComputeInstanceProfile {
     pub compute_slices: u32,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// How many can exist side by side in the empty GPU instance.
+    /// Maximum number side by side in the empty GPU instance.
     pub max_instances: u32,
 }
 
 impl ComputeInstanceProfile {
-    /// The profile for a width in compute slices, among those that a GPU instance offers; without a width, the one of
-    /// all its slices. `None` if no profile of that width is offered.
+    /// The profile for a width in compute slices, among those offered by a GPU instance; without a width, the one of
+    /// all its slices. `None` if no profile of this width is offered.
     ///
-    /// Several profiles can have the same width. `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`, which has fewer
+    /// Several profiles can have the same width. `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`, with fewer
     /// multiprocessors, is chosen only if there is no other. An A100 lists seven slices twice; the plain profile,
     /// with the lower number, is chosen (NVIDIA/k8s-dra-driver-gpu#1480).
     #[must_use]
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn of_several_profiles_of_a_width_the_plain_one_is_meant() {
-        // As an A100 lists them, with the narrow slice besides; the order is the driver's.
+        // In an A100's order, with the narrow slice besides; the order is the driver's.
         let offered = [(8, 8, 7), (7, 7, 1), (4, 4, 7), (0, 0, 1)].map(profile);
         let id = |width| ComputeInstanceProfile::of_width(&offered, width).map(|profile| profile.id);
         assert_eq!(id(None), Some(4));

@@ -29,8 +29,8 @@ pub(super) fn empty_pci_info() -> sys::nvmlPciInfo_t {
     }
 }
 
-/// `None` where the numbers are no PCI address, which is how some drivers say "no such thing". NVML says nothing of the
-/// function: every card is function 0.
+/// `None` for numbers other than a PCI address, some drivers' way of saying "no such thing". NVML has no
+/// function number: every card is function 0.
 pub(super) fn pci_bus_id(info: &sys::nvmlPciInfo_t) -> Option<PciBusId> {
     let (bus, device) = (u8::try_from(info.bus).ok()?, u8::try_from(info.device).ok()?);
     PciBusId::new(info.domain, bus, device, 0).ok().filter(|address| address.domain() != u32::MAX)
@@ -139,7 +139,7 @@ impl Functions {
         Ok(CpuSet::from_words(&words))
     }
 
-    /// `None` where the driver says that the card has no fabric. Asks in the newest form that the driver knows.
+    /// `None` if the driver reports no fabric for the card. Uses the newest form known to the driver.
     pub(in crate::library) fn fabric(&self, card: Handle) -> Result<Option<Fabric>, NvmlError> {
         if let Some(info) = self.fabric_info(card)? {
             return fabric_of(info.clusterUuid, info.status, info.cliqueId, info.state)

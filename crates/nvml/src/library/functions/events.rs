@@ -14,9 +14,9 @@ unsafe impl Send for EventSetHandle {}
 // SAFETY: as above; the pointer is never followed here.
 unsafe impl Sync for EventSetHandle {}
 
-/// One event as NVML gives it.
+/// One event in NVML's form.
 pub(in crate::library) struct RawEvent {
-    /// The card it is of; `None` for the machine's own events.
+    /// The event's card; `None` for the machine's own events.
     pub(in crate::library) card: Option<Handle>,
     /// `nvmlEventType…`, one bit.
     pub(in crate::library) kinds: u64,

@@ -3,7 +3,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::{Functions, Handle, function};
 use crate::error::NvmlError;
 
-/// Storage for a sample. It may be used from any thread, by one at a time for writing: it is written only before it is shared.
+/// Storage for a sample. Any thread may use the storage, one at a time for writing: writes happen only before sharing.
 pub(in crate::library) struct GpmHandle(sys::nvmlGpmSample_t);
 
 // SAFETY: memory that the library allocated and that only its functions follow; NVML is thread-safe.

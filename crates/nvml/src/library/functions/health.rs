@@ -44,7 +44,7 @@ impl Functions {
         self.field(card, field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
     }
 
-    /// `None` on a card without a fabric, and where the driver does not know its health.
+    /// `None` on a card without a fabric, and for a driver without the fabric's health.
     pub(in crate::library) fn fabric_health(&self, card: Handle) -> Result<Option<FabricHealth>, NvmlError> {
         Ok(self.fabric_info(card)?.map(|info| FabricHealth(info.healthMask)))
     }

@@ -8,7 +8,7 @@ use tessera_api::PciBusId;
 type ReadLink<T> = unsafe extern "C" fn(nvmlDevice_t, u32, *mut T) -> nvmlReturn_t;
 
 impl<T> Function<'_, ReadLink<T>> {
-    /// Calls a getter that fills one value of one link.
+    /// Calls a getter of one value of one link.
     fn read_link(&self, card: Handle, link: u32, mut value: T) -> Result<T, NvmlError> {
         let function = self.get()?;
         // SAFETY: a getter of one value of a link writes at most one T, and `value` is one; see the parent's comment.

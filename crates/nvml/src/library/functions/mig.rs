@@ -28,7 +28,7 @@ pub(in crate::library) struct InstanceInfo {
     pub(in crate::library) placement: Placement,
 }
 
-/// The fields that both kinds of instances have.
+/// The fields common to both kinds of instances.
 macro_rules! instance_info {
     ($info:expr) => {
         InstanceInfo {
@@ -41,14 +41,14 @@ macro_rules! instance_info {
 }
 
 impl<F: Copy> Function<'_, F> {
-    /// The handle that a call writes.
+    /// The handle written by a call.
     fn handle<H>(&self, call: impl FnOnce(F, *mut *mut H) -> nvmlReturn_t) -> Result<*mut H, NvmlError> {
         let mut handle = std::ptr::null_mut();
         self.check(call(self.get()?, &raw mut handle))?;
         Ok(handle)
     }
 
-    /// The handles that a call writes, with their number. There is room for [`MOST`].
+    /// The handles written by a call, with their number. There is room for [`MOST`].
     fn handles<H>(
         &self,
         call: impl FnOnce(F, *mut *mut H, *mut c_uint) -> nvmlReturn_t,
@@ -227,14 +227,14 @@ impl Functions {
         function.check(unsafe { destroy(instance.0) })
     }
 
-    /// How many MIG devices the card can have at most.
+    /// Maximum number of MIG devices of the card.
     pub(in crate::library) fn max_mig_devices(&self, card: Handle) -> Result<u32, NvmlError> {
         let function = function!(self, nvmlDeviceGetMaxMigDeviceCount);
         let count = function.read(card, 0)?;
         if count as usize > MOST { Err(function.nonsense(count)) } else { Ok(count) }
     }
 
-    /// `None` where there is none of this number now.
+    /// `None` if no MIG device has this number now.
     pub(in crate::library) fn mig_device(
         &self,
         card: Handle,

@@ -51,7 +51,7 @@ impl Functions {
         function!(self, nvmlDeviceGetClockInfo).read_kind(card, kind)
     }
 
-    /// By the older name where the driver has no other (before R535).
+    /// By the older name for drivers without the new one (before R535).
     pub(in crate::library) fn clocks_events(&self, card: Handle) -> Result<ClocksEvents, NvmlError> {
         let answer = match function!(self, nvmlDeviceGetCurrentClocksEventReasons).read(card, 0) {
             Err(NvmlError::MissingFunction { .. }) => {
@@ -80,7 +80,7 @@ impl Functions {
         self.field(card, field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS)
     }
 
-    /// What is newer than `since`, in microseconds of the driver's clock. Empty where nothing was measured.
+    /// Samples newer than `since`, in microseconds of the driver's clock. Empty without measurements.
     pub(in crate::library) fn process_utilization(
         &self,
         card: Handle,

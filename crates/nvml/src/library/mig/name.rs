@@ -1,15 +1,15 @@
 use nvml_wrapper_sys::bindings as sys;
 
-/// `3_SLICE_GFX`, which the bindings don't know yet.
+/// `3_SLICE_GFX`, still missing from the bindings.
 const PROFILE_3_SLICE_GFX: u32 = 17;
 
-/// The driver's name of a profile as usually written: `MIG 1g.10gb` → `1g.10gb`. `None` if it is not a name.
+/// The driver's name of a profile in its usual form: `MIG 1g.10gb` → `1g.10gb`. `None` for an invalid name.
 pub(super) fn normalized(name: &str) -> Option<String> {
     let name = name.trim().trim_start_matches("MIG").trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The name of a profile that the driver doesn't name, by the rule of NVIDIA's own tools (`go-nvlib`): the memory is the
+/// The name for a profile without a name from the driver, by the rule of NVIDIA's own tools (`go-nvlib`): the memory is the
 /// profile's share of the card in eighths, rounded up, of the card's memory in GiB, rounded up.
 pub(super) fn derived(enumerator: u32, compute_slices: u32, memory_mib: u64, card_bytes: u64) -> String {
     let gibibytes = u128::from(card_bytes.div_ceil(1 << 30));
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(normalized("MIG "), None);
     }
 
-    /// Enumerator, compute slices and MiB of profiles, MiB of the card, and the name that nvidia-smi shows on it (MIG
+    /// Enumerator, compute slices and MiB of profiles, MiB of the card, and nvidia-smi's name (MIG
     /// User Guide and captured listings).
     #[test]
     fn derived_names_are_those_of_nvidia_smi() {

@@ -8,11 +8,11 @@ use crate::error::{NvmlError, Reading};
 use crate::mig::ComputeInstanceProfile;
 
 /// NVML numbers its profiles from 0; today's headers have 18 of GPU instances and 9 of compute instances. Newer
-/// drivers may have more; numbers that a driver does not know it calls invalid.
+/// drivers may have more; numbers unknown to a driver are reported as invalid.
 const ENUMERATORS: u32 = 32;
 
 /// Profiles of cards and GPU instances, cached: they stay the same until the next boot, and reading them takes dozens
-/// of calls, each slow while many clients use the driver.
+/// of calls, each slow with many clients of the driver.
 #[derive(Default)]
 pub(in crate::library) struct Profiles {
     /// By the card's UUID.

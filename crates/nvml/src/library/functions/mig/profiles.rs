@@ -1,4 +1,4 @@
-//! Profiles of instances, which each version of the driver describes in a form of its own.
+//! Profiles of instances, described by each version of the driver in a form of its own.
 
 use std::ffi::c_char;
 
@@ -10,10 +10,10 @@ use super::GpuInstanceHandle;
 use crate::error::NvmlError;
 use crate::library::text;
 
-/// The driver's answer about a GPU instance profile, in whichever form.
+/// The driver's answer about a GPU instance profile, in any form.
 pub(in crate::library) struct GpuInstanceProfileInfo {
     pub(in crate::library) id: u32,
-    /// `None` before the second form, which brought names.
+    /// `None` before the second form, the first with names.
     pub(in crate::library) name: Option<String>,
     pub(in crate::library) compute_slices: u32,
     pub(in crate::library) max_instances: u32,
@@ -26,7 +26,7 @@ pub(in crate::library) struct GpuInstanceProfileInfo {
     pub(in crate::library) ofa_engines: u32,
 }
 
-/// The driver's answer about a compute instance profile, in whichever form.
+/// The driver's answer about a compute instance profile, in any form.
 pub(in crate::library) struct ComputeInstanceProfileInfo {
     pub(in crate::library) id: u32,
     pub(in crate::library) compute_slices: u32,
@@ -34,7 +34,7 @@ pub(in crate::library) struct ComputeInstanceProfileInfo {
     pub(in crate::library) multiprocessors: u32,
 }
 
-/// The fields that all forms of a GPU instance profile have.
+/// The fields common to all forms of a GPU instance profile.
 macro_rules! gpu_instance_profile {
     ($info:expr, $name:expr) => {
         GpuInstanceProfileInfo {
@@ -53,7 +53,7 @@ macro_rules! gpu_instance_profile {
     };
 }
 
-/// The fields that all forms of a compute instance profile have.
+/// The fields common to all forms of a compute instance profile.
 macro_rules! compute_instance_profile {
     ($info:expr) => {
         ComputeInstanceProfileInfo {
@@ -66,7 +66,7 @@ macro_rules! compute_instance_profile {
 }
 
 impl Functions {
-    /// `None` where the card has no such profile, or NVML no such number.
+    /// `None` if the card has no such profile, or NVML no such number.
     pub(in crate::library) fn gpu_instance_profile(
         &self,
         card: Handle,
@@ -103,7 +103,7 @@ impl Functions {
         offered(third, second, first)
     }
 
-    /// `None` where the GPU instance has no such profile, or NVML no such number.
+    /// `None` if the GPU instance has no such profile, or NVML no such number.
     pub(in crate::library) fn compute_instance_profile(
         &self,
         instance: GpuInstanceHandle,
@@ -142,10 +142,10 @@ impl Functions {
     }
 }
 
-/// The newest form of an answer that the driver knows; `None` where there is no such profile.
+/// An answer in the newest form known to the driver; `None` for a missing profile.
 ///
-/// For an unknown form a driver reports a version mismatch or an invalid argument. It also reports an invalid
-/// argument for an unknown profile number, so such a number is tried in every form.
+/// For an unknown form a driver reports a version mismatch or an invalid argument. An unknown profile number is also
+/// an invalid argument, so such a number is tried in every form.
 fn offered<T>(
     third: Result<T, NvmlError>,
     second: impl FnOnce() -> Result<T, NvmlError>,
@@ -182,7 +182,7 @@ fn is_unknown_form(error: &NvmlError) -> bool {
     }
 }
 
-/// `None` if it is not a name, which is then derived.
+/// `None` for an invalid name; the caller then derives the name.
 fn name_of(buffer: &[c_char; 96]) -> Option<String> {
     text::from_buffer(&buffer.map(|byte| byte as u8)).ok()
 }
