@@ -1,7 +1,7 @@
-//! Closes cards whose daemons died with mps-host. When mps-host is terminated in order it closes them itself, but
-//! when killed it can't: a program that starts again before the next mps-host runs would find no daemon, and have a
-//! whole card without limits. The plugin notices within milliseconds that mps-host is gone, and closes the cards in
-//! its place. It also ends daemons that are no longer wanted, because mps-host may have been removed for good.
+//! Closes cards whose daemons died with mps-host. An orderly terminated mps-host closes them itself, a killed one
+//! can't: a program starting again before the next mps-host runs would find no daemon, and have a whole card without
+//! limits. The plugin notices the end of mps-host within milliseconds, and closes the cards in its place. The plugin
+//! also ends unwanted daemons, because mps-host may have been removed for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ use super::shared_memory;
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Why a card stays as it is.
+/// Why a card is left unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AbandonedError {
     /// A file, or a daemon's record.
@@ -41,7 +41,7 @@ pub enum AbandonedError {
     Unknown(PciBusId),
 }
 
-/// Dead daemons in a directory that no mps-host works in. Holds the directory's lock, so that none starts there
+/// Dead daemons in a directory without a running mps-host. Holds the directory's lock, so that none starts there
 /// meanwhile.
 #[derive(Debug)]
 pub struct Abandoned {
@@ -51,7 +51,7 @@ pub struct Abandoned {
 }
 
 impl Abandoned {
-    /// The dead daemons in `directory`; `None` while mps-host is there, or if it never was. Blocks for files.
+    /// The dead daemons in `directory`; `None` while mps-host runs, or if there never was one. Blocks for files.
     ///
     /// # Errors
     /// [`AbandonedError::File`]
@@ -77,11 +77,11 @@ impl Abandoned {
     }
 
     /// Closes the open cards of the daemons: sets compute mode PROHIBITED, recorded in the way of mps-host, so that the
-    /// next one opens them again. Ends daemons that are no longer wanted, and restores their cards' modes. `modes` are
-    /// the cards' compute modes, as far as known. Returns the cards that were closed. Blocks.
+    /// next one opens them again. Ends unwanted daemons, and restores their cards' modes. `modes` are the cards'
+    /// compute modes, as far as known. Returns the closed cards. Blocks.
     ///
     /// # Errors
-    /// The [`AbandonedError`] of the first daemon whose cards can't be closed; those of the others are closed.
+    /// The [`AbandonedError`] of the first daemon whose cards can't be closed; the cards of the others are closed.
     pub fn close(
         self,
         modes: &BTreeMap<PciBusId, Option<ComputeMode>>,
@@ -98,7 +98,7 @@ impl Abandoned {
     }
 }
 
-/// The record of a daemon that is dead.
+/// The record of a dead daemon.
 fn dead(directory: &DaemonDirectory, device: &DeviceUuid) -> Result<Option<Record>, AbandonedError> {
     if listens(&directory.pipe.join("control")) {
         return Ok(None);
@@ -106,10 +106,10 @@ fn dead(directory: &DaemonDirectory, device: &DeviceUuid) -> Result<Option<Recor
     Ok(Record::read(directory)?.filter(|record| record.device == *device))
 }
 
-/// Removes what is left of a daemon that died with its mps-host, and restores its cards, if no mps-host is there to
-/// do it: it may never come back. Returns whether nothing is left of the daemon. `false` while mps-host works in
-/// `directory`, while the daemon runs, and if there is no record of it although `card` is in a daemon's compute mode.
-/// `owner` is the daemon's owner, as mps-host was told. Blocks.
+/// Removes the remains of a daemon killed with its mps-host, and restores its cards, if no mps-host runs to do so: none
+/// may ever come back. Returns whether nothing is left of the daemon. `false` while mps-host works in `directory`,
+/// while the daemon runs, and if there is no record of it although `card` is in a daemon's compute mode. `owner` is the
+/// daemon's owner as given to mps-host. Blocks.
 ///
 /// # Errors
 /// [`AbandonedError`]; can be tried again.
@@ -145,21 +145,21 @@ pub fn end_abandoned(
 
 /// Whether a directory is in use.
 enum Occupancy {
-    /// It is in use.
+    /// The directory is in use.
     Occupied,
-    /// It is free, and stays so while the lock is held. No lock means that it was never used.
+    /// The directory is free, and stays so while the lock is held. No lock means a directory never used before.
     Free(Option<File>),
 }
 
 impl Occupancy {
-    /// Whether an mps-host works in a directory. Several threads and instances of the plugin may find it free at
-    /// once.
+    /// Whether an mps-host works in a directory. Several threads and instances of the plugin may find the directory
+    /// free at once.
     fn of(directory: &Path) -> io::Result<Self> {
         Self::lock(&directory.join(LOCK), FlockOperation::NonBlockingLockShared)
     }
 
-    /// Whether another thread or instance of the plugin works on a daemon, which can happen because a claim's own
-    /// daemon serves several cards. Waits a moment for it to end.
+    /// Whether another thread or instance of the plugin works on a daemon, as can happen because a claim's own daemon
+    /// serves several cards. Waits a moment for the other to end.
     fn of_daemon(directory: &DaemonDirectory) -> io::Result<Self> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -235,7 +235,7 @@ fn end(directory: &DaemonDirectory, mut record: Record, nvml: &dyn Nvml) -> Resu
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    // Without its record the directory harms nobody, and the next mps-host removes it.
+    // Without its record the directory is harmless, and the next mps-host removes it.
     let removed = shared_memory::remove(&directory.shm).map_err(file_error);
     if let Err(error) = removed.and_then(|()| remove_tree_now(&directory.root)) {
         tracing::warn!(%error, path = %directory.root.display(), "cannot remove the directory of a dead MPS daemon");

@@ -9,11 +9,11 @@ use super::protocol::{ClientProcess, DaemonClients};
 use super::slot::Slot;
 use super::supervisor::Supervisor;
 
-/// Time limit of one daemon's answer. A list of clients shows the present state, also that a daemon does not answer.
+/// Time limit of one daemon's answer. A list of clients shows the present state, including unresponsive daemons.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Supervisor {
-    /// The clients of every daemon. Takes no daemon's lock, so one that is being started or ended delays nothing.
+    /// The clients of every daemon. Takes no daemon's lock, so a daemon being started or ended delays nothing.
     pub async fn clients_of_all(&self) -> Vec<DaemonClients> {
         join_all(self.all().into_iter().map(|slot| self.clients_of(slot))).await
     }

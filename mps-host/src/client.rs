@@ -20,7 +20,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The supervisor of this node. It may be away for a moment, after a crash or during an upgrade, so requests are sent
-/// again until they are answered or time is over. All requests may safely be sent twice.
+/// again until answered or until the time limit. All requests may safely be sent twice.
 #[derive(Clone, Debug)]
 pub struct MpsHost {
     socket: PathBuf,
@@ -30,40 +30,40 @@ pub struct MpsHost {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpsHostError {
-    /// It does not answer.
+    /// The supervisor does not answer.
     #[error(
         "mps-host does not answer at {socket}: {reason}; MPS shares need its DaemonSet (chart value sharing.mps.enabled)"
     )]
     Away {
         /// Its socket.
         socket: PathBuf,
-        /// The last thing that went wrong.
+        /// The last error.
         reason: String,
     },
-    /// It refused the request.
+    /// The supervisor refused the request.
     #[error("mps-host: {message}")]
     Refused {
-        /// What kind of problem.
+        /// The kind of problem.
         code: ErrorCode,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         message: String,
     },
-    /// It gave an answer of another kind.
+    /// The supervisor gave an answer of another kind.
     #[error("mps-host answered {0:.200}; it is of another version than this plugin")]
     OtherAnswer(String),
 }
 
 impl MpsHost {
-    /// The supervisor that works in this directory.
+    /// The supervisor working in this directory.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { socket: directory.join(SOCKET) }
     }
 
-    /// Starts or changes a device's daemon so that it has these settings; returns when clients can connect.
+    /// Starts a device's daemon or changes its settings to these; returns when clients can connect.
     ///
     /// # Errors
-    /// [`MpsHostError`]: `Away` when `patience` is over, `Refused` if it is not possible.
+    /// [`MpsHostError`]: `Away` when `patience` is over, `Refused` if impossible.
     pub async fn ensure(&self, wanted: Ensure, patience: Duration) -> Result<Daemon, MpsHostError> {
         match self.ask(Operation::Ensure(wanted), patience).await? {
             Response::Ready(daemon) => Ok(*daemon),
@@ -71,8 +71,7 @@ impl MpsHost {
         }
     }
 
-    /// Ends the daemon of a device. Returns the clients that lost their contexts by that. Does nothing if there is no
-    /// daemon.
+    /// Ends the daemon of a device. Returns the clients whose contexts were lost. Does nothing without a daemon.
     ///
     /// # Errors
     /// [`MpsHostError`]. `patience` begins after the clients' grace period.
@@ -95,7 +94,7 @@ impl MpsHost {
         }
     }
 
-    /// The clients of every daemon, by device. Asks every daemon, which may take seconds.
+    /// The clients of every daemon, by device. Queries every daemon, so the answer may take seconds.
     ///
     /// # Errors
     /// [`MpsHostError`]; `Refused` by an mps-host too old to know the request.
@@ -171,7 +170,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event that this build knows; `None` when the supervisor is gone.
+    /// The next event known to this build; `None` when the supervisor is gone.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let line = read_line(&mut self.reader).await.ok()??;

@@ -1,4 +1,4 @@
-//! Describes a client process for people: its program, and the pod it runs in.
+//! Describes a client process for people: its program and its pod.
 
 use std::fmt;
 use std::fs::File;
@@ -16,7 +16,7 @@ const LONGEST_NAME: usize = 15;
 const UID: usize = 36;
 
 impl ClientProcess {
-    /// Looks up a process. One that has ended, or is in another process namespace, has only its id.
+    /// Looks up a process. One already ended, or in another process namespace, has only its id.
     #[must_use]
     pub fn of(pid: u32) -> Self {
         let program =

@@ -14,7 +14,7 @@ use super::directory::DEFAULT_DIRECTORY;
 use super::protocol::{Daemon, DaemonClients, DaemonState};
 use tessera_kube_util::arguments::absolute;
 
-/// First arguments that select these commands.
+/// First arguments to select these commands.
 pub const SUBCOMMANDS: [&str; 3] = ["list", "check", "events"];
 
 /// How long daemons may take to report their clients.
@@ -73,7 +73,7 @@ enum Output {
     Json,
 }
 
-/// What `-o json` prints.
+/// The output of `-o json`.
 #[derive(Debug, Serialize)]
 struct Listing {
     daemons: Vec<Daemon>,
@@ -182,7 +182,7 @@ fn table(listing: &Listing) -> String {
     text
 }
 
-/// Everything that is wrong, one line each.
+/// All problems, one line each.
 fn problems(listing: &Listing) -> Vec<String> {
     let mut problems = Vec::new();
     for daemon in &listing.daemons {

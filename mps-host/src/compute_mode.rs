@@ -17,7 +17,7 @@ pub(super) struct DriverCard {
     pub calls: Arc<DriverCalls>,
 }
 
-/// Modes, ordered by their numbers in `nvml.h`, which records use.
+/// Modes, ordered by their numbers in `nvml.h`, as used by records.
 const MODES: [ComputeMode; 4] = [
     ComputeMode::Default,
     ComputeMode::ExclusiveThread,
@@ -41,7 +41,7 @@ pub(super) fn mode(number: u32) -> ComputeMode {
     MODES.get(number as usize).copied().unwrap_or(ComputeMode::Default)
 }
 
-/// The mode to set on a card after the end of its daemon, if any. A mode that somebody else has set since is kept.
+/// The mode to set on a card after the end of its daemon, if any. A mode set since by somebody else is kept.
 /// `before` is the mode before MPS, `closed` whether the card was closed for a time without the daemon.
 pub(super) fn mode_after(before: Option<u32>, closed: bool, now: u32) -> Option<u32> {
     before.filter(|_| now == EXCLUSIVE_PROCESS || (closed && now == PROHIBITED))
@@ -51,7 +51,7 @@ impl DriverCard {
     /// The number of the card's compute mode.
     pub async fn compute_mode(&self) -> Result<u32, MpsError> {
         let mode = self.ask(|nvml, card| nvml.card(card)?.compute_mode).await?;
-        // A card that does not report a mode has none, and it can't be set either.
+        // A card without a reported mode has none to set either.
         Ok(mode.and_then(number).unwrap_or(EXCLUSIVE_PROCESS))
     }
 

@@ -1,4 +1,4 @@
-//! Runs `nvidia-cuda-mps-control` to start a daemon and to send it orders.
+//! Runs `nvidia-cuda-mps-control` to start a daemon and to send orders.
 
 use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use super::record::Record;
 /// Time limit of an answer of the control program.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to confirm that it ends, after its clients' grace period.
+/// How long a daemon may take to confirm its end, after its clients' grace period.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
-/// What the program prints if no daemon answers.
+/// The program's output if no daemon answers.
 const NO_DAEMON: &str = "Cannot find MPS control daemon";
 
 /// Sends orders to one control daemon, with NVIDIA's own program, because its protocol is not documented.
@@ -30,7 +30,7 @@ const NO_DAEMON: &str = "Cannot find MPS control daemon";
 pub(super) struct Control {
     pub program: MpsProgram,
     pub directory: DaemonDirectory,
-    /// The daemon's devices, in the order in which clients number them.
+    /// The daemon's devices, in the order of the clients' numbering.
     pub devices: Vec<DeviceUuid>,
     /// Whether the daemon has a `/dev/shm` of its own.
     pub own_shm: bool,
@@ -41,16 +41,16 @@ pub(super) struct Control {
 /// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerStatus {
-    /// It is starting.
+    /// The server is starting.
     Initializing,
-    /// It takes clients, or does not report its state.
+    /// The server takes clients, or does not report its state.
     Active,
     /// A client faulted, and the others are leaving.
     Fault,
 }
 
 impl Control {
-    /// The command, with an environment that leads to this daemon only.
+    /// The command, with an environment leading only to this daemon.
     fn command(&self, arguments: &[&str], shm: Option<&Path>) -> Command {
         let program = &self.program;
         let mut command = if program.root.is_some() || shm.is_some() {
@@ -118,7 +118,7 @@ impl Control {
         Self { patience, ..self }
     }
 
-    /// Sends the daemon a line and returns what it prints.
+    /// Sends the daemon a line and returns its output.
     pub async fn order(&self, line: &str) -> Result<String, MpsError> {
         self.order_within(line, self.patience).await
     }
@@ -132,7 +132,7 @@ impl Control {
         let (printed, said) = (child.stdout.take(), child.stderr.take());
         let answer = async {
             if let Some(input) = &mut input {
-                // A program may end before it reads everything; its output says why.
+                // A program may end before reading everything; its output says why.
                 let _ = input.write_all(format!("{line}\n").as_bytes()).await;
             }
             drop(input);
@@ -216,12 +216,12 @@ impl Control {
         self.order(&orders.join("\n")).await.map(drop)
     }
 
-    /// Makes the daemon start its server as root, which serves every user in multi-user mode.
+    /// Makes the daemon start its server as root, to serve every user in multi-user mode.
     pub async fn start_server(&self) -> Result<String, MpsError> {
         self.order("start_server -uid 0").await
     }
 
-    /// Ends the daemon and its servers. Clients that are still there after `grace` lose their contexts.
+    /// Ends the daemon and its servers. Clients still connected after `grace` lose their contexts.
     pub async fn quit(&self, grace: Duration) -> Result<(), MpsError> {
         let line = format!("quit -t {}", grace.as_secs());
         self.order_within(&line, grace + LAST_WORD).await.map(drop)
@@ -241,12 +241,12 @@ impl Control {
 /// This program, even after its file was replaced.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// The path with which this process starts itself again.
+/// The path for this process to start itself again.
 pub(super) fn own_program() -> PathBuf {
     PathBuf::from(OWN_PROGRAM)
 }
 
-/// The last bytes of a file that may be long.
+/// The last bytes of a possibly long file.
 pub(super) fn end_of(path: &Path) -> io::Result<Vec<u8>> {
     const MOST: u64 = 4096;
     let mut file = std::fs::File::open(path)?;

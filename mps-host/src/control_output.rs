@@ -11,7 +11,7 @@ pub(super) const LONGEST: usize = 64 << 10;
 /// The largest possible process id (`PID_MAX_LIMIT` of Linux).
 const LARGEST_PID: u32 = 1 << 22;
 
-/// How much of an answer that can't be understood an error shows, characters.
+/// Number of characters of an unintelligible answer to show in an error.
 const SHOWN: usize = 200;
 
 /// Reads to the end, or one byte past the limit.
@@ -27,7 +27,7 @@ pub(super) async fn read(from: Option<impl AsyncRead + Unpin>) -> std::io::Resul
 /// the rest.
 ///
 /// # Errors
-/// [`MpsError::Nonsense`] if there is text and no process id in it.
+/// [`MpsError::Nonsense`] if there is text without any process id.
 pub(super) fn process_ids(command: &str, text: &str) -> Result<Vec<u32>, MpsError> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut ids: Vec<u32> =
@@ -40,7 +40,7 @@ pub(super) fn process_ids(command: &str, text: &str) -> Result<Vec<u32>, MpsErro
     Ok(ids)
 }
 
-/// The error for an answer that can't be understood.
+/// The error for an unintelligible answer.
 pub(super) fn nonsense(command: &str, output: &str) -> MpsError {
     let shown = output.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN);
     MpsError::Nonsense { command: command.to_owned(), output: shown.collect() }

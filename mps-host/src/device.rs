@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// UUID of a card (`GPU-…`) or a MIG partition (`MIG-…`), as NVML reports it and `CUDA_VISIBLE_DEVICES` takes it.
-/// Validated, because it becomes the name of a directory.
+/// UUID of a card (`GPU-…`) or a MIG partition (`MIG-…`), as reported by NVML and accepted by `CUDA_VISIBLE_DEVICES`.
+/// Validated, because the UUID becomes the name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceUuid(String);
@@ -17,13 +17,13 @@ pub struct DeviceUuid(String);
 pub struct InvalidDeviceUuid(String);
 
 impl DeviceUuid {
-    /// Whether it is the UUID of a partition.
+    /// Whether the device is a partition.
     #[must_use]
     pub fn is_partition(&self) -> bool {
         self.0.starts_with("MIG-")
     }
 
-    /// As NVML writes it.
+    /// The UUID in NVML's spelling.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

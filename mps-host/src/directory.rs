@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 
 use super::device::DeviceUuid;
 
-/// Default directory for the daemons' directories on a node. It is on a file system that a reboot empties, because a
+/// Default directory for the daemons' directories on a node. It is on a file system emptied by a reboot, because a
 /// reboot also resets the cards.
 pub const DEFAULT_DIRECTORY: &str = "/run/tessera/mps";
 
 /// Name of the supervisor's socket in the directory.
 pub const SOCKET: &str = "host.sock";
 
-/// Name of the file in the directory that is locked while mps-host works there.
+/// Name of the lock file in the directory, locked while mps-host works there.
 pub(super) const LOCK: &str = "host.lock";
 
-/// The longest path of a unix socket (`sun_path` of `unix(7)` without its final zero). A daemon whose sockets have
-/// longer paths starts, but then reports only that it can't find itself.
+/// The longest path of a unix socket (`sun_path` of `unix(7)` without its final zero). A daemon with longer socket
+/// paths starts, but then only reports failing to find itself.
 const LONGEST_SOCKET: usize = 107;
 
-/// Bytes that a daemon's longest socket adds to the directory: `/GPU-<36>/pipe/control_privileged`.
+/// Length of a daemon's longest socket path below the directory, bytes: `/GPU-<36>/pipe/control_privileged`.
 const DAEMON_PART: usize = 1 + 40 + "/pipe/control_privileged".len();
 
 /// The directory of one daemon.
@@ -32,7 +32,7 @@ pub(super) struct DaemonDirectory {
     pub log: PathBuf,
     /// `/dev/shm` of daemon and clients.
     pub shm: PathBuf,
-    /// The supervisor's record of it.
+    /// The supervisor's record of the daemon.
     pub record: PathBuf,
 }
 
@@ -59,7 +59,7 @@ impl DaemonDirectory {
     }
 }
 
-/// By how many bytes the directory's path is too long for daemons' sockets; 0 if it fits.
+/// How many bytes the directory's path is too long for daemons' sockets; 0 if short enough.
 pub(super) fn excess(directory: &Path) -> usize {
     (directory.as_os_str().len() + DAEMON_PART).saturating_sub(LONGEST_SOCKET)
 }

@@ -15,15 +15,15 @@ const LOADERS: &[&str] = &["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.s
 
 const PROGRAM: &str = "nvidia-cuda-mps-control";
 
-/// The program that it starts, from its own directory.
+/// The server program, started by the control program from its own directory.
 const SERVER: &str = "nvidia-cuda-mps-server";
 
 /// How to run the MPS programs of a driver installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MpsProgram {
-    /// Path of the program, as it is called.
+    /// Path of the program, as called.
     pub path: PathBuf,
-    /// Root directory in which it is called, if not this process's own.
+    /// Root directory of the call, if not this process's own.
     pub root: Option<PathBuf>,
     /// Directory of its libraries, if the loader would not find them.
     pub libraries: Option<PathBuf>,
@@ -36,14 +36,14 @@ impl MpsProgram {
     /// one has only the driver: its libraries go before those of this system.
     pub fn find(installed: &DriverRoot) -> Result<Self, MpsError> {
         let driver_root = installed.path.as_path();
-        // As the programs see it: a distribution's links may be absolute.
+        // From the programs' view: a distribution's links may be absolute.
         let is_there = |path: &Path| other_root::find(driver_root, path).is_ok_and(|path| path.is_file());
         let named = installed.first.iter().map(PathBuf::as_path);
         let directory = named
             .chain(DIRECTORIES.iter().map(Path::new))
             .find(|directory| is_there(&directory.join(PROGRAM)))
             .ok_or_else(|| MpsError::ProgramMissing { program: PROGRAM, root: driver_root.to_owned() })?;
-        // The daemon starts without the server, and reports that only in its log when the first client has come.
+        // The daemon starts without the server, and reports the missing server only in its log at the first client.
         if !is_there(&directory.join(SERVER)) {
             return Err(MpsError::ProgramMissing { program: SERVER, root: driver_root.join(directory) });
         }

@@ -22,7 +22,7 @@ pub(super) enum MpsError {
     /// A share of the multiprocessors is out of range.
     #[error("a share of {0} % of the multiprocessors: 1 to 100")]
     StaticShare(u8),
-    /// The shares don't fit together, for example because one that leaves is still there.
+    /// The shares don't fit together, for example because a leaving one is still there.
     #[error(
         "the shares of the device have {0} % of its multiprocessors together: one of them must end first"
     )]
@@ -33,10 +33,10 @@ pub(super) enum MpsError {
         if *.is_static { "with" } else { "without" }
     )]
     OtherKind {
-        /// Whether it has static partitions.
+        /// Whether the daemon has static partitions.
         is_static: bool,
     },
-    /// A share is smaller than one chunk, the unit in which the device's multiprocessors are given out.
+    /// A share is smaller than one chunk, the unit of allocation of the device's multiprocessors.
     #[error(
         "{compute} % of the {chunks} chunks of multiprocessors are less than one: ask for a larger share"
     )]
@@ -56,7 +56,7 @@ pub(super) enum MpsError {
         chunks: u32,
         /// Its answer.
         answer: String,
-        /// Number of chunks that no share has and that can't be taken back.
+        /// Number of chunks without a share and impossible to take back.
         left: u32,
     },
     /// The daemon did not list its partitions.
@@ -72,7 +72,7 @@ pub(super) enum MpsError {
     ProgramMissing {
         /// The missing program.
         program: &'static str,
-        /// Where it was searched.
+        /// The searched directory.
         root: PathBuf,
     },
     /// Access to a file or directory failed.
@@ -83,7 +83,7 @@ pub(super) enum MpsError {
         /// The system's error.
         source: io::Error,
     },
-    /// Something else that can't be removed is in the place of the socket.
+    /// The socket's path is taken by something else, which can't be removed.
     #[error("cannot make the socket {path}, for something else is there ({source}): remove it")]
     SocketTaken {
         /// The socket.

@@ -1,4 +1,4 @@
-//! Notices when a daemon or its server dies, and starts it again.
+//! Restarts a daemon or its server after its death.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::server_watch::ServerWatch;
 use super::slot::{Slot, Work};
 use super::supervisor::Supervisor;
 
-/// First and longest pause before a daemon that did not start is tried again.
+/// First and longest pause before the start of a daemon is retried.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -47,7 +47,7 @@ pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
             }
         };
         tokio::select! {
-            // A daemon that dies may take its server with it. Then report the daemon's death, which says more.
+            // A dying daemon may take its server along. Then report the daemon's death, the more informative event.
             biased;
             () = running.daemon.exited() => pause = supervisor.daemon_died(&slot, running.daemon.pid).await,
             () = server_exited => {
@@ -60,13 +60,13 @@ pub(super) async fn keep(supervisor: Arc<Supervisor>, slot: Arc<Slot>) {
     }
 }
 
-/// What the keeper waits for next.
+/// The keeper's next wait.
 enum Next {
-    /// It runs: wait for its end.
+    /// The daemon runs: wait for its end.
     Watch,
     /// Wait for clients to leave.
     Look,
-    /// It does not start: pause, then try again.
+    /// The daemon does not start: pause, then try again.
     Pause,
 }
 
@@ -83,7 +83,7 @@ impl Supervisor {
             Some(record) if has_server => self.clients_on(record).await.unwrap_or_default(),
             _ => Vec::new(),
         };
-        // Before the event, so that nobody who looks because of it sees the dead daemon.
+        // Before the event, so that a reader woken by the event never reads the dead daemon.
         slot.show(&work, DaemonState::Starting);
         self.tell(slot, EventKind::DaemonDied { pid, clients });
         match self.start_again(slot, &mut work).await {
@@ -161,7 +161,7 @@ impl Supervisor {
                 Next::Watch
             }
             Err(MpsError::InUse(clients)) => {
-                // Programs that got past MPS while there was no daemon must not come in again.
+                // Programs started past MPS while there was no daemon must not come in again.
                 if let Err(error) = self.close_cards(slot, work).await {
                     tracing::warn!(%error, "cannot close a card until its daemon runs again");
                 }

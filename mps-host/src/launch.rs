@@ -1,8 +1,7 @@
 //! `mps-host launch`: runs another program in a mount namespace of its own.
 //!
-//! It is a process of its own, because only a process with a single thread can enter a namespace. The program gets a
-//! directory as its `/dev/shm`, which a daemon thus shares with its own clients and nobody else, and the driver's
-//! root as its root.
+//! A separate process, because only a process with a single thread can enter a namespace. The program gets a directory
+//! as its `/dev/shm`, shared only between a daemon and its own clients, and the driver's root as its root.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::other_root;
 
-/// First argument that selects this command.
+/// First argument to select this command.
 pub const SUBCOMMAND: &str = "launch";
 
 /// Becomes a program with another root and another /dev/shm. Used by mps-host.
@@ -35,7 +34,7 @@ pub struct Options {
     program: Vec<String>,
 }
 
-/// Runs the command. Returns only if it fails.
+/// Runs the command. Returns only on failure.
 #[must_use]
 pub fn main(arguments: Vec<std::ffi::OsString>) -> ExitCode {
     let error = become_program(&Options::parse_from(arguments));

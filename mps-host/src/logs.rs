@@ -1,6 +1,6 @@
-//! Limits the size of the daemons' logs. NVIDIA's programs write a few lines for each client that comes and goes, and
-//! never rotate their logs. These are in the node's memory, which a container that starts programs without end would
-//! fill.
+//! Limits the size of the daemons' logs. NVIDIA's programs write a few lines for each connecting and leaving client,
+//! and never rotate their logs. These are in the node's memory, so a container starting programs without end would fill
+//! the memory.
 
 use std::fs::{self, File};
 use std::io;
@@ -33,9 +33,8 @@ pub(super) async fn look_after(supervisor: Arc<Supervisor>) {
     }
 }
 
-/// Empties logs in a directory that take more space than `most`, and keeps their last lines in a file next to each.
-/// The programs have their logs open, which is fine: one that goes on writing at its old position leaves a hole,
-/// which takes no space.
+/// Empties logs in a directory larger than `most`, and keeps their last lines in a file next to each. The programs have
+/// their logs open, without harm: a program writing on at its old position leaves a hole, and holes take no space.
 fn curb(directory: &Path, most: u64) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -83,7 +83,7 @@ pub enum SharedMemory {
 }
 
 impl Options {
-    /// Where the driver is installed, as this process sees it.
+    /// The driver's installation directory, as mounted in this process.
     #[must_use]
     pub fn installed(&self) -> DriverRoot {
         DriverRoot { path: self.driver_root.clone(), first: self.driver_paths.clone() }
@@ -99,7 +99,7 @@ impl Options {
 /// Parses the size of shared memory, a Kubernetes quantity, to bytes.
 ///
 /// # Errors
-/// A text that says what is wrong with it.
+/// A text describing the problem.
 pub fn shared_memory_size(text: &str) -> Result<u64, String> {
     let size: Quantity = text.parse().map_err(|error| format!("{error}"))?;
     let bytes = size.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
@@ -111,7 +111,7 @@ pub fn shared_memory_size(text: &str) -> Result<u64, String> {
 /// Parses the path of the daemons' directory.
 ///
 /// # Errors
-/// A text that says what is wrong with it.
+/// A text describing the problem.
 pub fn mps_directory(text: &str) -> Result<PathBuf, String> {
     let path = absolute(text)?;
     match directory::excess(&path) {

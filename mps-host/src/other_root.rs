@@ -1,5 +1,4 @@
-//! Paths below another root: a driver's installation, which may be the root file system of a container, mounted
-//! read-only.
+//! Paths below another root: a driver's installation, possibly the root file system of a container, mounted read-only.
 
 use std::fs;
 use std::io;
@@ -11,9 +10,9 @@ use rustix::fs::{Mode, OFlags, open};
 
 pub(super) use tessera_nvml::resolve_below as find;
 
-/// Resolves a directory to mount something on, as [`find`] does. If it is missing it is made, without writing below the root: the
-/// closest existing parent is covered by a directory in memory, with all its entries mounted into it. Changes only
-/// this mount namespace, which must be private.
+/// Resolves a directory to mount something on, as [`find`] does. A missing directory is made without writing below the
+/// root: the closest existing parent is covered by a directory in memory, with all its entries mounted inside. Changes
+/// only this mount namespace, which must be private.
 ///
 /// # Errors
 /// The operating system's error, for example without CAP_SYS_ADMIN, or if something else is in the place.
@@ -31,7 +30,7 @@ pub(super) fn mount_point(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// Mounts a directory in memory over another, and the entries of that one into it.
+/// Mounts a directory in memory over another, with the entries of the covered one inside.
 fn replace(directory: &Path) -> io::Result<()> {
     let old = open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -54,13 +53,13 @@ fn replace(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bind-mounts a file or directory at another place, with everything mounted below it.
+/// Bind-mounts a file or directory at another place, with everything mounted below.
 pub(super) fn bind(from: &Path, to: &Path) -> io::Result<()> {
     let none: Option<&str> = None;
     Ok(mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?)
 }
 
-/// The path by which this process reaches an open file, even if something was mounted over it since.
+/// This process's path to an open file, even if something was mounted over the file since.
 fn own(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -1,8 +1,7 @@
-//! Static SM partitions: multiprocessors that a daemon reserves for one share.
+//! Static SM partitions: multiprocessors reserved by a daemon for one share.
 //!
-//! After each change of the shares and each start of a daemon, the partitions are made to match the shares. A
-//! partition without a share is removed, whatever it came from. So nothing need be remembered of an interrupted
-//! attempt.
+//! After each change of the shares and each start of a daemon, the partitions are made to match the shares. A partition
+//! without a share is removed, whatever its origin. So an interrupted attempt needs no record.
 
 use serde::{Deserialize, Serialize};
 use tessera_inventory::StaticPartitions;
@@ -12,16 +11,16 @@ use super::device::DeviceUuid;
 use super::error::MpsError;
 use super::protocol::{StaticPartition, StaticShares};
 
-/// The partition of one share, as the supervisor remembers it. Shares keep their order, so that a restarted daemon
-/// makes the same partitions in the same order.
+/// The partition of one share, as recorded by the supervisor. Shares keep their order, so that a restarted daemon makes
+/// the same partitions in the same order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SharePartition {
-    /// The share that it belongs to.
+    /// The partition's share.
     pub share: String,
     /// Percent of the device's multiprocessors.
     pub compute: u8,
-    /// The partition, once it is made.
+    /// The partition, once made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<StaticPartition>,
 }
@@ -89,15 +88,15 @@ fn created<'a>(text: &'a str, device: &DeviceUuid) -> Option<&'a str> {
     text.split_whitespace().find(is_name)
 }
 
-/// Whether a text looks like the id of a partition: Base64, including slashes. It becomes part of a command and of a
-/// container's environment.
+/// Whether a text looks like the id of a partition: Base64, including slashes. The id becomes part of a command and of
+/// a container's environment.
 fn is_id(text: &str) -> bool {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte);
     !text.is_empty() && text.len() <= 128 && text.bytes().all(is_base64)
 }
 
-/// Makes the daemon have exactly these partitions. Notes each one as it is made and then calls `keep`, so that it is
-/// not forgotten.
+/// Makes the daemon have exactly these partitions. Notes each new partition and then calls `keep`, so that none is
+/// forgotten.
 pub(super) async fn reconcile(
     control: &Control,
     wanted: &mut [SharePartition],
@@ -166,7 +165,7 @@ mod tests {
 
     const UUID: &str = "GPU-74d43ed3-cdf7-e667-3644-bf5b4f46ed65";
 
-    /// The forms in NVIDIA's documentation, and those that other programs parse.
+    /// The forms in NVIDIA's documentation, and the ones parsed by other programs.
     #[test]
     fn tables_of_both_forms() {
         let documented = "GPU Partition free used free used clients\nchunk chunk SM SM\nGPU-74d43ed3 - 3 7 24 56 -\n\

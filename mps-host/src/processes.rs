@@ -18,7 +18,7 @@ use super::directory::DaemonDirectory;
 /// The kernel's name of MPS programs: the first 15 bytes.
 const NAME: &str = "nvidia-cuda-mps";
 
-/// Which MPS program a process runs.
+/// The MPS program of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A control daemon.
@@ -32,14 +32,13 @@ pub(super) enum Role {
 pub(super) struct Process {
     /// Its id.
     pub pid: u32,
-    /// Start time, in ticks of the kernel since boot; `None` for a process that had ended already.
+    /// Start time, in ticks of the kernel since boot; `None` for an already ended process.
     started: Option<u64>,
     handle: Arc<OwnedFd>,
 }
 
 impl Process {
-    /// Opens a process. Check what else is known of it afterwards, because the id may belong to another process by
-    /// now.
+    /// Opens a process. Check other known properties afterwards, because the id may belong to another process by now.
     pub fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
         let handle = Arc::new(pidfd_open(raw, PidfdFlags::empty())?);
@@ -51,10 +50,10 @@ impl Process {
         self.started.map(|started| format!("{}-{started}", self.pid))
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub async fn exited(&self) {
-        // Deprecated for types that may return another descriptor each time, which this one does not. The replacement
-        // is unsafe to call.
+        // Deprecated for types whose descriptor may change from call to call, unlike here. The replacement is unsafe to
+        // call.
         #[allow(deprecated)]
         let watch = |handle| AsyncFd::with_interest(handle, Interest::READABLE);
         match self.handle.try_clone().and_then(watch) {
@@ -69,7 +68,7 @@ impl Process {
         }
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub fn is_alive(&self) -> bool {
         let mut polled = [rustix::event::PollFd::new(&*self.handle, rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -78,7 +77,7 @@ impl Process {
 
     /// Kills the process, and waits until it has ended.
     pub async fn kill(&self) {
-        // Fails if it has ended already.
+        // Fails if the process has ended already.
         let _ = pidfd_send_signal(&*self.handle, Signal::KILL);
         let _ = tokio::time::timeout(Duration::from_secs(10), self.exited()).await;
     }
@@ -93,8 +92,8 @@ fn started(pid: u32) -> Option<u64> {
     fields.split_whitespace().nth(POSITION)?.parse().ok()
 }
 
-/// The daemon of this directory, if it lives: the process whose id the daemon wrote there or, if a container has
-/// replaced that file, the one that is found.
+/// The daemon of this directory, if alive: the process whose id the daemon wrote there or, if a container has replaced
+/// the file, the process found by a search.
 pub(super) fn daemon(directory: &DaemonDirectory) -> Option<Process> {
     let written = read_pid(&directory.pid()).ok().and_then(|pid| {
         let process = Process::open(pid).ok()?;
@@ -106,7 +105,7 @@ pub(super) fn daemon(directory: &DaemonDirectory) -> Option<Process> {
     })
 }
 
-/// Reads a file that containers can reach. A link or a pipe in its place must not lead elsewhere or block.
+/// Reads a file within reach of containers. A link or a pipe in its place must not lead elsewhere or block.
 fn read_pid(path: &Path) -> io::Result<u32> {
     const LONGEST: u64 = 64;
     let file = fs::OpenOptions::new()
@@ -142,9 +141,9 @@ pub(super) fn all(directory: &DaemonDirectory) -> Vec<(Role, Process)> {
     .collect()
 }
 
-/// The MPS program that a process of this pipe directory runs; `None` for other directories, and for programs that
-/// are not daemon or server. A process can fake its name, arguments and environment, so processes of containers,
-/// which are in another process namespace, don't count.
+/// The MPS program run by a process of this pipe directory; `None` for other directories, and for programs other than
+/// daemon and server. A process can fake its name, arguments and environment, so processes of containers, being in
+/// another process namespace, don't count.
 fn role(pid: u32, pipe: &Path) -> Option<Role> {
     let namespace = |process: &dyn std::fmt::Display| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
     if namespace(&pid)? != namespace(&"self")? {
@@ -161,7 +160,7 @@ fn role(pid: u32, pipe: &Path) -> Option<Role> {
     if program.ends_with(b"nvidia-cuda-mps-server") {
         return Some(Role::Server);
     }
-    // Without options it is a shell to a daemon.
+    // Without options the program is a shell to a daemon.
     let is_daemon = program.ends_with(b"nvidia-cuda-mps-control") && words.any(|word| word.starts_with(b"-"));
     is_daemon.then_some(Role::Daemon)
 }

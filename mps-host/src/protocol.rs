@@ -1,7 +1,7 @@
-//! The protocol of the supervisor: JSON objects, one per line, over a unix socket that only root may use.
+//! The protocol of the supervisor: JSON objects, one per line, over a unix socket only usable by root.
 //!
-//! Every request may be repeated: what is done already is not done again. A connection handles one request after the
-//! other; [`Operation::Subscribe`] turns it into a stream of events.
+//! Every request may be repeated: work already done is not done again. A connection handles one request after the
+//! other; [`Operation::Subscribe`] turns the connection into a stream of events.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tessera_api::PciBusId;
 
 use super::device::DeviceUuid;
 
-/// Version of the protocol. Fields may be added without a new version; each side ignores what it does not know.
+/// Version of the protocol. Fields may be added without a new version; each side ignores unknown fields.
 pub const VERSION: u32 = 1;
 
 /// The longest line either side reads, bytes.
@@ -23,7 +23,7 @@ pub const LONGEST_LINE: usize = 256 << 10;
 pub struct Request {
     /// [`VERSION`] of the client.
     pub version: u32,
-    /// What to do.
+    /// The requested operation.
     pub operation: Operation,
 }
 
@@ -33,7 +33,7 @@ pub struct Request {
 pub enum Operation {
     /// Starts or changes a device's daemon to have these settings, and answers when clients can connect.
     Ensure(Ensure),
-    /// Ends the daemon of a device and removes everything of it.
+    /// Ends the daemon of a device and removes all traces of it.
     Release(Release),
     /// Lists the daemons.
     List,
@@ -43,23 +43,22 @@ pub enum Operation {
     Subscribe,
 }
 
-/// A daemon that is wanted.
+/// A wanted daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ensure {
     /// The card or partition.
     pub device: DeviceUuid,
-    /// The card that the device is, or is a part of.
+    /// The device's card: the device itself, or the card of the partition.
     pub card: PciBusId,
     /// Limits of every client of the daemon, whatever its own environment says.
     #[serde(default)]
     pub settings: Settings,
-    /// Further cards that the daemon serves, so that one process can use them all. Each partition has a daemon of its
-    /// own.
+    /// Further cards of the daemon, so that one process can use them all. Each partition has a daemon of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherDevice>,
-    /// Owner of the daemon, if it is not shared by all shares of the device: the UID of a claim. A daemon of another
-    /// owner is ended first, unless it has clients.
+    /// Owner of the daemon, unless shared by all shares of the device: the UID of a claim. A daemon of another owner is
+    /// ended first, unless it has clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// All shares of the device, if each has multiprocessors of its own. A daemon is of one kind or the other from
@@ -81,11 +80,11 @@ pub struct OtherDevice {
     pub memory_limit_mib: Option<u64>,
 }
 
-/// Shares with multiprocessors of their own: their names, chosen by the client, with the percentage of the device's
-/// multiprocessors that each has, 1 to 100.
+/// Shares with multiprocessors of their own: their names, chosen by the client, with each one's percentage of the
+/// device's multiprocessors, 1 to 100.
 pub type StaticShares = BTreeMap<String, u8>;
 
-/// Multiprocessors that only the clients of one share use (NVIDIA's MPS documentation, "Using Static SM Partitioning").
+/// Multiprocessors for the clients of one share only (NVIDIA's MPS documentation, "Using Static SM Partitioning").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticPartition {
@@ -93,7 +92,7 @@ pub struct StaticPartition {
     pub name: String,
     /// Number of chunks.
     pub chunks: u32,
-    /// Number of multiprocessors; 0 if the daemon does not report it.
+    /// Number of multiprocessors; 0 if not reported by the daemon.
     pub multiprocessors: u32,
 }
 
@@ -103,15 +102,15 @@ pub struct StaticPartition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
-    /// Memory of the (first) device that one process may use, MiB, at least 1; no limit if absent.
+    /// Limit of one process's memory on the (first) device, MiB, at least 1; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// Percentage of the device's multiprocessors that one process may use, 1 to 100; no limit if absent.
+    /// Limit of one process's percentage of the device's multiprocessors, 1 to 100; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_thread_percentage: Option<u8>,
 }
 
-/// A daemon that is no longer wanted.
+/// An unwanted daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
@@ -132,7 +131,7 @@ pub enum Response {
     Ready(Box<Daemon>),
     /// To [`Operation::Release`]: the daemon is gone.
     Released {
-        /// Clients that did not leave by themselves and lost their contexts, by process id.
+        /// Process ids of clients still there after the grace period: they lost their contexts.
         ended_clients: Vec<u32>,
     },
     /// To [`Operation::List`], by device.
@@ -147,7 +146,7 @@ pub enum Response {
     Error {
         /// Kind of error, for programs.
         code: ErrorCode,
-        /// What is wrong and what to do, for people.
+        /// The problem and its remedy, for people.
         message: String,
     },
 }
@@ -162,10 +161,10 @@ pub struct Daemon {
     pub card: PciBusId,
     /// Limits of its clients.
     pub settings: Settings,
-    /// Further cards that it serves.
+    /// Further cards of the daemon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherDevice>,
-    /// Its owner, if it is not shared by all shares of the device.
+    /// The daemon's owner, unless shared by all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Partitions by the names of their shares, if shares have multiprocessors of their own.
@@ -173,9 +172,9 @@ pub struct Daemon {
     pub static_partitions: Option<BTreeMap<String, StaticPartition>>,
     /// State of the daemon.
     pub state: DaemonState,
-    /// Process id of the control daemon while it runs, as the supervisor sees it.
+    /// Process id of the control daemon while it runs, in the supervisor's process namespace.
     pub pid: Option<u32>,
-    /// Process id of the MPS server that holds the device.
+    /// Process id of the MPS server on the device.
     pub server_pid: Option<u32>,
     /// Identifies the server within this boot, even if its process id is reused; absent from an older mps-host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,13 +182,13 @@ pub struct Daemon {
     /// Set if a client has faulted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
-    /// `CUDA_MPS_PIPE_DIRECTORY`, as the node sees it: to be mounted into containers.
+    /// `CUDA_MPS_PIPE_DIRECTORY`, as a path on the node: to be mounted into containers.
     pub pipe_directory: PathBuf,
-    /// What containers must have as `/dev/shm`, if the daemon has one of its own.
+    /// Directory to mount as `/dev/shm` in containers, if the daemon has one of its own.
     pub shm_directory: Option<PathBuf>,
     /// Its log directory.
     pub log_directory: PathBuf,
-    /// How often it was restarted after it had died.
+    /// Number of restarts after a death of the daemon.
     pub restarts: u32,
 }
 
@@ -200,12 +199,12 @@ pub struct Daemon {
 pub struct Fault {
     /// Identifies this fault; equal to [`Event::id`] of the event about it.
     pub id: String,
-    /// Process ids of the clients that have not ended yet.
+    /// Process ids of the clients still running.
     pub clients: Vec<u32>,
 }
 
 impl Ensure {
-    /// The daemon of a device that all its shares use.
+    /// A device's daemon for all its shares.
     #[must_use]
     pub const fn of_shares(device: DeviceUuid, card: PciBusId, settings: Settings) -> Self {
         Self { device, card, settings, static_shares: None, others: Vec::new(), owner: None }
@@ -219,7 +218,7 @@ impl Daemon {
         self.server_instance.clone().or_else(|| self.server_pid.map(|pid| pid.to_string()))
     }
 
-    /// Whether it serves this device.
+    /// Whether the daemon serves this device.
     #[must_use]
     pub fn serves(&self, uuid: &str) -> bool {
         self.device.as_str() == uuid || self.others.iter().any(|other| other.device.as_str() == uuid)
@@ -240,16 +239,16 @@ pub struct DaemonClients {
     pub error: Option<String>,
 }
 
-/// A process that uses a device by MPS, as the node sees it.
+/// A process using a device by MPS, as known on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientProcess {
-    /// Its process id on the node, as the supervisor sees it.
+    /// Process id on the node, in the supervisor's process namespace.
     pub pid: u32,
-    /// Its program, as the kernel names it: at most 15 bytes.
+    /// The program's name in the kernel: at most 15 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// UID of the pod whose container it runs in.
+    /// UID of the process's pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 }
@@ -258,25 +257,25 @@ pub struct ClientProcess {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DaemonState {
-    /// It is being started.
+    /// The daemon is being started.
     Starting,
-    /// It runs.
+    /// The daemon runs.
     Running,
-    /// It died, and clients of its server still run. Starting it again would end them.
+    /// The daemon died, and clients of its server still run. A restart would end them.
     WaitingForClients {
         /// Their process ids.
         clients: Vec<u32>,
     },
-    /// It can't be started; tried again from time to time.
+    /// The daemon can't be started; the start is retried from time to time.
     Failed {
         /// Why.
         message: String,
     },
-    /// It is being ended.
+    /// The daemon is being ended.
     Stopping,
 }
 
-/// Something that happened to a daemon.
+/// An event of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -284,7 +283,7 @@ pub struct Event {
     pub device: DeviceUuid,
     /// The card.
     pub card: PciBusId,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
     /// Identifies this event; absent from an older mps-host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -295,47 +294,47 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EventKind {
-    /// It was started for the first time.
+    /// The daemon was started for the first time.
     Started,
     /// The control daemon died unexpectedly.
     DaemonDied {
         /// Its process id.
         pid: u32,
-        /// Clients that go on with its server, by process id.
+        /// Clients still served by its server, by process id.
         clients: Vec<u32>,
     },
-    /// The server died unexpectedly, and with it the contexts of all clients.
+    /// The server died unexpectedly, and with the server the contexts of all clients.
     ServerDied {
         /// Its process id.
         pid: u32,
     },
     /// A client faulted, and all clients lost their contexts. The server takes no new clients until they have ended.
     ServerFault {
-        /// The clients that are still there.
+        /// The remaining clients.
         clients: Vec<ClientProcess>,
     },
     /// After a fault, the server takes clients again.
     ServerRecovered,
-    /// It runs again.
+    /// The daemon runs again.
     Restarted,
-    /// It cannot be started.
+    /// The daemon cannot be started.
     Failed {
         /// Why.
         message: String,
     },
-    /// It is being ended although it has clients.
+    /// The daemon is being ended although it has clients.
     ClientsRemain {
         /// Their process ids.
         clients: Vec<u32>,
         /// Grace period for them, seconds.
         grace_seconds: u32,
     },
-    /// It is being ended, and these clients did not leave in the grace period: they lost their contexts.
+    /// The daemon is being ended, and these clients did not leave in the grace period: they lost their contexts.
     ClientsEnded {
         /// The clients.
         clients: Vec<ClientProcess>,
     },
-    /// It was ended on request.
+    /// The daemon was ended on request.
     Stopped,
 }
 
@@ -343,7 +342,7 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ErrorCode {
-    /// The request is invalid; sending it again will not help.
+    /// The request is invalid; sending the same one again will not help.
     InvalidRequest,
     /// The node has no MPS programs.
     ProgramMissing,
@@ -351,9 +350,9 @@ pub enum ErrorCode {
     DeviceInUse,
     /// Only root may ask.
     Forbidden,
-    /// It failed this time.
+    /// The attempt failed.
     Failed,
-    /// A kind that this build does not know.
+    /// A kind unknown to this build.
     #[serde(other)]
     Unknown,
 }

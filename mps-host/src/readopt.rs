@@ -1,4 +1,4 @@
-//! Handles what an earlier supervisor left: keeps running daemons, removes what is not wanted.
+//! Handles the remains of an earlier supervisor: keeps running daemons, removes unwanted ones.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::shared_memory;
 use super::slot::{Running, Slot, Work};
 use super::supervisor::Supervisor;
 
-/// Looks at every daemon's directory. Daemons that must be started again are started by their keepers, after this.
+/// Checks every daemon's directory. Daemons in need of a restart are started by their keepers, after this.
 pub(super) async fn readopt(supervisor: &Arc<Supervisor>) {
     let entries = fs::read_dir(&supervisor.directory).into_iter().flatten().flatten();
     let devices: Vec<DeviceUuid> =

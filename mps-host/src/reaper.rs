@@ -1,7 +1,7 @@
 //! `mps-host`: reaps processes, and restarts the supervisor.
 //!
-//! Its end would end every daemon in its container, so it does as little as possible: no threads, no files, no
-//! requests.
+//! Its end would end every daemon in its container, so this process does as little as possible: no threads, no files,
+//! no requests.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
@@ -23,10 +23,10 @@ use tessera_kube_util::logging;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A supervisor that ran this long is started again at once.
+/// A supervisor is restarted at once after running this long.
 const STABLE: Duration = Duration::from_secs(30);
 
-/// Runs until it is told to end and no process is left to reap. `arguments` are those after the program's name.
+/// Runs until told to end and no process is left to reap. `arguments` follow the program's name.
 #[must_use]
 pub fn main(arguments: &[OsString]) -> ExitCode {
     let options =
@@ -39,8 +39,8 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
     }
-    // Daemons detach from the process that started them. As a subreaper this process gets them even in the node's
-    // process namespace, where it is not pid 1.
+    // Daemons detach from their starting process. As a subreaper this process gets them even in the node's process
+    // namespace, where it is not pid 1.
     let prepared = prctl::set_child_subreaper(true).and_then(|()| signals.thread_block());
     if let Err(error) = prepared {
         tracing::error!(%error, "cannot become a reaper");
@@ -66,7 +66,7 @@ impl Reaper {
                 Ok(Signal::SIGTERM | Signal::SIGINT) => {
                     ending = true;
                     if let Some(supervisor) = self.supervisor {
-                        // Fails if it has just ended; then it is reaped next.
+                        // Fails if the supervisor has just ended; then it is reaped next.
                         let _ = kill(supervisor, Signal::SIGTERM);
                     }
                 }
@@ -88,7 +88,7 @@ impl Reaper {
         }
     }
 
-    /// Reaps all children that have ended; returns whether there are others.
+    /// Reaps all ended children; returns whether there are others.
     fn reap(&mut self) -> bool {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

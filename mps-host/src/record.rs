@@ -13,7 +13,7 @@ use super::error::MpsError;
 use super::partitions::SharePartition;
 use super::protocol::{Ensure, OtherDevice, Settings};
 
-/// What a new supervisor must know of a daemon. Written before anything is touched.
+/// A new supervisor's knowledge of a daemon. Written before anything is touched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Record {
@@ -28,21 +28,21 @@ pub(super) struct Record {
     /// The partitions of its shares, oldest first, if shares have multiprocessors of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_partitions: Option<Vec<SharePartition>>,
-    /// Whether it should run; otherwise it should end.
+    /// Whether the daemon should run; otherwise it should end.
     pub wanted: bool,
-    /// Compute mode before it was set for MPS (`nvmlComputeMode_t`); `None` if it was not set.
+    /// Compute mode before the change for MPS (`nvmlComputeMode_t`); `None` without a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode_before: Option<u32>,
     /// Whether the cards were closed to all programs while there is no daemon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
-    /// Further cards that it serves.
+    /// Further cards of the daemon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherCard>,
-    /// Its owner, if it is not shared by all shares of the device.
+    /// The daemon's owner, unless shared by all shares of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// How often it was restarted.
+    /// Number of restarts.
     #[serde(default)]
     pub restarts: u32,
     /// Unknown fields, of other versions.
@@ -64,7 +64,7 @@ pub(super) struct OtherCard {
 impl Record {
     pub const VERSION: u64 = 1;
 
-    /// The record of a daemon that does not exist yet.
+    /// The record of a new daemon.
     pub fn new(wanted: &Ensure) -> Self {
         let other = |device: &OtherDevice| OtherCard { device: device.clone(), compute_mode_before: None };
         Self {
@@ -83,7 +83,7 @@ impl Record {
         }
     }
 
-    /// Whether it matches the request in everything that can't be changed.
+    /// Whether the record matches the request in everything unchangeable.
     pub fn is_of(&self, wanted: &Ensure) -> bool {
         let own = self.others.iter().map(|other| &other.device.device);
         self.owner == wanted.owner && own.eq(wanted.others.iter().map(|other| &other.device))
@@ -129,10 +129,10 @@ impl Record {
         self.static_partitions.is_some()
     }
 
-    /// Reads a daemon's record; `None` if there is none or it is damaged, which is logged.
+    /// Reads a daemon's record; `None` if missing or damaged. A damaged one is logged.
     ///
     /// # Errors
-    /// The operating system's error, if it leaves open whether there is a good record.
+    /// The operating system's error, if the existence of a good record remains unknown.
     pub fn read(directory: &DaemonDirectory) -> io::Result<Option<Self>> {
         let text = match fs::read(&directory.record) {
             Ok(text) => text,

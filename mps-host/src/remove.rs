@@ -1,6 +1,5 @@
-//! Removes directories that containers may write to. Whatever they contain, this needs no deep stack, only a few
-//! descriptors, and follows no links. (The standard library uses stack and a descriptor for each level of
-//! directories.)
+//! Removes directories writable by containers. Whatever they contain, the removal needs no deep stack, only a few
+//! descriptors, and follows no links. (The standard library uses stack and a descriptor for each level of directories.)
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -14,7 +13,7 @@ use rustix::io::Errno;
 
 use super::error::MpsError;
 
-/// Time limit for one directory: a container that still runs may write faster than files can be removed.
+/// Time limit for one directory: a running container may write faster than files can be removed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Removes the content of a directory, if it exists, or whatever is in its place.
@@ -47,8 +46,7 @@ fn remove(path: &Path, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// A directory that is being emptied. Subdirectories found below it are moved up to it, so that each level gets
-/// empty.
+/// A directory being emptied. Subdirectories found below are moved up to this directory, so that each level gets empty.
 struct Emptying {
     root: OwnedFd,
     /// Number of directories moved up so far.
@@ -68,7 +66,7 @@ impl Emptying {
         Ok(())
     }
 
-    /// Removes what is there now; returns whether there was anything.
+    /// Removes the present content; returns whether there was any.
     fn pass(&mut self) -> io::Result<bool> {
         let mut is_empty = true;
         for entry in Dir::read_from(&self.root)? {
@@ -125,7 +123,7 @@ impl Emptying {
     fn unlink(&self, directory: &OwnedFd, name: &CStr, flags: AtFlags) -> io::Result<()> {
         self.check_time()?;
         match unlinkat(directory, name, flags) {
-            // Changed by a process that still writes there: the next pass sees it.
+            // Changed by a process still writing there: the next pass handles the change.
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {
                 Ok(())
             }

@@ -18,18 +18,18 @@ use super::supervisor::Supervisor;
 use super::wire::{read_line, write_line};
 use tessera_kube_util::incoming;
 
-/// Maximum number of connections: far more than the claims of a node that are prepared at once.
+/// Maximum number of connections: far more than the claims prepared at once on a node.
 const CONNECTIONS: usize = 256;
 
-/// How long a peer may take to read an answer or an event. A slower one is disconnected, so that it blocks nobody; it
-/// can connect again and list the daemons.
+/// How long a peer may take to read an answer or an event. A slower one is disconnected, so that nobody is blocked. The
+/// peer can connect again and list the daemons.
 const READING: Duration = Duration::from_secs(10);
 
-/// How long a connection may be silent before it is closed, so that idle ones block nobody. Clients connect for each
+/// How long a connection may be silent before being closed, so that idle ones block nobody. Clients connect for each
 /// request.
 const ASKING: Duration = Duration::from_secs(10);
 
-/// Makes the socket, replacing that of a dead supervisor: the caller holds the directory's lock.
+/// Makes the socket, replacing the socket of a dead supervisor: the caller holds the directory's lock.
 pub(super) fn listen(path: &Path) -> Result<UnixListener, MpsError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -63,7 +63,7 @@ pub(super) async fn serve(supervisor: Arc<Supervisor>, listener: UnixListener) {
 async fn talk(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
     let (reader, mut writer) = stream.into_split();
-    // The socket's mode ensures that too, but a directory may be mounted elsewhere with other permissions.
+    // The socket's mode is one guard already, but a directory may be mounted elsewhere with other permissions.
     if user != 0 && user != rustix::process::geteuid().as_raw() {
         let message = format!("user {user} may not: only root uses MPS daemons of the node");
         return tell(&mut writer, &Response::Error { code: ErrorCode::Forbidden, message }, READING).await;
@@ -214,7 +214,7 @@ mod tests {
             events.send(event.clone()).unwrap();
         }
         let patience = Duration::from_millis(50);
-        // It lags, so it has to connect again.
+        // The subscriber lags, so has to connect again.
         assert!(pass_on(subscriber, &mut writer, patience).await.is_ok());
         let subscriber = events.subscribe();
         events.send(event).unwrap();

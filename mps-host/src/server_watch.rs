@@ -1,5 +1,5 @@
-//! Watches a server while its daemon runs. The end of its process is noticed at once. Its state is asked for when it
-//! has logged something, and from time to time.
+//! Watches a server while its daemon runs. The end of its process is noticed at once. Its state is queried after new
+//! lines in its log, and from time to time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,22 +16,22 @@ use super::protocol::{ClientProcess, EventKind, Fault};
 use super::slot::{Running, Slot, Work};
 use super::supervisor::{Supervisor, happening};
 
-/// Interval between two looks at the server's log, which cost nothing.
+/// Interval between two checks of the server's log, at no cost.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Longest time without asking for the server's state, whatever it logs.
+/// Longest time without a query of the server's state, whatever the log.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// Longest pause before a server that does not start is tried again.
+/// Longest pause before the start of a server is retried.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Time limit of a daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Last seen state of a server.
+/// Last observed state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It takes clients, or does not report its state.
+    /// The server takes clients, or does not report its state.
     Well,
     /// A client faulted, and others are leaving.
     Fault,
@@ -74,7 +74,7 @@ impl ServerWatch {
         }
     }
 
-    /// Notes what was seen.
+    /// Notes an observation.
     pub fn saw(&mut self, seen: Seen) {
         self.seen = seen;
         self.pause = match seen {
@@ -90,7 +90,7 @@ impl Supervisor {
         let Ok(control) = self.control(slot) else { return Seen::Well };
         let control = control.within(PATIENCE);
         let Some(server) = &running.server else {
-            // A daemon that does not even list its servers would take long to refuse to start one.
+            // A daemon unable even to list its servers would take long to refuse to start one.
             return match control.servers().await {
                 Ok(_) => self.find_server(slot, running).await,
                 Err(_) => Seen::Missing,
@@ -108,7 +108,7 @@ impl Supervisor {
         self.note_fault(slot, &mut work, running, fault)
     }
 
-    /// Notes the state of a server, unless it was replaced meanwhile.
+    /// Notes the state of a server, unless replaced meanwhile.
     fn note_fault(&self, slot: &Slot, work: &mut Work, of: &Running, fault: Option<Vec<u32>>) -> Seen {
         let Some(running) = work.running.as_mut().filter(|running| running.is_same(of)) else {
             return Seen::Well;
@@ -148,7 +148,7 @@ impl Supervisor {
         if self.start_server_again(slot, &mut work).await { Seen::Well } else { Seen::Missing }
     }
 
-    /// Checks that the server takes clients, as far as known. If it did not, it is asked again.
+    /// Checks that the server takes clients, as far as known. After an earlier fault the state is queried again.
     ///
     /// # Errors
     /// [`MpsError::Fault`] while it takes none.

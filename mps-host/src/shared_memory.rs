@@ -9,8 +9,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::error::MpsError;
 
-/// Gives a daemon a `/dev/shm` of its own, which its clients and it must share, and nobody else. It takes `size`
-/// bytes at most; what is written there counts towards the memory limit of the container that writes.
+/// Gives a daemon a `/dev/shm` of its own, to be shared only with its clients. Its limit is `size` bytes; data written
+/// there counts towards the memory limit of the writing container.
 pub(super) fn make(directory: &Path, size: u64) -> Result<(), MpsError> {
     fs::create_dir_all(directory).map_err(MpsError::at(directory))?;
     if is_mounted(directory) {
@@ -23,7 +23,7 @@ pub(super) fn make(directory: &Path, size: u64) -> Result<(), MpsError> {
         .map_err(MpsError::at(directory))
 }
 
-/// Removes it. Processes keep what they have open or mapped.
+/// Removes the file system. Processes keep their open and mapped files.
 pub(super) fn remove(directory: &Path) -> Result<(), MpsError> {
     while is_mounted(directory) {
         umount2(directory, MntFlags::MNT_DETACH).map_err(io::Error::from).map_err(MpsError::at(directory))?;

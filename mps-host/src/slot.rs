@@ -12,12 +12,12 @@ use super::processes::Process;
 use super::protocol::{Daemon, DaemonState, Fault, Settings};
 use super::record::Record;
 
-/// One device with its daemon. One piece of work at a time runs on it; its state can be read at any time.
+/// One device with its daemon. One piece of work at a time runs on the device; its state can be read at any time.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub directory: DaemonDirectory,
     pub work: tokio::sync::Mutex<Work>,
-    /// Notifies the keeper that the daemon changed.
+    /// Notifies the keeper of changes of the daemon.
     pub changed: Notify,
     seen: Mutex<Daemon>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Slot {
 pub(super) struct Work {
     pub record: Option<Record>,
     pub running: Option<Running>,
-    /// The device is forgotten: work that waited for it must look it up again.
+    /// The device is forgotten: work waiting for the lock must look up the device again.
     pub gone: bool,
 }
 

@@ -15,7 +15,7 @@ use super::shared_memory;
 use super::slot::{Running, Slot, Work};
 use super::supervisor::Supervisor;
 
-/// How long a server may take until it takes clients. NVIDIA's takes some 75 ms; initialising a card takes seconds.
+/// How long a server may take until ready for clients. NVIDIA's takes some 75 ms; initialising a card takes seconds.
 const SERVER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// First and longest pause between two looks at a starting server.
@@ -23,7 +23,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LONGEST_LOOK: Duration = Duration::from_millis(50);
 
 impl Supervisor {
-    /// Starts the daemon that the record describes, over what a dead one left. Does nothing while clients of a dead
+    /// Starts the daemon described by the record, over the remains of a dead one. Does nothing while clients of a dead
     /// one still run.
     pub async fn start(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
         let control = self.control(slot)?;
@@ -55,9 +55,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets only one process use each card, which will be the server: otherwise a container that bypasses MPS would
-    /// bypass its limits. Records the mode before. Partitions have no mode of their own, and a card with partitions
-    /// has one server for each: NVIDIA's documentation says to leave the mode.
+    /// Sets the mode for a single process on each card, the server: otherwise a container bypassing MPS would bypass
+    /// its limits. Records the mode before. Partitions have no mode of their own, and a card with partitions has one
+    /// server for each: NVIDIA's documentation says to leave the mode.
     async fn take_cards(&self, slot: &Slot, record: &mut Record) -> Result<(), MpsError> {
         let was_closed = record.closed;
         let mut to_set = Vec::new();
@@ -84,8 +84,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Closes the cards to new programs while there is no daemon: a program that starts now would find none, and have
-    /// a whole card without limits. Programs that are there go on.
+    /// Closes the cards to new programs while there is no daemon: a program started now would find none, and have a
+    /// whole card without limits. Running programs go on.
     pub async fn close_cards(&self, slot: &Slot, work: &mut Work) -> Result<(), MpsError> {
         let Some(record) = work.record.as_mut().filter(|record| record.wanted) else { return Ok(()) };
         let mut to_set = Vec::new();
@@ -109,7 +109,7 @@ impl Supervisor {
     async fn start_daemon(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
         let directory = &slot.directory;
         // A dead daemon's sockets and logs would be taken for the new one's. Keep the directories themselves:
-        // containers have them mounted, and would never see new ones.
+        // containers have them mounted, and would never notice new ones.
         for old in [&directory.pipe, &directory.log] {
             remove_content(old).await?;
             fs::create_dir_all(old).map_err(MpsError::at(old))?;
@@ -127,15 +127,15 @@ impl Supervisor {
         work.running = Some(Running::new(daemon, None));
         if let Some(record) = &mut work.record {
             control.limit(record, &[]).await?;
-            // Only now, so that programs that are let in find a daemon.
+            // Only now, so that newly admitted programs find a daemon.
             self.take_cards(slot, record).await?;
         }
         self.partition(slot, work, control).await?;
         self.start_server(slot, work, control).await
     }
 
-    /// Gives a daemon with static partitions those of its shares. Before starting the server, as in NVIDIA's
-    /// examples: the first such command makes the daemon look at the device.
+    /// Makes the partitions of the shares in a daemon with static partitions. Before starting the server, as in
+    /// NVIDIA's examples: the first such command makes the daemon open the device.
     pub async fn partition(&self, slot: &Slot, work: &mut Work, control: &Control) -> Result<(), MpsError> {
         let Some(record) = &mut work.record else { return Ok(()) };
         let Some(mut shares) = record.static_partitions.clone() else { return Ok(()) };
@@ -149,8 +149,8 @@ impl Supervisor {
         record.write(&slot.directory)
     }
 
-    /// Makes the daemon start its server, and waits until that takes clients. Otherwise the first client would start
-    /// it, and until then anybody could use the card.
+    /// Makes the daemon start its server, and waits until the server takes clients. Otherwise the first client would
+    /// start the server, and until then anybody could use the card.
     pub async fn start_server(
         &self,
         slot: &Slot,
@@ -196,7 +196,7 @@ impl Supervisor {
         MpsError::NoServer { output, log: control.log_end("control.log") }
     }
 
-    /// Ends a daemon that could not be made to work.
+    /// Ends a daemon after a failed start.
     async fn abandon(&self, slot: &Slot, work: &mut Work, control: &Control) {
         if work.running.take().is_some()
             && let Err(error) = control.quit(Duration::ZERO).await

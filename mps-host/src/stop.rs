@@ -1,4 +1,4 @@
-//! Ends a daemon and removes everything of it.
+//! Ends a daemon and removes all its traces.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use super::shared_memory;
 use super::slot::{Slot, Work};
 use super::supervisor::Supervisor;
 
-/// How long a daemon that is to end may take to report its clients. If it hangs, it is ended anyway.
+/// How long a daemon about to end may take to report its clients. A hanging one is ended anyway.
 const QUESTION: Duration = Duration::from_secs(1);
 
-/// How long a daemon may take to end after it confirmed that.
+/// How long a daemon may take to end after confirming the order.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Supervisor {
-    /// Ends the daemon of a device. Returns the clients that lost their contexts by that.
+    /// Ends the daemon of a device. Returns the clients whose contexts were lost.
     pub async fn release(&self, order: &Release) -> Result<Vec<u32>, MpsError> {
         let Some(slot) = self.find(&order.device) else { return Ok(Vec::new()) };
         let mut work = slot.work.lock().await;
@@ -82,7 +82,7 @@ impl Supervisor {
         Ok(if were_ended { clients } else { Vec::new() })
     }
 
-    /// Clients of a daemon, or of the server that a dead daemon left.
+    /// Clients of a daemon, or of a dead daemon's remaining server.
     pub async fn clients(&self, slot: &Slot, work: &Work) -> Vec<u32> {
         if work.running.as_ref().is_some_and(|running| running.daemon.is_alive())
             && let Ok(control) = self.control(slot)
@@ -100,8 +100,8 @@ impl Supervisor {
         }
     }
 
-    /// Removes what a daemon that has ended left, the record last. A failure is logged, and tried again at the next
-    /// start.
+    /// Removes the remains of an ended daemon, the record last. A failure is logged, and the removal retried at the
+    /// next start.
     pub async fn clear(&self, slot: &Slot, work: &mut Work) {
         work.running = None;
         match self.try_clear(slot, work).await {

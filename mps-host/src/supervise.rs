@@ -1,4 +1,4 @@
-//! `mps-host supervisor`: the child of mps-host that does the work.
+//! `mps-host supervisor`: the working child of mps-host.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::logging;
 use tessera_kube_util::open_files;
 
-/// First argument that selects this command.
+/// First argument to select this command.
 pub const SUBCOMMAND: &str = "supervisor";
 
 /// How long daemons without clients may take to end.
@@ -31,7 +31,7 @@ const LEAVING: Duration = Duration::from_secs(20);
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let options = Options::parse_from(arguments);
-    // The reaper blocks the signals it waits for, and children inherit that. Daemons must not.
+    // The reaper blocks its awaited signals, and children inherit the mask. Daemons must not.
     if let Err(error) = SigSet::all().thread_unblock() {
         eprintln!("cannot unblock signals: {error}");
         return ExitCode::FAILURE;
@@ -40,7 +40,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         .map_err(anyhow::Error::from)
         .and_then(|()| {
             open_files::raise_limit();
-            // One thread is enough: it mostly waits.
+            // One thread is enough, mostly waiting.
             let runtime =
                 tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
             let result = runtime.block_on(run(options));

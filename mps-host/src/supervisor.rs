@@ -20,13 +20,13 @@ use super::record::Record;
 use super::slot::{Slot, Work};
 use tessera_nvml::{DriverCalls, DriverRoot};
 
-/// Events that are kept for a slow subscriber.
+/// Number of events kept for a slow subscriber.
 const EVENTS_KEPT: usize = 256;
 
 /// Time limit of a driver call. Initialising a card takes seconds.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The largest memory limit, MiB: more than any card has, and it fits into a command.
+/// The largest memory limit, MiB: more than any card has, and short enough for a command.
 const LARGEST_LIMIT: u64 = 16 << 20;
 
 /// All daemons of the node.
@@ -37,7 +37,7 @@ pub(super) struct Supervisor {
     /// Size of each daemon's own `/dev/shm`, in bytes, if daemons have one.
     pub shm_size: Option<u64>,
     pub events: broadcast::Sender<Event>,
-    /// The process is stopping: daemons that end now are not started again.
+    /// The process is stopping: daemons ending now are not started again.
     pub stopping: AtomicBool,
     calls: Arc<DriverCalls>,
     slots: Mutex<BTreeMap<DeviceUuid, Arc<Slot>>>,
@@ -82,7 +82,7 @@ impl Supervisor {
         slot
     }
 
-    /// Forgets a device of which nothing is left.
+    /// Forgets a device without remains.
     pub fn forget(&self, device: &DeviceUuid) {
         self.slots().remove(device);
     }
@@ -139,7 +139,7 @@ impl Supervisor {
         Ok(clients)
     }
 
-    /// Starts or changes a daemon so that it has these settings.
+    /// Starts a daemon or changes its settings to these.
     pub async fn ensure(self: &Arc<Self>, wanted: Ensure) -> Result<Daemon, MpsError> {
         check(&wanted)?;
         loop {
@@ -198,13 +198,13 @@ impl Supervisor {
                 Ok(slot.seen())
             }
             Err(error) if is_new => {
-                // No claim depends on it yet, so leave nothing of the attempt.
+                // No claim depends on the daemon yet, so leave nothing of the attempt.
                 self.clear(slot, work).await;
                 Err(error)
             }
             Err(error) => {
                 let state = match &error {
-                    // One share can't be made, which does not affect the others.
+                    // A share that can't be made does not affect the others.
                     MpsError::LessThanAChunk { .. } | MpsError::NoPartition { .. } | MpsError::Fault(_)
                         if is_running =>
                     {
@@ -239,7 +239,7 @@ impl Supervisor {
     }
 }
 
-/// Id for an event that happens now. A daemon never has two events within one tick of the clock.
+/// Id for an event of this moment. A daemon never has two events within one tick of the clock.
 pub(super) fn happening() -> String {
     format!("{:x}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }

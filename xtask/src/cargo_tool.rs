@@ -13,7 +13,7 @@ use tessera_harness::{
     progress::{Event, Progress},
 };
 
-/// A program that cargo installs from the registry of crates.
+/// A program installed by cargo from the registry of crates.
 pub struct CargoTool {
     /// Name of its crate and its program.
     pub name: &'static str,
@@ -26,10 +26,10 @@ pub struct CargoTool {
 }
 
 impl CargoTool {
-    /// Path of its program in the cache; installs it on first use.
+    /// Path of its program in the cache; installs the program on first use.
     ///
     /// # Errors
-    /// When it is not installed and cannot be, for example without a network.
+    /// When not installed and impossible to install, for example without a network.
     pub fn find(&self) -> Result<PathBuf> {
         let Self { name, version, .. } = self;
         let folder = cache_directory()?.join(format!("{name}-{version}"));
@@ -51,7 +51,7 @@ impl CargoTool {
         let start = Instant::now();
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        // cargo moves the program into place only when it is complete.
+        // cargo moves only a complete program into place.
         let output = Command::new(cargo)
             .args(["install", "--quiet", "--locked", "--root"])
             .arg(&folder)

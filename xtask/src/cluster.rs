@@ -1,4 +1,4 @@
-//! `cargo xtask cluster up|status|down`: a test cluster that keeps running for development.
+//! `cargo xtask cluster up|status|down`: a long-running test cluster for development.
 
 use std::{
     fmt::Write as _,
@@ -167,7 +167,7 @@ fn usage(cluster: &Cluster) -> Result<String> {
     Ok(text)
 }
 
-/// Prints; it is no error if the reader is gone.
+/// Prints; a closed reader is no error.
 fn show(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
@@ -207,7 +207,7 @@ async fn down() -> Result<()> {
     Ok(())
 }
 
-/// Path of the file that names the running cluster's directory.
+/// Path of the file with the running cluster's directory.
 fn record_path() -> Result<PathBuf> {
     Ok(cache_directory()?.join("development-cluster"))
 }

@@ -17,7 +17,7 @@ pub struct CrdsArguments {}
 /// Writes the chart's file.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the file cannot be written.
 pub fn run(_: &CrdsArguments) -> Result<ExitCode> {
     let path = path();
     fs::write(&path, text()?).with_context(|| format!("cannot write {}", path.display()))?;
@@ -29,8 +29,8 @@ fn path() -> PathBuf {
     workspace::root().join("charts/tessera/templates/crds.yaml")
 }
 
-/// The file. In `templates/` and not in `crds/`, so that `helm upgrade` brings changes; with the policy to keep it, since
-/// pools go with their kind.
+/// The file. In `templates/` and not in `crds/`, so that `helm upgrade` brings changes; with the policy to keep the
+/// CRD, since pools are deleted with their kind.
 fn text() -> Result<String> {
     let mut definition = GpuPool::crd();
     let keep = ("helm.sh/resource-policy".to_owned(), "keep".to_owned());
@@ -45,7 +45,7 @@ fn text() -> Result<String> {
     ))
 }
 
-/// Rust's formats of numbers, of which the API server warns; the limits say the same.
+/// Rust's number formats, unknown to the API server and warned about; the limits say the same.
 fn without_foreign_formats(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -48,9 +48,9 @@ use self::{
 const NAMESPACE: &str = "demo";
 /// Chart values.
 const VALUES: [&str; 2] = ["extendedResourceNames.enabled=true", "sharing.mps.enabled=true"];
-/// What is offered: shares by MPS, too.
+/// The pool on offer, including shares by MPS.
 const POOL: &str = include_str!("../../examples/mps-shares/pool.yaml");
-/// Timeout: several times what the slowest step takes on a busy machine.
+/// Timeout: several times the slowest step's duration on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Arguments of `cargo xtask demo`.
@@ -131,7 +131,7 @@ impl Clock {
         eprintln!("[{:5.1} s] {step}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Adds the phases of something that began at the end of the last step.
+    /// Adds the phases of something begun at the end of the last step.
     fn add(&mut self, timings: &Timings) {
         let begin = self.steps.last().map_or(Duration::ZERO, |(_, after)| *after);
         for (phase, after) in timings.phases() {

@@ -34,7 +34,7 @@ pub struct DenyArguments {
     strict: bool,
 }
 
-/// Runs those checks of cargo-deny that can run here; the last lines on standard output say which did.
+/// Runs the checks of cargo-deny possible here; the last lines on standard output list them.
 ///
 /// # Errors
 /// When cargo-deny is installed and cannot be started.

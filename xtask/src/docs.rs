@@ -68,7 +68,7 @@ pub fn run(arguments: &DocsArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Copies the pages and the files that they link to, so that links out of `docs/` work in the site, too.
+/// Copies the pages and the files linked from them, so that links out of `docs/` work in the site, too.
 fn gather(root: &Path, pages: &[Page], source: &Path) -> Result<()> {
     if source.exists() {
         fs::remove_dir_all(source).with_context(|| format!("cannot remove {}", source.display()))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-check`: compares what our NVML crate reads of this machine's cards with `nvidia-smi -q -x`.
+//! `cargo xtask gpu-check`: compares our NVML crate's readings of this machine's cards with `nvidia-smi -q -x`.
 //!
 //! Read-only: nothing on the cards or in the driver is changed. With `--mps` a private MPS daemon is tried instead.
 
@@ -89,7 +89,7 @@ fn try_mps(library: &Library, arguments: &GpuCheckArguments) -> Result<ExitCode>
     Ok(if is_otherwise { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Prints; it is no error if the reader, such as `head`, is gone.
+/// Prints; a closed reader, such as `head`, is no error.
 fn print(text: &str) -> Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! `cargo xtask image`: the images that the chart names, without a container engine.
+//! `cargo xtask image`: the chart's images, without a container engine.
 
 mod programs;
 mod toolchain;
@@ -151,8 +151,8 @@ fn image(
     Ok(image.compressed())
 }
 
-/// A program in Go. They are built for this machine only: for others, the image of the plugin does without NVIDIA's hook, so that
-/// nodes need nvidia-ctk for an ld.so.cache in containers, and that of the emulator without the demo's commands.
+/// A program in Go. They are built for this machine only. For others, the image of the plugin does without NVIDIA's hook, so
+/// nodes need nvidia-ctk for an ld.so.cache in containers, and the image of the emulator without the demo's commands.
 fn of_this_machine(architecture: Architecture, module: Module, program: &str) -> Result<Option<PathBuf>> {
     if Architecture::native() != Some(architecture) {
         return Ok(None);
@@ -178,7 +178,7 @@ fn print(written: &[Written], output: &Path, format: Format) {
 mod tests {
     use super::*;
 
-    /// Every image that the chart names is made under that name, with the chart's tag.
+    /// Every image named by the chart is made under the same name, with the chart's tag.
     #[test]
     fn the_chart_names_what_is_made() {
         let chart = workspace::root().join("charts/tessera");

@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: mutation tests of the part of the node agent that must not be wrong: changes the code in one
-//! place after another, and lists the changes that no test notices.
+//! `cargo xtask mutants`: mutation tests of the node agent's critical part: changes the code in one place after
+//! another, and lists the changes unnoticed by all tests.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ const TOOL: CargoTool = CargoTool {
 /// The package whose code is changed.
 const PLUGIN: &str = "tessera-kubelet-plugin";
 
-/// Excluded tests, by parts of their names: they take minutes and notice little that quick ones don't.
+/// Excluded tests, by parts of their names: they take minutes and notice little more than quick ones.
 const SLOW: [&str; 6] =
     ["interleavings::", "load::", "killed::", "share_crash::every", "share_crash::power", "mig_crash::every"];
 
@@ -102,7 +102,7 @@ impl Part {
         }
     }
 
-    /// The tests that should notice, as arguments of `cargo test`; the quick ones first.
+    /// The tests expected to notice, as arguments of `cargo test`; the quick ones first.
     const fn tests(self) -> &'static [&'static str] {
         match self {
             Self::Journal => &["--lib", "--test=journal", "--test=prepare"],
@@ -112,7 +112,7 @@ impl Part {
     }
 }
 
-/// Tries the mutants; those that no test noticed are the last lines on standard output.
+/// Tries the mutants; the unnoticed ones are the last lines on standard output.
 ///
 /// # Errors
 /// When cargo-mutants is missing or does not work, for example when tests fail without any change.
@@ -177,14 +177,14 @@ fn command(program: &Path, arguments: &MutantsArguments, part: Part, output: &Pa
     command
 }
 
-/// Waits until it ends or the time is over; returns its status, and whether the time was over.
+/// Waits for the end or the time limit; returns the status, and whether the time was over.
 fn wait(mut command: Command, longest: Option<Duration>) -> Result<(ExitStatus, bool)> {
     let mut child = command.spawn().context("cannot start cargo-mutants")?;
     let Some(longest) = longest else { return Ok((child.wait()?, false)) };
     if let Some(status) = wait_for(&mut child, longest)? {
         return Ok((status, false));
     }
-    // Like Ctrl-C: it ends its child processes, and its lists are complete.
+    // Like Ctrl-C: cargo-mutants ends its child processes, and its lists are complete.
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)
         .context("cannot interrupt cargo-mutants")?;
     match wait_for(&mut child, LONGEST_END)? {
@@ -213,7 +213,7 @@ struct Outcome {
     survivors: Vec<String>,
 }
 
-/// Reads the lists that cargo-mutants writes, one mutant per line.
+/// Reads the lists written by cargo-mutants, one mutant per line.
 fn read(results: &Path) -> Result<Outcome> {
     let list = |name: &str| -> Result<Vec<String>> {
         let path = results.join(name);

@@ -26,7 +26,7 @@ pub struct OracleArguments {
     kubernetes: KubernetesVersion,
 }
 
-/// Both answers to a request, in the form that is compared.
+/// Both answers to a request, in the compared form.
 fn answers(
     version: KubernetesVersion,
     oracle: &mut Oracle,

@@ -1,4 +1,4 @@
-//! `cargo xtask sbom`: what the programs are made of.
+//! `cargo xtask sbom`: the programs' components.
 
 use std::{
     fs,
@@ -16,12 +16,12 @@ use crate::cargo_tool::CargoTool;
 const TOOL: CargoTool = CargoTool {
     name: "cargo-sbom",
     version: "0.10.0",
-    // Its speed does not matter, that of its building does.
+    // The build should be fast; the program need not be.
     arguments: &["--debug"],
     expected: Duration::from_secs(90),
 };
 
-/// The programs that are shipped, and the packages they are built from.
+/// The shipped programs, and their packages.
 const PROGRAMS: [(&str, &str); 4] = [
     ("kubelet-plugin", "tessera-kubelet-plugin"),
     ("mps-host", "tessera-mps-host"),

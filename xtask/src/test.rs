@@ -97,7 +97,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
 }
 
 impl Run {
-    /// A check that counts as one test: it passes when the command succeeds.
+    /// A check counted as one test: passed when the command succeeds.
     fn check(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
         println!("\n== {name}: cargo {}", arguments.join(" "));
         let status = self.times.part(name, || {
@@ -135,7 +135,7 @@ fn show(text: &[u8]) -> io::Result<()> {
     screen.write_all(text).and_then(|()| screen.flush())
 }
 
-/// File to which tests (by `tessera_harness`) write what they skip and why, one line each.
+/// File for skipped tests and reasons, written by tests (by `tessera_harness`), one line each.
 fn skips() -> PathBuf {
     env::temp_dir().join(format!("tessera-skips-{}", std::process::id()))
 }

@@ -5,19 +5,19 @@ use std::{fmt, fs};
 use tessera_api::PciBusId;
 use tessera_nvml::Nvml;
 
-/// Largest number of processes that an error names.
+/// Largest number of processes named by an error.
 const MOST: usize = 8;
 
 /// Longest program name, as Linux truncates it (`TASK_COMM_LEN`), without the final NUL.
 const LONGEST_NAME: usize = 15;
 
-/// The processes that use a card or a GPU instance, as far as the driver names them. Displayed for an error: `process 4711
+/// The processes on a card or a GPU instance, as far as the driver names them. Displayed for an error: `process 4711
 /// (python3)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clients(Vec<String>);
 
-/// The processes that use a card, or one of its GPU instances. `proc` is procfs as this process sees it, for the names of
-/// programs. Blocks for calls of the driver.
+/// The processes on a card, or on one of its GPU instances. `proc` is this process's procfs, for the names of programs.
+/// Blocks for calls of the driver.
 #[must_use]
 pub fn clients(nvml: &dyn Nvml, proc: &Path, card: PciBusId, gpu_instance: Option<u32>) -> Clients {
     let processes = nvml.processes(card).ok().flatten().unwrap_or_default();

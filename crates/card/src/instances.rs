@@ -2,9 +2,9 @@ use tessera_nvml::{GpuInstance, GpuInstanceProfile};
 
 use tessera_journal::PartitionChange;
 
-/// Whether an instance is the one that the change has made, or was making when it was interrupted. The driver reuses
-/// ids, and the UUID of an instance at the same place: only both together distinguish it from one made by somebody
-/// else since.
+/// Whether an instance was made by the change, possibly just before an interruption. The driver reuses ids, and the
+/// UUID of an instance at the same place: only both together distinguish the instance from one made by somebody else
+/// since.
 #[must_use]
 pub fn is_of_change(instance: &GpuInstance, change: &PartitionChange) -> bool {
     let is_it = match &change.made {

@@ -5,7 +5,7 @@
 //!          switch on   make              destroy      switch off
 //! ```
 //!
-//! [`clients()`] lists the processes that use the card. Nothing is recorded here: the caller writes the journal first.
+//! [`clients()`] lists the processes on the card. Nothing is recorded here: the caller writes the journal first.
 #![forbid(unsafe_code)]
 
 mod clients;

@@ -1,4 +1,4 @@
-//! Which cards are locked and waited for, and since when: for people who look for what hangs.
+//! Cards locked and waited for, with times: to find the cause of a hang.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,16 +7,16 @@ use std::time::Instant;
 use tessera_api::PciBusId;
 use tokio::task;
 
-/// The lock of a card, as a task of this process has it or waits for it.
+/// The lock of a card, held or awaited by a task of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct LockState {
     /// The card.
     pub card: PciBusId,
-    /// Whether it is held; otherwise it is waited for.
+    /// Whether the lock is held; otherwise a task waits for it.
     pub is_held: bool,
     /// Since when.
     pub since: Instant,
-    /// The task that took it, or waits. Threads that work for the task hold it, too.
+    /// The holding or waiting task. Threads working for the task hold the lock, too.
     pub task: Option<task::Id>,
 }
 
@@ -30,7 +30,7 @@ struct Known {
     states: BTreeMap<u64, LockState>,
 }
 
-/// One of them, until it is dropped.
+/// One entry, until dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     watch: LockWatch,

@@ -19,7 +19,7 @@ use crate::lock_watch::{LockState, LockWatch, Watched};
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot {action} {path}: {source}{}", hint(.source))]
 pub struct LockError {
-    /// What was tried, as a verb.
+    /// The attempted action, as a verb.
     action: &'static str,
     /// The file.
     path: PathBuf,
@@ -31,10 +31,10 @@ pub struct LockError {
 /// node. Claim locks belong to the driver; card locks to the node, so that two installations with different driver
 /// names exclude each other too.
 ///
-/// Between instances, a lock is one byte of a file, at an offset hashed from what it locks (an open file description
-/// lock, fcntl(2)). The system releases it when its holder dies in any way, a lock never needs space on the
-/// disk, and nothing needs to be cleaned up. Two different things share a byte with a probability of 2^-62, and then
-/// they only wait for each other.
+/// Between instances, a lock is one byte of a file, at an offset hashed from the locked object (an open file
+/// description lock, fcntl(2)). The system releases the lock when its holder dies in any way, a lock never needs space
+/// on the disk, and nothing needs to be cleaned up. Two different objects share a byte with a probability of 2^-62, and
+/// then they only wait for each other.
 pub struct Locks {
     claims: PathBuf,
     cards_of_node: PathBuf,
@@ -58,11 +58,11 @@ pub struct CardLock {
     _watched: Watched,
 }
 
-/// Locks of cards, held while any copy exists: by the task that works on a claim, and by each thread in a driver call
-/// for it, which goes on when the task is dropped.
+/// Locks of cards, held while any copy exists: by the task working on a claim, and by each thread in a driver call for
+/// it, which goes on when the task is dropped.
 pub type CardLocks = Arc<Vec<CardLock>>;
 
-/// Pauses between two attempts at a lock that another instance holds. There is another instance only during an upgrade.
+/// Pauses between two attempts at a lock held by another instance. There is another instance only during an upgrade.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,7 +92,7 @@ impl Locks {
         wait(&self.claims, &claim_key(uid)).await
     }
 
-    /// A claim's lock; `None` while it is taken.
+    /// A claim's lock; `None` while held elsewhere.
     ///
     /// # Errors
     /// [`LockError`]
@@ -100,8 +100,8 @@ impl Locks {
         try_lock(&self.claims, &claim_key(uid))
     }
 
-    /// Waits for the locks of some cards. Waiters for one card are served in order. A task that needs several cards
-    /// waits for one at a time and holds none meanwhile, so that no card is idle because of another.
+    /// Waits for the locks of some cards. Waiters for one card are served in order. A task in need of several cards
+    /// waits for one at a time and holds none meanwhile, so no card is idle because of another.
     ///
     /// # Errors
     /// [`LockError`]
@@ -131,7 +131,7 @@ impl Locks {
         Ok(self.try_all(cards)?.ok())
     }
 
-    /// Which cards this process has locked, or waits for.
+    /// Cards locked or awaited by this process.
     #[must_use]
     pub fn states(&self) -> Vec<LockState> {
         self.watch.states()
@@ -145,7 +145,7 @@ impl Locks {
         Ok(CardLock { _instances: instances, _process: process, _watched: self.watch.add(card, true) })
     }
 
-    /// All of them at once, or the first card that is taken.
+    /// All of them at once, or the first unavailable card.
     fn try_all(&self, cards: &BTreeSet<PciBusId>) -> Result<Result<Vec<CardLock>, PciBusId>, LockError> {
         let mut locks = Vec::with_capacity(cards.len());
         for card in cards {
@@ -178,8 +178,8 @@ async fn wait(path: &Path, key: &str) -> Result<FileLock, LockError> {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child process that was just forked, and has not executed its program yet, has the
-        // description open too.
+        // Closing is not enough: a child process, just forked and still without its program, has the description open
+        // too.
         let unlock = libc::flock { l_type: libc::F_UNLCK as libc::c_short, ..self.byte };
         if let Err(error) = fcntl(&self.description, FcntlArg::F_OFD_SETLK(&unlock)) {
             tracing::warn!(%error, "cannot release a file lock; closing its file does");

@@ -1,12 +1,12 @@
 use tessera_api::PciBusId;
 use tessera_nvml::{Architecture, Nvml, NvmlError};
 
-/// What to do with a switch that the driver postpones to the card's next reset.
+/// How to treat a switch postponed by the driver to the card's next reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// Leave it pending: the mode changes with the reset.
     Keep,
-    /// Take it back: the mode is wanted now or not at all.
+    /// Take the switch back: the mode is wanted now or not at all.
     TakeBack,
 }
 
@@ -15,7 +15,7 @@ pub enum Pending {
 pub enum Switched {
     /// The card is in the new mode.
     Now,
-    /// It will be after its next reset. With [`Pending::TakeBack`], the switch was taken back.
+    /// The driver postponed the switch to the next reset. With [`Pending::TakeBack`], the switch was taken back.
     WithReset,
     /// The driver accepted the switch, but the mode is neither active nor pending.
     Not,
@@ -46,7 +46,7 @@ pub fn switch_mig_mode(
     }
     let is_ordered = switch.mode.pending == on;
     if is_ordered && (pending == Pending::TakeBack || switch.not_active.is_some()) {
-        // Otherwise it would come with the next reset, whatever is wanted then.
+        // Otherwise the switch would come with the next reset, whatever mode is wanted then.
         let _ = nvml.set_mig_mode(card, !on);
     }
     match switch.not_active {

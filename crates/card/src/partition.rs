@@ -35,7 +35,7 @@ pub fn make_partition(
 ) -> Result<(GpuInstance, ComputeInstance), MakeError> {
     let instance = nvml.create_gpu_instance(card, profile_id, placement).map_err(MakeError::GpuInstance)?;
     if instance.placement != placement || instance.profile_id != profile_id {
-        // It could not be found again by its placement.
+        // The instance could not be found again by its placement.
         let _ = nvml.destroy_gpu_instance(card, instance.id);
         return Err(MakeError::GpuInstance(NvmlError::Nonsense {
             function: "nvmlDeviceCreateGpuInstanceWithPlacement",
@@ -57,7 +57,7 @@ pub fn make_partition(
 /// Destroys a GPU instance and the compute instances in it, as far as they still exist. Blocks for about a second.
 ///
 /// # Errors
-/// [`NvmlError`] where the driver refuses, for example while a program uses it.
+/// [`NvmlError`] where the driver refuses, for example while a program uses the instance.
 pub fn destroy_partition(nvml: &dyn Nvml, card: PciBusId, instance: &GpuInstance) -> Result<(), NvmlError> {
     let gone = |error: NvmlError| if error.is_not_found() { Ok(()) } else { Err(error) };
     for compute in &instance.compute_instances {
@@ -74,8 +74,8 @@ mod tests {
 
     use super::*;
 
-    /// The compute instance profiles of an A100 (NVIDIA/k8s-dra-driver-gpu#1480): two have seven slices. Remembers
-    /// which was made last.
+    /// The compute instance profiles of an A100 (NVIDIA/k8s-dra-driver-gpu#1480): two have seven slices. Records the
+    /// last one made.
     #[derive(Default)]
     struct A100(Mutex<Option<u32>>);
 

@@ -1,12 +1,12 @@
 //! Makes the kubelet's `:authority` acceptable to Rust's HTTP/2.
 //!
-//! When grpc-go dials a bare path, it sends the path percent-encoded as `:authority` (`%2Fvar%2Flib%2Fkubelet%2F…`).
-//! That is not a valid authority, so the `h2` crate resets every such stream with PROTOCOL_ERROR before any service
-//! sees it. The kubelet does this on the registration socket (1.36.3), and up to 1.35 on the DRA socket as well.
+//! When grpc-go dials a bare path, the path is sent percent-encoded as `:authority` (`%2Fvar%2Flib%2Fkubelet%2F…`).
+//! Such a value is not a valid authority, so the `h2` crate resets every such stream with PROTOCOL_ERROR ahead of any
+//! service. The kubelet does so on the registration socket (1.36.3), and up to 1.35 on the DRA socket as well.
 //!
 //! [`AuthorityAdapter`] sits between the socket and HTTP/2 and replaces invalid characters in the value by harmless
-//! ones that are coded in as many bits. So no length changes: not of a field, not of a frame, and not of an
-//! entry of HPACK's dynamic table, which therefore stays in step with the client's.
+//! ones coded in as many bits. So no length changes: not of a field, not of a frame, and not of an entry of HPACK's
+//! dynamic table, which therefore stays in step with the client's.
 
 mod frames;
 mod header_block;
@@ -27,8 +27,8 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-/// Time limit for a client's complete connection preface. Without it, a client that connects and sends nothing would
-/// hold its connection for ever: HTTP/2's own keep-alive starts after the preface.
+/// Time limit for a client's complete connection preface. Without a limit, a silent client would hold its connection
+/// for ever: HTTP/2's own keep-alive starts after the preface.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Bytes per read from the socket.
@@ -39,14 +39,13 @@ const CHUNK: usize = 4096;
 pub struct AuthorityAdapter<S, G = ()> {
     socket: S,
     frames: Frames,
-    /// Time limit for the preface; `None` once it is complete.
+    /// Time limit for the preface; `None` once complete.
     deadline: Option<Pin<Box<Sleep>>>,
     _guard: G,
 }
 
 impl<S, G> AuthorityAdapter<S, G> {
-    /// Wraps a connection on which nothing has been read yet; `guard` is dropped with it. Must be called within a
-    /// tokio runtime.
+    /// Wraps a connection before any read; `guard` is dropped with it. Must be called within a tokio runtime.
     pub fn new(socket: S, guard: G) -> Self {
         Self::with_preface_timeout(socket, guard, PREFACE_TIMEOUT)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// A claim as the kubelet names it (`dra.v1.Claim`).
+/// A claim reference of the kubelet (`dra.v1.Claim`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimReference {
     /// The claim's namespace.
@@ -24,15 +24,15 @@ impl fmt::Display for ClaimReference {
 /// One prepared device of a claim (`dra.v1.Device`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedDevice {
-    /// The requests it satisfies, without the subrequest's part (`req` of `req/sub`).
+    /// The requests satisfied by the device, without the subrequest's part (`req` of `req/sub`).
     pub request_names: Vec<String>,
-    /// The pool it was published in.
+    /// The device's pool.
     pub pool_name: String,
-    /// Its name in that pool.
+    /// The device's name in the pool.
     pub device_name: String,
-    /// Fully qualified CDI names that the container runtime injects.
+    /// Fully qualified CDI names to be injected by the container runtime.
     pub cdi_device_ids: Vec<String>,
-    /// The allocated share, for devices that several claims may use.
+    /// The allocated share, for devices usable by several claims.
     pub share_id: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use crate::{Answers, ClaimReference, KubeletMetrics, PreparedDevice};
 /// Largest number of claims in one call. The kubelet sends the claims of one pod.
 const MAX_CLAIMS: usize = 1024;
 
-/// Longest error text that is sent, in bytes. The kubelet shows it in an event, which holds 1 KiB.
+/// Longest error text to send, in bytes. The kubelet shows the text in an event, which holds 1 KiB.
 const MAX_ERROR: usize = 2048;
 
 /// Prepares claims: the driver, or a stand-in in a test.
@@ -45,7 +45,7 @@ pub struct ClaimService<P> {
 type Texts<T> = HashMap<String, Result<T, String>>;
 
 impl<P: ClaimPreparer> ClaimService<P> {
-    /// A service that passes its calls to `preparer`.
+    /// A service passing its calls to `preparer`.
     pub fn new(preparer: P, metrics: KubeletMetrics) -> Self {
         Self { preparer, metrics }
     }

@@ -20,7 +20,7 @@ pub struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Accepted connections, without end. Errors of accept are logged, and it goes on. `metrics` count those of the kubelet.
+/// Accepted connections, without end. Errors of accept are logged and skipped. `metrics` count the kubelet's connections.
 pub fn accept<S>(
     listener: impl Stream<Item = io::Result<S>> + Unpin,
     metrics: Option<KubeletMetrics>,

@@ -1,6 +1,6 @@
-//! The stream that tells the kubelet the health of the devices; the kubelet shows it in the pods' status.
+//! The stream of device health for the kubelet, shown in the pods' status.
 //!
-//! A repeated report must still be true: a card that has not been looked at for `TIMEOUT` is reported as unknown.
+//! A repeated report must still be true: a card not checked for `TIMEOUT` is reported as unknown.
 
 use std::{
     pin::Pin,
@@ -17,13 +17,13 @@ use tonic::{Request, Response, Status};
 /// Interval at which an unchanged report is sent again: the kubelet takes silence for unknown health.
 const REPEAT: Duration = Duration::from_secs(20);
 
-/// Silence after which the kubelet is told to take the health for unknown.
+/// Silence after which the kubelet is to take the health for unknown.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Longest message that the kubelet does not cut, in bytes.
+/// Longest message not truncated by the kubelet, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// Message for a device that was healthy when its card was last looked at, too long ago.
+/// Message for a device found healthy at its card's last check, too long ago.
 const NOT_LOOKED_AT: &str = "the plugin has not been able to look at the card lately; see its log";
 
 /// Health of a device.
@@ -31,18 +31,18 @@ const NOT_LOOKED_AT: &str = "the plugin has not been able to look at the card la
 pub enum HealthStatus {
     /// The driver did not say.
     Unknown,
-    /// The card answers, and no error of it is known.
+    /// The card answers, without known errors.
     Healthy,
-    /// The card is lost, or had an error that makes it unusable.
+    /// The card is lost, or unusable after an error.
     Unhealthy,
 }
 
 /// Health of one published device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
-    /// The pool it is published in.
+    /// The device's pool.
     pub pool_name: Arc<str>,
-    /// Its name in that pool.
+    /// The device's name in the pool.
     pub device_name: Arc<str>,
     /// Its health.
     pub status: HealthStatus,
@@ -66,7 +66,7 @@ pub struct DeviceHealthService {
 type HealthStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl DeviceHealthService {
-    /// A service that streams `report` until `shutdown`.
+    /// A service streaming `report` until `shutdown`.
     pub fn new(report: HealthReport, shutdown: CancellationToken) -> Self {
         Self { report, repeat: REPEAT, shutdown }
     }

@@ -1,7 +1,7 @@
-//! gRPC's health service on a port, for probes that speak it: whether the plugin's own sockets answer.
+//! gRPC's health service on a port, for gRPC probes: whether the plugin's own sockets answer.
 //!
-//! The same as `livenessProbe: {grpc: …}` asks of other DRA drivers. The port is open to everybody who reaches the pod's
-//! network, who can keep it busy.
+//! The same as `livenessProbe: {grpc: …}` asks of other DRA drivers. The port is open to everybody in the pod's
+//! network, so anybody there can keep the port busy.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use tonic::{Request, Response, Status};
 
 use crate::{connections::accept, probe::probe, server::server, socket_paths::SocketPaths};
 
-/// The services that can be asked about: the plugin as a whole, under both names that NVIDIA's DRA driver and Kubernetes'
-/// example driver know (`cmd/gpu-kubelet-plugin/health.go`).
+/// The services with a known status: the plugin as a whole, under both names known to NVIDIA's DRA driver and to Kubernetes'
+/// example driver (`cmd/gpu-kubelet-plugin/health.go`).
 const SERVICES: [&str; 2] = ["", "liveness"];
 
 /// Longest time for an answer.
@@ -29,7 +29,7 @@ const CALL_TIME: Duration = Duration::from_secs(5);
 /// Answers for one instance of the plugin.
 #[derive(Debug)]
 pub struct GrpcHealth {
-    /// The sockets that must answer.
+    /// The sockets to probe.
     pub sockets: SocketPaths,
     /// Whether they listen. As long as they don't, the plugin is starting, and well.
     pub listening: watch::Receiver<bool>,

@@ -1,4 +1,4 @@
-//! A unix socket that listens before its name appears, and that only its owner removes.
+//! A unix socket with a name only while listening, removed only by its owner.
 
 use std::{
     fs, io,
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// Prefix of sockets' temporary names. The kubelet ignores names that start with a dot.
+/// Prefix of sockets' temporary names. The kubelet ignores names with a leading dot.
 pub(super) const STAGING_PREFIX: &str = ".dra-";
 
-/// How long a connection may take to get into the backlog; when it takes longer, the listener is alive but busy.
+/// How long a connection may take to get into the backlog; after a longer time the listener counts as alive but busy.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a socket could not be made.
@@ -39,16 +39,16 @@ pub enum ListenError {
     },
 }
 
-/// What a path leads to.
+/// The kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occupant {
     /// Nothing.
     Nobody,
     /// A socket without a listener.
     Dead,
-    /// A socket that answers, or may: anything but a clear refusal counts as alive.
+    /// A socket with an answer, or a possible one: anything but a clear refusal counts as alive.
     Alive,
-    /// Something that is not a socket.
+    /// Something other than a socket.
     OtherFile,
 }
 
@@ -59,19 +59,19 @@ pub struct ListeningSocket {
     name: SocketName,
 }
 
-/// The name of a socket in the file system, which is to be removed later.
+/// The name of a socket in the file system, to be removed later.
 #[derive(Debug)]
 pub struct SocketName {
     path: PathBuf,
-    /// Device and inode: they distinguish it from another instance's socket of the same name.
+    /// Device and inode, to distinguish the socket from another instance's of the same name.
     identity: (u64, u64),
 }
 
 impl ListeningSocket {
-    /// Creates the socket under a temporary name in `staging`, listens on it, and only then renames it to `path`: a
-    /// client that sees the name can connect. Replaces a dead socket of that name.
+    /// Creates the socket under a temporary name in `staging`, listens, and only then renames the socket to `path`: a
+    /// client can connect as soon as the name exists. Replaces a dead socket of the same name.
     ///
-    /// Where the two directories are different mounts, so that a rename is impossible, the socket is created in place.
+    /// Where the two directories are different mounts, so a rename is impossible, the socket is created in place.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -106,7 +106,7 @@ impl SocketName {
         &self.path
     }
 
-    /// Removes the name, unless another socket has taken it since.
+    /// Removes the name, unless taken by another socket since.
     ///
     /// # Errors
     /// When the file is there and cannot be removed.
@@ -127,7 +127,7 @@ fn listen(path: &Path, staging: &Path) -> io::Result<std::os::unix::net::UnixLis
     let staged = tempfile::Builder::new()
         .prefix(STAGING_PREFIX)
         .make_in(staging, |path| std::os::unix::net::UnixListener::bind(path))?;
-    // A client that can connect can prepare claims.
+    // Any client able to connect can prepare claims.
     fs::set_permissions(staged.path(), fs::Permissions::from_mode(0o600))?;
     match staged.persist(path) {
         Ok(listener) => Ok(listener),
@@ -141,7 +141,7 @@ fn listen(path: &Path, staging: &Path) -> io::Result<std::os::unix::net::UnixLis
     }
 }
 
-/// Checks what a path leads to.
+/// Checks the kind of file at a path.
 pub(super) async fn occupant(path: &Path) -> Occupant {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {}

@@ -16,7 +16,7 @@ pub struct KubeletMetrics {
     calls_in_flight: Family<MethodLabel, Gauge>,
     /// 1 while the kubelet has this instance registered.
     pub registered: Gauge,
-    /// Registrations that the kubelet refused.
+    /// Registrations refused by the kubelet.
     pub registrations_refused: Counter,
     /// Connections open on the two sockets.
     pub connections: Gauge,

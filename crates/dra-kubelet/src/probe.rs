@@ -1,4 +1,4 @@
-//! Calls the plugin's own sockets as the kubelet would, to check that it still answers.
+//! Calls the plugin's own sockets as the kubelet would, to check for answers.
 
 use std::{path::Path, time::Duration};
 
@@ -42,7 +42,7 @@ pub enum ProbeError {
 /// Asks for the plugin's name, and prepares an empty list of claims; both calls must be answered.
 ///
 /// # Errors
-/// For the first socket that does not answer.
+/// For the first silent socket.
 pub async fn probe(paths: &SocketPaths) -> Result<(), ProbeError> {
     let failed = |path: &Path, status: tonic::Status| ProbeError::Answer {
         path: path.display().to_string(),

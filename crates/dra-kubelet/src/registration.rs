@@ -1,4 +1,4 @@
-//! The service by which the kubelet learns of the plugin.
+//! The service for the plugin's registration with the kubelet.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ use tonic::{Request, Response, Status};
 
 use crate::KubeletMetrics;
 
-/// Services of the DRA socket, by the names that the kubelet expects; the preferred one first.
+/// Services of the DRA socket, by their names in the kubelet; the preferred one first.
 const SERVICES: [&str; 4] =
     [dra::v1::SERVICE, dra::v1beta1::SERVICE, dra_health::v1::SERVICE, dra_health::v1alpha1::SERVICE];
 
 /// The kubelet's last answer to this instance's registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RegistrationState {
-    /// None yet: the kubelet has not seen the socket, or is not running.
+    /// None yet: the kubelet has not found the socket, or is not running.
     #[default]
     Waiting,
     /// The kubelet calls this instance when it needs the driver.

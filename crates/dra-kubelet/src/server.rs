@@ -26,10 +26,10 @@ use super::{
 };
 use crate::KubeletMetrics;
 
-/// Largest request that is read, in bytes. A pod's claims take about 300 bytes each.
+/// Largest accepted request, in bytes. A pod's claims take about 300 bytes each.
 const MAX_REQUEST: usize = 1 << 20;
 
-/// Flow control windows in bytes, per call and per connection: what a client may send before we read it.
+/// Flow control windows in bytes, per call and per connection: a client's limit of unread data.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
@@ -39,8 +39,8 @@ const MAX_CALLS: u32 = 100;
 /// Longest request headers, in bytes.
 const MAX_HEADER_LIST: u32 = 16 << 10;
 
-/// How long a call may take, from its headers to the headers of its answer. It is more than the kubelet waits (45 s),
-/// so only a request that never ends is cut off. A stream may go on after that.
+/// How long a call may take, from its headers to the headers of its answer. Longer than the kubelet waits (45 s), so
+/// only a request without end is cut off. A stream may go on afterwards.
 const CALL_TIME: Duration = Duration::from_secs(60);
 
 /// A connection whose client does not answer a ping is closed.
@@ -94,9 +94,9 @@ pub struct KubeletServer<P> {
 }
 
 impl<P: ClaimPreparer> KubeletServer<P> {
-    /// Removes what dead instances left and creates this one's sockets: first the DRA socket, then the registration
-    /// socket, which the kubelet sees and uses at once. The kubelet's answer goes to `state`. Waits while another
-    /// process serves a socket of the same name.
+    /// Removes the sockets of dead instances and creates this one's: first the DRA socket, then the registration
+    /// socket, found and used by the kubelet at once. The kubelet's answer goes to `state`. Waits while another process
+    /// serves a socket of the same name.
     ///
     /// # Errors
     /// When a path is too long or a socket can't be created.
@@ -129,7 +129,7 @@ impl<P: ClaimPreparer> KubeletServer<P> {
     }
 
     /// Answers until `shutdown`, then removes both sockets, lets running calls finish and returns. The caller decides
-    /// how long that may take: dropping the future ends the calls.
+    /// on a time limit: dropping the future ends the calls.
     ///
     /// # Errors
     /// [`ServeError::Ended`] when a server ends before `shutdown`.

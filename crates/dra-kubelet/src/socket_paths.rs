@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-/// Longest path of a unix socket: the 108 bytes of `sun_path` less the final NUL, which Go (the kubelet) needs.
+/// Longest path of a unix socket: the 108 bytes of `sun_path` less the final NUL, needed by Go (the kubelet).
 pub const MAX_SOCKET_PATH: usize = 107;
 
 /// Characters of the hash in the shortest name of a DRA socket: 48 bits, enough to tell a handful of instances apart.
@@ -36,9 +36,9 @@ pub struct SocketPathTooLong {
 /// Without a pod UID they are `<driver>-reg.sock` and `dra.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketPaths {
-    /// The registration socket, in the directory that the kubelet watches.
+    /// The registration socket, in the directory watched by the kubelet.
     pub registration: PathBuf,
-    /// The DRA socket, which the registration names as endpoint.
+    /// The DRA socket, the endpoint named by the registration.
     pub dra: PathBuf,
 }
 
@@ -69,7 +69,7 @@ impl SocketPaths {
     }
 }
 
-/// The directory in which the kubelet looks for registration sockets.
+/// The kubelet's directory of registration sockets.
 pub fn registry_directory(kubelet_directory: &Path) -> PathBuf {
     kubelet_directory.join("plugins_registry")
 }
@@ -84,7 +84,7 @@ pub(super) fn is_dra_socket(name: &str) -> bool {
     name == "dra.sock" || name.strip_prefix("dra-").is_some_and(|rest| rest.ends_with(".sock"))
 }
 
-/// Whether a file in the registry is the registration socket of the instance that has this DRA socket.
+/// Whether a file in the registry is the registration socket of the instance with this DRA socket.
 pub(super) fn belong_together(driver_name: &str, dra: &str, registration: &str) -> bool {
     let Some(instance) = dra.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock")) else {
         return false;

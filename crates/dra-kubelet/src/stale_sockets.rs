@@ -1,4 +1,4 @@
-//! Removes sockets that killed instances have left behind.
+//! Removes sockets left behind by killed instances.
 
 use std::{
     fs, io,
@@ -17,8 +17,8 @@ const STAGING_AGE: Duration = Duration::from_secs(60);
 /// Removes the sockets of this driver's dead instances: the kubelet would try to connect to them for ever, and keeps an
 /// instance registered until its registration socket is gone.
 ///
-/// The driver's own sockets are recognised by its plugin directory, which no other driver uses. A socket that still
-/// answers is left alone. What cannot be read or removed is logged and left.
+/// The driver's own sockets are recognised by its plugin directory, used by no other driver. A live socket is left
+/// alone. Failures to read or remove a file are logged and skipped.
 pub async fn remove(kubelet_directory: &Path, driver_name: &str) {
     let plugin = plugin_directory(kubelet_directory, driver_name);
     let registry = registry_directory(kubelet_directory);
@@ -30,7 +30,7 @@ pub async fn remove(kubelet_directory: &Path, driver_name: &str) {
         if !is_dra_socket(&name) || occupant(&path).await != Occupant::Dead {
             continue;
         }
-        // The registration socket first: if this process dies here, the DRA socket's name still leads to it.
+        // The registration socket first: if this process dies here, the DRA socket's name still leads to the other.
         let registrations = names(&registry).into_iter().filter(|r| belong_together(driver_name, &name, r));
         for registration in registrations.map(|r| registry.join(r)).collect::<Vec<PathBuf>>() {
             if occupant(&registration).await == Occupant::Dead {

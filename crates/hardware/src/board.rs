@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of one kind of card. Readings (temperature, power, clocks) are those of an idle card.
+/// Facts about one kind of card. Readings (temperature, power, clocks) are of an idle card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Board {
@@ -16,7 +16,7 @@ pub struct Board {
     pub compute_capability: ComputeCapability,
     /// Device id in the upper half, vendor id in the lower (`nvmlPciInfo_t.pciDeviceId`).
     pub pci_device_id: PciId,
-    /// Subsystem ids the same way; 0 is what NVML gives where there are none.
+    /// Subsystem ids the same way; 0 is NVML's value for none.
     pub pci_subsystem_id: Option<PciId>,
     /// Whether the board can be partitioned.
     pub mig_capable: bool,
@@ -25,7 +25,7 @@ pub struct Board {
     /// Frame buffer, MiB (`nvmlDeviceGetMemoryInfo.total`).
     #[serde(rename = "memoryTotalMiB")]
     pub memory_total_mib: u64,
-    /// Frame buffer that the driver keeps for itself, MiB.
+    /// Frame buffer reserved by the driver, MiB.
     #[serde(rename = "memoryReservedMiB")]
     pub memory_reserved_mib: Option<u64>,
     /// BAR1 aperture, MiB.
@@ -59,17 +59,17 @@ pub struct Board {
     pub accounting_buffer_size: Option<u32>,
     /// How the card addresses system memory (`nvmlDeviceGetAddressingMode`).
     pub addressing_mode: Option<AddressingMode>,
-    /// Whether the card's link to its CPU is on; absent where it has none (`nvmlDeviceGetC2cModeInfoV`).
+    /// Whether the card's link to its CPU is on; absent without a link (`nvmlDeviceGetC2cModeInfoV`).
     pub c2c_enabled: Option<bool>,
     /// Temperature of the GPU, °C.
     pub temperature_celsius: Option<u32>,
     /// Temperature of the memory, °C.
     pub memory_temperature_celsius: Option<u32>,
-    /// Distance to the temperature at which the GPU slows down, °C (`nvmlDeviceGetMarginTemperature`).
+    /// Distance to the GPU's slowdown temperature, °C (`nvmlDeviceGetMarginTemperature`).
     pub temperature_limit_margin_celsius: Option<i32>,
-    /// Temperature at which the card shuts down, °C.
+    /// Shutdown temperature of the card, °C.
     pub temperature_shutdown_celsius: Option<u32>,
-    /// Temperature at which the hardware slows down, °C.
+    /// Slowdown temperature of the hardware, °C.
     pub temperature_slowdown_celsius: Option<u32>,
     /// Highest operating temperature of the GPU, °C.
     pub temperature_max_operating_celsius: Option<u32>,
@@ -79,9 +79,9 @@ pub struct Board {
     pub power_usage_milliwatts: Option<u32>,
     /// Default power limit, mW.
     pub power_limit_default_milliwatts: Option<u32>,
-    /// Lowest power limit that can be set, mW.
+    /// Lowest settable power limit, mW.
     pub power_limit_min_milliwatts: Option<u32>,
-    /// Highest power limit that can be set, mW.
+    /// Highest settable power limit, mW.
     pub power_limit_max_milliwatts: Option<u32>,
     /// Clocks now.
     #[serde(rename = "clocksMHz")]
@@ -147,7 +147,7 @@ impl Brand {
         (Brand::Nvidia, "NVIDIA"),
     ];
 
-    /// The brand with that `nvmlBrandType_t`.
+    /// The brand with this `nvmlBrandType_t`.
     pub fn from_nvml(number: u32) -> Option<Self> {
         Self::ALL.iter().map(|(brand, _)| *brand).find(|brand| brand.nvml() == number)
     }
@@ -200,7 +200,7 @@ impl Architecture {
         (Architecture::Blackwell, "Blackwell"),
     ];
 
-    /// The architecture with that `nvmlDeviceArchitecture_t`.
+    /// The architecture with this `nvmlDeviceArchitecture_t`.
     pub fn from_nvml(number: u32) -> Option<Self> {
         Self::ALL.iter().map(|(architecture, _)| *architecture).find(|it| it.nvml() == number)
     }
@@ -223,7 +223,7 @@ impl Architecture {
         }
     }
 
-    /// Generation of NVLink that the architecture brought (NVIDIA NVLink product page); absent on Ada, which has none.
+    /// Generation of NVLink introduced by the architecture (NVIDIA NVLink product page); absent on Ada, which has none.
     pub fn nvlink_generation(self) -> Option<u32> {
         match self {
             Architecture::Pascal => Some(1),

@@ -1,4 +1,4 @@
-//! Data files in which every fact names its source.
+//! Data files with a source for every fact.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ pub type Sources = BTreeMap<String, String>;
 /// Why a data file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    /// No data file of that name.
+    /// No data file of this name.
     #[error("no {kind} is called {name:?}; there are: {known}")]
     Unknown {
         /// `machine`, `board` or `topology`.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
     /// A data file is not of the expected form.
     #[error("data file of {file}: {source}")]
     Malformed {
-        /// Which one.
+        /// The data file.
         file: String,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// The facts of a file contradict each other.
     #[error("data file {file}: {problem}")]
     Inconsistent {
-        /// Which one.
+        /// The data file.
         file: String,
-        /// What does not fit.
+        /// The contradiction.
         problem: String,
     },
 }

@@ -1,5 +1,5 @@
-//! Boards and machines, from this crate's data files, with the source of each fact: what the simulator's fleets are made of, and
-//! what the emulator emulates.
+//! Boards and machines, from this crate's data files, with the source of each fact: the basis of the simulator's fleets
+//! and of the emulator.
 //!
 //! Nothing is guessed: facts without a public source are absent, and NVML then answers `NOT_SUPPORTED`, as the real
 //! library does for missing facts.
@@ -20,7 +20,7 @@ pub use self::facts::{FactsError, Sources};
 pub use self::mig::MigModel;
 pub use self::topology::Topology;
 
-/// A machine by name: which boards, in which topology, under which driver.
+/// A machine by name: its boards, topology and driver.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hardware {
@@ -33,9 +33,9 @@ pub struct Hardware {
     pub board: String,
     /// Name of a data file in `data/topologies`.
     pub topology: String,
-    /// Version of the driver it starts with, as `nvidia-smi` prints it.
+    /// Version of the driver at the start, as printed by `nvidia-smi`.
     pub driver_version: String,
-    /// CUDA version of that driver, `major.minor`.
+    /// CUDA version of the driver, `major.minor`.
     pub cuda_version: String,
     /// Fabric of the machine, where its cards are registered with one.
     pub fabric: Option<FabricFacts>,
@@ -45,7 +45,7 @@ pub struct Hardware {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FabricFacts {
-    /// Whether the machine is one of several of a rack: then it has a cluster UUID, else that is all zeros.
+    /// Whether the machine is one of several of a rack: then with a cluster UUID, else with one of zeros.
     pub multi_node: bool,
     /// Clique of the cards.
     pub clique: u32,
@@ -91,15 +91,15 @@ pub fn machine_names() -> Vec<&'static str> {
     MACHINES.iter().map(|(name, _)| *name).collect()
 }
 
-/// The machine of this name, or that is also called so.
+/// The machine of this name or alias.
 ///
 /// # Errors
-/// [`FactsError::Unknown`] when there is no such machine; it names all.
+/// [`FactsError::Unknown`] when there is no such machine; the error names all.
 pub fn machine_called(name: &str) -> Result<Hardware, FactsError> {
     hardware(machine_name(name)?).map(|(machine, _)| machine)
 }
 
-/// The machine's own name where it is also called `name`.
+/// The machine's own name, given `name` as its name or alias.
 ///
 /// # Errors
 /// As [`machine_called`].
@@ -142,7 +142,7 @@ pub fn board(name: &str) -> Result<(Board, Sources), FactsError> {
     load("board", BOARDS, name)
 }
 
-/// The models of cards that can be partitioned, sorted by name.
+/// The models of cards with support for partitions, sorted by name.
 pub fn mig_model_names() -> Vec<&'static str> {
     MIG_MODELS.iter().map(|(name, _)| *name).collect()
 }

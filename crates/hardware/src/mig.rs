@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MigModel {
-    /// Memory slices of the card: what placements count.
+    /// Memory slices of the card, the unit of placements.
     pub memory_slices: u32,
-    /// Compute slices of the card: the most MIG devices it can have.
+    /// Compute slices of the card, the maximum number of its MIG devices.
     pub compute_slices: u32,
-    /// Whether switching the mode takes a reset (Ampere), and the card then keeps it over a reboot.
+    /// Whether a switch of the mode takes a reset (Ampere), and the card then keeps its mode over a reboot.
     pub mode_needs_reset: bool,
     /// The profiles.
     pub profiles: Vec<GpuInstanceProfile>,
 }
 
-/// A kind of GPU instance. Values without a source are absent; NVML cannot express that, and answers 0.
+/// A kind of GPU instance. Values without a source are absent; NVML cannot express absence, and answers 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GpuInstanceProfile {
     /// Such as `1g.10gb+me`.
     pub name: String,
-    /// Id by which instances are made.
+    /// Id for making instances.
     pub id: u32,
     /// `NVML_GPU_INSTANCE_PROFILE_*`.
     pub enumerator: u32,
@@ -31,7 +31,7 @@ pub struct GpuInstanceProfile {
     pub compute_slices: u32,
     /// Memory slices.
     pub memory_slices: u32,
-    /// First memory slices that an instance can have.
+    /// Possible first memory slices of an instance.
     pub starts: Vec<u32>,
     /// Most instances on a card.
     pub max_instances: u32,
@@ -56,18 +56,18 @@ pub struct GpuInstanceProfile {
 const MEMORY_STEP_MIB: u64 = 128;
 
 impl MigModel {
-    /// The profile with that id.
+    /// The profile with this id.
     pub fn profile(&self, id: u32) -> Option<&GpuInstanceProfile> {
         self.profiles.iter().find(|profile| profile.id == id)
     }
 
-    /// The profile with that `NVML_GPU_INSTANCE_PROFILE_*`.
+    /// The profile with this `NVML_GPU_INSTANCE_PROFILE_*`.
     pub fn enumerated(&self, enumerator: u32) -> Option<&GpuInstanceProfile> {
         self.profiles.iter().find(|profile| profile.enumerator == enumerator)
     }
 
-    /// Chooses the memory of profiles for which no source gives it: their memory slices' share of the card, rounded
-    /// to the steps seen in captures.
+    /// Chooses the memory of profiles without a sourced value: their memory slices' share of the card, rounded to the
+    /// steps seen in captures.
     pub fn complete(mut self, memory_total_mib: u64) -> Self {
         let slices = u64::from(self.memory_slices.max(1));
         for profile in &mut self.profiles {
@@ -79,7 +79,7 @@ impl MigModel {
 }
 
 impl GpuInstanceProfile {
-    /// Engines that are divided among the instances of a card, by kind.
+    /// Engines divided among the instances of a card, by kind.
     pub fn engines(&self) -> [Option<u32>; 5] {
         [self.copy_engines, self.decoders, self.encoders, self.jpeg_engines, self.ofa_engines]
     }

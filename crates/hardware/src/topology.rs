@@ -13,7 +13,7 @@ pub struct Topology {
     pub product: String,
     /// Cells of `nvidia-smi topo -m`.
     pub matrix: Vec<Vec<Connection>>,
-    /// The same without NVLink (`nvidia-smi topo -mp`), where it was captured.
+    /// The same without NVLink (`nvidia-smi topo -mp`), where captured.
     pub pcie_matrix: Option<Vec<Vec<Connection>>>,
     /// PCI addresses of the cards.
     pub pci_addresses: Vec<PciAddress>,
@@ -29,13 +29,13 @@ pub struct Topology {
     pub links_per_card: Option<u32>,
     /// Speed of one NVLink in one direction, MB/s.
     pub nvlink_megabytes_per_second: Option<u32>,
-    /// PCI addresses of the NVSwitches, where the host sees them.
+    /// PCI addresses of the NVSwitches visible to the host.
     pub switch_addresses: Option<Vec<PciAddress>>,
     /// PCI ids of the NVSwitches.
     pub switch_pci_id: Option<super::board::PciId>,
-    /// `N` of `/dev/nvidiaN` of each card, where that is not its index.
+    /// `N` of `/dev/nvidiaN` of each card, where different from its index.
     pub minors: Option<Vec<u32>>,
-    /// NUMA node of each card's own memory, on machines where that is memory of the host.
+    /// NUMA node of each card's own memory, on machines where card memory is memory of the host.
     pub gpu_memory_numa_nodes: Option<Vec<u32>>,
     /// Place of each card on its baseboard (`nvmlDeviceGetModuleId`).
     pub module_ids: Option<Vec<u32>>,
@@ -97,9 +97,9 @@ impl From<PciAddress> for String {
 pub enum Connection {
     /// The card itself.
     Itself,
-    /// That many NVLinks.
+    /// Number of NVLinks.
     NvLinks(u32),
-    /// No NVLink: the level of the PCIe tree at which the two meet.
+    /// No NVLink: the common level of the two in the PCIe tree.
     Level(Level),
 }
 
@@ -174,7 +174,7 @@ impl Topology {
         links > self.links_of_a_card()
     }
 
-    /// NVLinks of one card: as captured, else the most that one of its connections shows.
+    /// NVLinks of one card: as captured, else the most on one of its connections.
     pub fn links_of_a_card(&self) -> u32 {
         self.links_per_card.unwrap_or_else(|| {
             let sum = |row: &Vec<Connection>| -> u32 {
@@ -199,10 +199,10 @@ impl Topology {
         })
     }
 
-    /// The level of the PCIe tree at which two cards meet.
+    /// The common level of two cards in the PCIe tree.
     ///
-    /// As captured, where a capture without NVLink exists; else cards of one root complex are taken to meet at its
-    /// switches, cards of one NUMA node at that node, as `nvidia-smi topo -m` shows such machines.
+    /// As captured, where a capture without NVLink exists. Else cards of one root complex are taken to meet at its
+    /// switches, cards of one NUMA node at the node, as `nvidia-smi topo -m` shows such machines.
     pub fn level(&self, one: usize, other: usize) -> Level {
         if one == other {
             return Level::Internal;
@@ -221,7 +221,7 @@ impl Topology {
         }
     }
 
-    /// What does not fit together, if anything.
+    /// The contradiction, if any.
     pub(super) fn check(&self) -> Result<(), String> {
         let cards = self.cards();
         let square = |table: &Vec<Vec<Connection>>| {

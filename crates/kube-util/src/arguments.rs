@@ -1,11 +1,11 @@
-//! Command line values that several programs take.
+//! Command line values common to several programs.
 
 use std::path::PathBuf;
 
 /// An absolute path without `..`, for clap.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the problem of the path.
 pub fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if !path.is_absolute() {
@@ -20,7 +20,7 @@ pub fn absolute(text: &str) -> Result<PathBuf, String> {
 /// A directory below another: a path without `..`, for clap. A slash before it does not count.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the problem of the path.
 pub fn below_root(text: &str) -> Result<PathBuf, String> {
     let path = absolute(&format!("/{text}"))?;
     let below = path.strip_prefix("/").map_or_else(|_| PathBuf::new(), |below| below.to_owned());
@@ -30,7 +30,7 @@ pub fn below_root(text: &str) -> Result<PathBuf, String> {
 /// The name of a DRA driver, for clap: a DNS subdomain of at most 63 characters.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the problem of the name.
 pub fn driver_name(text: &str) -> Result<String, String> {
     subdomain(text, 63)
 }
@@ -38,7 +38,7 @@ pub fn driver_name(text: &str) -> Result<String, String> {
 /// The name of a Kubernetes object, for clap: a DNS subdomain of at most 253 characters.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the problem of the name.
 pub fn object_name(text: &str) -> Result<String, String> {
     subdomain(text, 253)
 }

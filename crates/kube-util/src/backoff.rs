@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
-/// A watch that lasted this long has worked: the next failure starts again with the first delay.
+/// A watch of at least this length counts as a success: the next failure starts again with the first delay.
 const HELD: Duration = Duration::from_secs(10);
 
-/// Delays that double from a first to a longest one. Each is drawn from its upper half, so that the plugins of a cluster
-/// don't all come back at once after an outage of the API server.
+/// Delays doubling from a first to a longest one. Each is drawn from its upper half, so that the plugins of a cluster
+/// don't all reconnect at once after an outage of the API server.
 #[derive(Debug)]
 pub struct Backoff {
     builder: ExponentialBuilder,
@@ -17,7 +17,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Delays that double from `first` to `longest`.
+    /// Delays doubling from `first` to `longest`.
     #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         // The crate's jitter adds up to as much again.
@@ -60,8 +60,8 @@ impl Default for Backoff {
     }
 }
 
-/// Backoff of a watch, which starts over when the watch has lasted for a while. Not with each event, as in kube: its
-/// first event (`Init`) comes before the server was asked anything.
+/// Backoff of a watch, which starts over when the watch has lasted for a while. Not with each event, as in kube: the
+/// first event of a watch (`Init`) comes before any request to the server.
 #[derive(Debug, Default)]
 pub struct WatchBackoff {
     backoff: Backoff,

@@ -46,11 +46,11 @@ pub async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, Configur
         .map_err(|source| ConfigurationError::Unusable { path: path.to_owned(), source })
 }
 
-/// A client that sends each request once.
+/// A client without repetition of requests.
 ///
-/// kube's own repeats a request up to 15 times when the answer is 429, 503 or 504. A write that was done although the answer
-/// was 504 then looks like one that was refused with 409, and the repetition asks nobody whether writing is still allowed.
-/// Callers retry and report themselves.
+/// kube's own repeats a request up to 15 times after a 429, 503 or 504. After a successful write answered with 504, the
+/// repetition fails with 409 like a refused write, and nobody checks whether writing is still allowed. Callers retry
+/// and report themselves.
 ///
 /// # Errors
 /// Certificates or credentials cannot be read.

@@ -1,7 +1,7 @@
 //! Kubernetes Events, sent by a separate task so that no work waits for them.
 //!
-//! Not kube's `Recorder`: it treats two Events with the same reason as equal, whatever their notes, and one instance
-//! cannot know that another has already sent an Event.
+//! Not kube's `Recorder`: its Events with the same reason count as equal, whatever their notes, and one instance can't
+//! know whether another has already sent an Event.
 
 mod node;
 
@@ -22,7 +22,7 @@ use crate::error_text::shorten;
 
 pub use node::{NodeEvents, node_reference};
 
-/// Length of the queue. Events that do not fit are dropped: the work on claims never waits for an Event.
+/// Length of the queue. Events beyond are dropped: the work on claims never waits for an Event.
 const QUEUE: usize = 128;
 /// Pause between two requests: at most ten a second, whatever happens on the node.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,10 +36,10 @@ const LONGEST_INSTANCE: usize = 128;
 const LONGEST_NAME: usize = 253;
 /// Namespace of Events about objects without one.
 const NAMESPACE: &str = "default";
-/// The API server's code for an object that exists.
+/// The API server's code for an existing object.
 const CONFLICT: u16 = 409;
 
-/// Sends Events. Clones share the queue; the task ends with the last clone. An Event that can't be sent is only logged.
+/// Sends Events. Clones share the queue; the task ends with the last clone. A failure to send an Event is only logged.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<Queued>,
@@ -57,15 +57,15 @@ pub enum Severity {
 /// Content of an Event.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
-    /// How much it matters.
+    /// Severity of the Event.
     pub severity: Severity,
-    /// What was being done, one word.
+    /// The attempted action, one word.
     pub action: &'static str,
-    /// What happened, one word.
+    /// The outcome, one word.
     pub reason: &'static str,
-    /// What is wrong and what to do. At most 1,024 bytes are sent.
+    /// The problem and its remedy. At most 1,024 bytes are sent.
     pub note: &'a str,
-    /// Identifies the occurrence where several instances of the program see it: only one of them then sends the Event.
+    /// Identifies an occurrence noticed by several instances of the program: only one of them then sends the Event.
     pub occurrence: Option<&'a str>,
 }
 
@@ -75,7 +75,7 @@ struct Queued {
     message: Message,
     /// As [`Content::occurrence`].
     occurrence: Option<String>,
-    /// Receives whether the API server accepted it.
+    /// Receives whether the API server accepted the Event.
     taken: Option<oneshot::Sender<bool>>,
 }
 
@@ -124,7 +124,7 @@ impl Severity {
 }
 
 impl Events {
-    /// Starts the task that sends. `controller` is the name of the reporting program, `instance` that of the node or
+    /// Starts the sending task. `controller` is the name of the reporting program, `instance` the name of the node or
     /// pod.
     ///
     /// # Panics
@@ -151,12 +151,12 @@ impl Events {
         Self { queue }
     }
 
-    /// Queues an Event of an object; drops it when the queue is full.
+    /// Queues an Event of an object, or drops the Event when the queue is full.
     pub fn send(&self, content: &Content<'_>, object: &ObjectReference) {
         self.enqueue(content, object, None);
     }
 
-    /// Sends an Event and waits for it. Returns whether the API server accepted it.
+    /// Sends an Event and waits for the answer. Returns whether the API server accepted the Event.
     pub async fn send_and_wait(&self, content: &Content<'_>, object: &ObjectReference) -> bool {
         let (taken, answer) = oneshot::channel();
         self.enqueue(content, object, Some(taken));
@@ -188,7 +188,7 @@ impl Message {
         }
     }
 
-    /// The same for every instance of the program that reports the same occurrence.
+    /// The same for every instance of the program reporting the same occurrence.
     fn hash_with(&self, occurrence: &str) -> String {
         let object = &self.object;
         let mut hash = Sha256::new();
@@ -201,7 +201,7 @@ impl Message {
 }
 
 impl Sender {
-    /// Returns whether the API server accepted it.
+    /// Returns whether the API server accepted the Event.
     async fn send(&mut self, message: Message, occurrence: Option<&str>) -> bool {
         self.sent.retain(|_, sent| sent.last.elapsed() < SERIES);
         let error = match tokio::time::timeout(PATIENCE, self.send_in_series(&message, occurrence)).await {
@@ -232,7 +232,7 @@ impl Sender {
             None => {
                 let event = self.event(message, occurrence);
                 match events.create(&PostParams::default(), &event).await {
-                    // Another instance of the program has sent it.
+                    // Another instance of the program has sent this Event.
                     Err(kube::Error::Api(status)) if status.code == CONFLICT && occurrence.is_some() => {}
                     created => drop(created?),
                 }

@@ -31,7 +31,7 @@ const TELLING: Duration = Duration::from_secs(60);
 pub struct Limits {
     /// Open connections; more are closed at once, because a queue would only hide the overload.
     pub connections: usize,
-    /// Bytes of a request's headers; more are answered with 431. At least 8,192, which hyper requires.
+    /// Bytes of a request's headers; more are answered with 431. At least 8,192, hyper's minimum.
     pub header: usize,
     /// Time from the connection to the end of the headers.
     pub header_time: Duration,
@@ -100,7 +100,7 @@ where
         tokio::select! {
             ended = connection.as_mut() => ended,
             () = shutdown.cancelled() => {
-                // A client that has not sent a request yet is not waited for.
+                // The shutdown does not wait for clients without a request so far.
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

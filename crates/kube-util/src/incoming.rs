@@ -8,8 +8,8 @@ use futures::{Stream, StreamExt as _};
 /// queue, and the next attempt would fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The next connection of a listener; `None` when there will be no more, which tokio's listeners never say. Errors of
-/// accept are logged, and it goes on.
+/// The next connection of a listener; `None` after the last one, which tokio's listeners never report. Errors of accept
+/// are logged and skipped.
 pub async fn next<S>(listener: &mut (impl Stream<Item = io::Result<S>> + Unpin)) -> Option<S> {
     loop {
         match listener.next().await? {

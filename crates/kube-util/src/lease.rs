@@ -1,8 +1,8 @@
 //! Leader election over a `coordination.k8s.io/v1` Lease, with the rules of client-go's `leaderelection`.
 //!
 //! Of the crates on crates.io only `kube-lease-manager` 0.13 works with kube 5. It compares the Lease's times with this
-//! machine's wall clock, takes over by patches without a resource version (so that two may succeed), and has no
-//! timeouts; so this is ours.
+//! machine's wall clock, takes over by patches without a resource version (so two may succeed), and has no timeouts.
+//! Hence our own.
 
 mod election;
 mod requests;
@@ -22,17 +22,17 @@ use requests::{Failure, Leases};
 /// Time limit for giving up the Lease at the shutdown.
 const RELEASE: Duration = Duration::from_secs(3);
 
-/// Which Lease decides, and how long things take.
+/// The Lease and the durations of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
     /// The Lease's namespace.
     pub namespace: String,
-    /// The Lease's name. It is created if it is absent, and never deleted.
+    /// The Lease's name. An absent Lease is created; no Lease is ever deleted.
     pub name: String,
-    /// Our identity. No other running process may have it; a process that takes the place of one that has ended, such
-    /// as a restarted container of the same pod, may, and continues its term at once.
+    /// Our identity, unique among running processes. The successor of an ended process, such as a restarted container
+    /// of the same pod, may reuse its identity, and continues its term at once.
     pub holder: String,
-    /// A Lease that did not change for this long may be taken over. Whole seconds, at least one.
+    /// A Lease unchanged for this long may be taken over. Whole seconds, at least one.
     pub duration: Duration,
     /// Who could not renew for this long stops leading; shorter than `duration`.
     pub renew_deadline: Duration,
@@ -71,10 +71,10 @@ impl LeaseOptions {
     }
 }
 
-/// Options with which nobody can lead safely.
+/// Options that make leading unsafe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseOptionsError {
-    /// The holder is empty, which means a released Lease.
+    /// The holder is empty, the mark of a released Lease.
     #[error("the holder of a Lease needs a name")]
     NoHolder,
     /// The times are not in order.
@@ -93,7 +93,7 @@ pub enum Leadership {
         /// Who, as far as known.
         holder: Option<String>,
     },
-    /// Us, until `until` if it is not renewed.
+    /// We lead, until `until` unless renewed.
     Leading {
         /// The Lease's `leaseTransitions`: how often it has changed hands.
         transitions: i32,
@@ -103,8 +103,8 @@ pub enum Leadership {
 }
 
 impl Leadership {
-    /// Until when we may write what only the leader writes; `None` where we do not lead. To be compared with the clock
-    /// immediately before each write: it passes without a word while this process is stopped or starved.
+    /// Until when we may write as the leader; `None` where we do not lead. Compare with the clock immediately before
+    /// each write: the time passes silently while this process is stopped or starved.
     #[must_use]
     pub fn may_write_until(&self) -> Option<Instant> {
         match self {
@@ -113,7 +113,7 @@ impl Leadership {
         }
     }
 
-    /// Which term it is: how often the Lease has changed hands; `None` where we do not lead.
+    /// The current term: how often the Lease has changed hands; `None` where we do not lead.
     #[must_use]
     pub fn transitions(&self) -> Option<i32> {
         match self {
@@ -139,18 +139,18 @@ impl Leadership {
     }
 }
 
-/// Takes part in the election until `shutdown`, and keeps in `leadership` who leads. Receivers are notified when that
-/// changes; a renewal only changes the value that they `borrow`.
+/// Takes part in the election until `shutdown`, and publishes the leader in `leadership`. Receivers are notified when
+/// the leader changes; a renewal only changes the value they `borrow`.
 ///
-/// At the shutdown the Lease is released, and another candidate leads at its next look. So cancel `shutdown` only when
-/// whatever writes as the leader has ended.
+/// At the shutdown the Lease is released, and another candidate leads at its next read. So cancel `shutdown` only after
+/// the end of all writes as the leader.
 ///
-/// Two never lead at once: all times are measured with each process's own monotonic clock, the leader's from before it
-/// asked for the renewal, everybody else's from when they saw it, and every write carries the resource version that it
-/// is based on. Exceptions: a Lease that somebody gives away by hand, or deletes just before a candidate starts (or several
-/// times in a row), and a leader whose machine was suspended. Such a leader finds out at its next renewal.
+/// Two never lead at once. All times are measured with each process's own monotonic clock: the leader's from before its
+/// renewal request, everybody else's from their first read of the renewal. Every write carries the resource version of
+/// its base. Exceptions: a Lease given away by hand, or deleted just before a candidate starts (or several times in a
+/// row), and a leader on a suspended machine. Such a leader finds out at its next renewal.
 ///
-/// An API server that is away, slow or refuses is asked again; the log says so once for each different error.
+/// Requests to an absent, slow or refusing API server are retried; each different error is logged once.
 ///
 /// # Errors
 /// [`LeaseOptionsError`], at once.

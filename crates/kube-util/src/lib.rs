@@ -1,5 +1,5 @@
-//! What every program of Tessera needs: the API server's client and version, Events, node labels, leader election, backoff, logging,
-//! tasks that end together, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
+//! Common parts of Tessera's programs: the API server's client and version, Events, node labels, leader election, backoff,
+//! logging, tasks with a common end, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

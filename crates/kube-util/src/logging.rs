@@ -59,7 +59,7 @@ pub fn install(
 }
 
 /// The directives for log lines. For a bare level, the Kubernetes client's own messages about failed requests are left
-/// out: the code that made the request logs more about it.
+/// out: the requesting code logs more about them.
 #[must_use]
 pub fn log_filter(level: &str) -> String {
     match level.to_ascii_lowercase().as_str() {
@@ -72,7 +72,7 @@ pub fn log_filter(level: &str) -> String {
 /// A list of directives, for clap.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the problem of the list.
 pub fn log_level(text: &str) -> Result<String, String> {
     match tracing_subscriber::EnvFilter::builder().parse(text) {
         Ok(_) => Ok(text.to_owned()),

@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 
-/// Registers a metric that starts at zero.
+/// Registers a metric with the initial value zero.
 pub fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());

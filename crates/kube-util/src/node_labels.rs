@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::error_text::{shorten, with_causes};
 
-/// Timeout of a watch at the API server, seconds; a longer silence means that the connection is lost.
+/// Timeout of a watch at the API server, seconds; a longer silence means a lost connection.
 const LENGTH: u32 = 290;
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
@@ -45,7 +45,7 @@ pub async fn follow(
             match watched.once().await {
                 Ok(()) => backoff.reset(),
                 Err(reason) => {
-                    // Once while it lasts.
+                    // Logged once for each outage.
                     if backoff.attempts() == 0 {
                         tracing::warn!(
                             reason,
@@ -67,7 +67,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// One watch: the current values, then changes until it ends.
+    /// One watch: the current values, then changes until the watch ends.
     async fn once(&self) -> Result<(), String> {
         let failed = |error: kube::Error| shorten(&with_causes(&error), 500).to_owned();
         let node = tokio::time::timeout(PATIENCE, self.nodes.get_metadata(&self.node_name)).await;
@@ -121,8 +121,8 @@ mod tests {
         })
     }
 
-    /// An API server: a read of the Node returns it in its first state; each watch sends the next of `watches` and
-    /// ends; after the last, watches are forbidden.
+    /// An API server: a read of the Node returns `first`; each watch sends the next of `watches` and ends; after the
+    /// last, watches are forbidden.
     fn server(first: Value, watches: Vec<Value>, asked: Arc<Mutex<Vec<String>>>) -> Client {
         let count = Arc::new(AtomicUsize::new(0));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -162,7 +162,7 @@ mod tests {
             }
         };
         labels.wait_for(is(json!({"example.com/b": "two"}))).await.unwrap();
-        // The next watches start from what is read then.
+        // The next watches start from the Node as read then.
         labels.wait_for(is(json!({"example.com/a": "one", "other": "x"}))).await.unwrap();
         while asked.lock().unwrap().len() < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;

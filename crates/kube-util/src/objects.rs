@@ -1,7 +1,7 @@
-//! Objects of the API server that are read one by one: one that cannot be read costs itself, and not the list that it is in.
+//! Objects of the API server, parsed one by one: a malformed object is lost alone, without the rest of its list.
 //!
-//! The API server passes on what a client wrote as opaque parameters: JSON that is nested thousands of times, halves of surrogate
-//! pairs, bytes that are not UTF-8. kube reads a page of a list as one document, and fails with all of it.
+//! The API server passes on opaque parameters as written by a client: JSON nested thousands of times, halves of
+//! surrogate pairs, bytes other than UTF-8. kube parses a page of a list as one document, and fails for the whole page.
 
 mod json;
 mod watch;
@@ -16,7 +16,7 @@ use kube::api::{ListParams, Request};
 pub use json::{Name, Unreadable, from_json};
 pub use watch::{Event, WatchError, watch};
 
-/// Part of a list, as the API server answered it.
+/// Part of a list, as answered by the API server.
 #[derive(Debug)]
 pub struct Page {
     /// The list's metadata.

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for any node. Not the hard limit, which some container runtimes set to 2^30: children inherit it, and
+/// Enough for any node. Not the hard limit, set to 2^30 by some container runtimes: children inherit the limit, and
 /// old-style daemons close every descriptor up to it when they start.
 const MOST: u64 = 65_536;
 

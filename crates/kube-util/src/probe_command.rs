@@ -17,7 +17,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::arguments::absolute;
 
-/// First argument that selects this command.
+/// First argument to select this command.
 pub const SUBCOMMAND: &str = "probe";
 
 /// Time limit of an answer: shorter than the timeout of the chart's probes, so that the reason is still printed.
@@ -49,7 +49,7 @@ pub fn main(name: &'static str, arguments: Vec<OsString>) -> ExitCode {
     let options = Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match ask(&options.socket, &options.path) {
         Ok((is_well, said)) => {
-            // Nobody may be reading it.
+            // Stdout may be closed.
             let _ = io::stdout().write_all(said.as_bytes());
             if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }

@@ -1,4 +1,4 @@
-//! Retries what the node may allow later.
+//! Retries attempts refused by the node for now.
 
 use std::{error::Error, future::Future, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::{backoff::Backoff, error_text::with_causes};
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Repeats `attempt` until it succeeds, with growing pauses. An error is logged when it differs from the one before,
-/// and is in `trouble` until an attempt succeeds.
+/// Repeats `attempt` until it succeeds, with growing pauses. A new error, different from the one before, is logged. The
+/// current error stays in `trouble` until a success.
 pub async fn until_it_works<T, E, F>(
     what: &str,
     trouble: &watch::Sender<Option<String>>,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// `gitVersion` of the API server's `/version`, such as `v1.37.2`; empty where it refuses to tell; `None` until the first answer.
+/// `gitVersion` of the API server's `/version`, such as `v1.37.2`; empty where access is refused; `None` until the first answer.
 pub type ServerVersion = watch::Receiver<Option<String>>;
 
 /// Sends the API server's version to `version` until `shutdown`. Without an answer the last version holds.

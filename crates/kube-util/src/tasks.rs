@@ -18,13 +18,13 @@ use crate::error_text::with_causes;
 /// How a part of the program ended too early.
 #[derive(Debug, thiserror::Error)]
 pub enum EndedEarly {
-    /// It returned.
+    /// The task returned.
     #[error("{name} ended by itself")]
     Returned {
         /// The part.
         name: &'static str,
     },
-    /// It failed.
+    /// The task failed.
     #[error("{name} failed")]
     Failed {
         /// The part.
@@ -32,7 +32,7 @@ pub enum EndedEarly {
         /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// It panicked.
+    /// The task panicked.
     #[error("{name} panicked: {message}")]
     Panicked {
         /// The part.
@@ -42,7 +42,7 @@ pub enum EndedEarly {
     },
 }
 
-/// Tasks that end together. Clones share them.
+/// Tasks with a common end. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -51,7 +51,7 @@ pub struct Tasks {
     parts: Arc<Mutex<BTreeMap<u64, (&'static str, Instant)>>>,
 }
 
-/// A part that runs, until this is dropped.
+/// A running part, until dropped.
 struct Part {
     parts: Arc<Mutex<BTreeMap<u64, (&'static str, Instant)>>>,
     number: u64,
@@ -64,18 +64,18 @@ impl Drop for Part {
 }
 
 impl Tasks {
-    /// No tasks yet. Tasks end when `shutdown` is cancelled, and cancel it when one of them ends before.
+    /// No tasks yet. Tasks end when `shutdown` is cancelled, and cancel `shutdown` when one of them ends before.
     #[must_use]
     pub fn new(shutdown: CancellationToken) -> Self {
         Self { tracker: TaskTracker::new(), shutdown, failure: Arc::default(), parts: Arc::default() }
     }
 
-    /// Runs a part that can't fail.
+    /// Runs an infallible part.
     pub fn spawn(&self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
         self.spawn_fallible(name, part.map(Ok::<_, EndedEarly>));
     }
 
-    /// Runs a part that can fail.
+    /// Runs a fallible part.
     pub fn spawn_fallible<E>(
         &self,
         name: &'static str,
@@ -100,7 +100,7 @@ impl Tasks {
         });
     }
 
-    /// Waits until all have ended. The error is that of the first which ended too early.
+    /// Waits until all have ended. The error is of the first task to end too early.
     ///
     /// # Errors
     /// When one failed, panicked, or ended before the shutdown.
@@ -110,7 +110,7 @@ impl Tasks {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
-    /// Those that run, and since when, in the order of their start.
+    /// Running tasks and their start times, in the order of their start.
     #[must_use]
     pub fn parts(&self) -> Vec<(&'static str, Instant)> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()

@@ -1,20 +1,20 @@
-//! Compares what was sent to an API server with what it holds.
+//! Compares a slice as sent to an API server with the slice as stored.
 //!
 //! The server rewrites quantities into their canonical form, leaves out empty lists and maps, fills in the time of a
-//! taint, and drops fields whose feature gate is off. Only the last is a difference.
+//! taint, and drops fields whose feature gate is off. Only dropped fields count as a difference.
 
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 use serde_json::Value;
 use tessera_api::Quantity;
 
-/// One place where the server does not hold what was sent.
+/// One field whose stored value is not the sent one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
-    /// A field that was sent and is not there, such as `spec.devices[3].consumesCounters`.
+    /// A sent field is missing, such as `spec.devices[3].consumesCounters`.
     Missing(String),
-    /// A field that holds something else.
+    /// A field holds another value.
     Changed(String),
-    /// A field that was not sent.
+    /// A field was not sent.
     Added(String),
 }
 
@@ -113,7 +113,7 @@ fn same_quantity(desired: &str, held: &str) -> bool {
     matches!((desired.parse::<Quantity>(), held.parse::<Quantity>()), (Ok(desired), Ok(held)) if desired == held)
 }
 
-/// What Go's `omitempty` leaves out, for the optional fields of a slice.
+/// Values omitted by Go's `omitempty`, for the optional fields of a slice.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -11,13 +11,13 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition that counts as good until told otherwise. `what` is the subject of its log messages.
+    /// A condition, good until the first failure. `what` is the subject of its log messages.
     #[must_use]
     pub fn new(what: &'static str) -> Self {
         Self { what, failing: None, attempts: 0 }
     }
 
-    /// It failed. Logged as a warning when it worked before or failed for another reason.
+    /// Records a failure. Logged as a warning after a success or for a new reason.
     pub fn failed(&mut self, failure: &Failure) {
         self.attempts += 1;
         let reason = (failure.attempt, std::mem::discriminant(&failure.kind));
@@ -29,7 +29,7 @@ impl Condition {
         }
     }
 
-    /// It worked. Logged when it failed before.
+    /// Records a success. Logged after a failure.
     pub fn worked(&mut self) {
         if self.failing.take().is_some() {
             tracing::info!(failed_attempts = self.attempts, "{} works again", self.what);
@@ -37,7 +37,7 @@ impl Condition {
         self.attempts = 0;
     }
 
-    /// Whether it failed last time.
+    /// Whether the last attempt failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()

@@ -16,7 +16,7 @@ pub enum Contents {
         /// The list, as the API's types are serialised.
         json: Arc<[u8]>,
     },
-    /// Counter sets that devices of any slice of the pool draw on.
+    /// Counter sets consumed by devices of any slice of the pool.
     SharedCounters {
         /// The list, as the API's types are serialised.
         json: Arc<[u8]>,

@@ -6,7 +6,7 @@ use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 
 use crate::{contents::Contents, names};
 
-/// Everything that is to be published for a node.
+/// Everything to be published for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     /// The slices by ascending [`Slice::name_suffix`].
@@ -18,24 +18,24 @@ pub struct Pool {
 pub struct Slice {
     /// End of the slice's name, a DNS label. kube-scheduler goes through the slices of a pool by name, so this sets the order.
     pub name_suffix: String,
-    /// Annotations that it shall have. Those of others stay; a key that is given for any slice of the pool is ours on all.
+    /// Desired annotations. Those of others stay. A key given for any slice of the pool is ours on all slices.
     pub annotations: BTreeMap<String, String>,
     /// Its contents.
     pub contents: Contents,
 }
 
-/// One desired slice, without what all slices of its pool have in common.
+/// One desired slice, without the fields common to all slices of its pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredSlice {
     /// Its `metadata.name`. kube-scheduler goes through the slices of a pool in the order of their names.
     pub name: String,
-    /// Annotations that it shall have.
+    /// Desired annotations.
     pub annotations: BTreeMap<String, String>,
     /// Its contents.
     pub contents: Contents,
 }
 
-/// What all slices of one pool have in common.
+/// The fields common to all slices of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolIdentity {
     /// The DRA driver's name.

@@ -1,4 +1,4 @@
-//! Describes what somebody else did to our slices, and who it was.
+//! Describes foreign changes of our slices, and who made them.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A slice that is to be written, before its contents are read from JSON.
+//! A slice to be written, before its contents are read from JSON.
 
 use k8s_openapi::{
     api::resource::v1::{ResourceSlice, ResourceSliceSpec},
@@ -19,7 +19,7 @@ pub struct Draft {
     pub spec: ResourceSliceSpec,
     /// Its devices or counter sets.
     pub contents: Contents,
-    /// When existing taints were added. A taint that remains keeps its time, because `tolerationSeconds` counts from it.
+    /// When existing taints were added. A remaining taint keeps its time, because `tolerationSeconds` counts from then.
     pub taint_times: Vec<TaintTime>,
 }
 
@@ -30,7 +30,7 @@ impl Draft {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The slice as it is sent.
+    /// The slice as sent.
     #[must_use]
     pub fn slice(&self) -> ResourceSlice {
         let mut spec = self.spec.clone();

@@ -1,4 +1,4 @@
-//! What a failed request to the API server means, and what to do about it.
+//! Classifies failed requests to the API server, and advises on the remedy.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// The RBAC rule that permits this.
+    /// The RBAC rule needed for this attempt.
     const fn rule(self) -> (&'static str, &'static str, &'static str) {
         const GROUP: &str = "resource.k8s.io";
         const SLICES: &str = "resourceslices";
@@ -51,24 +51,24 @@ impl Attempt {
 /// Kinds of failures, by how they are handled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailureKind {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     Away,
     /// No answer in time.
     Slow,
-    /// The object has changed since it was last read, or already exists: read it again.
+    /// The object has changed since the last read, or already exists: read the object again.
     Conflict,
     /// The object does not exist (any more).
     NotFound,
     /// The server asks to slow down.
     Throttled {
-        /// The pause that it asks for.
+        /// The pause requested by the server.
         retry_after: Duration,
     },
     /// The credentials are not accepted.
     Unauthorized,
     /// RBAC or an admission policy forbids it.
     Forbidden,
-    /// The object is invalid: sending it again does not help.
+    /// The object is invalid: sending the same object again does not help.
     Invalid {
         /// The invalid fields.
         causes: Vec<StatusCause>,
@@ -84,7 +84,7 @@ pub struct Failure {
     pub attempt: Attempt,
     /// The object's name (the node's name for [`Attempt::Watch`]).
     pub name: String,
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: FailureKind,
     /// The message of the server or the connection.
     pub text: String,
@@ -140,7 +140,7 @@ impl Failure {
         }
     }
 
-    /// What went wrong and what to do, for the log and for people.
+    /// The problem and its remedy, for the log and for people.
     #[must_use]
     pub fn message(&self) -> String {
         let Self { name, text, .. } = self;

@@ -1,8 +1,8 @@
-//! Fields of a slice that an API server may drop, and what to publish to such a server instead.
+//! Slice fields that an API server may drop, and the slices to publish to such a server instead.
 //!
 //! A server silently drops the fields of a feature gate that is off. Without such a field a device can mean something else:
-//! a partition without its counters could be allocated together with its whole card. Such devices are not published; those
-//! that are still right without the field are.
+//! a partition without its counters could be allocated together with its whole card. Such devices are not published.
+//! Devices still right without the field are.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -19,7 +19,7 @@ pub enum Feature {
     ConsumableCapacity,
     /// Taints on devices.
     DeviceTaints,
-    /// Conditions that a claim waits for before its pod is bound.
+    /// Conditions awaited by a claim before its pod is bound.
     BindingConditions,
 }
 
@@ -52,7 +52,7 @@ impl Feature {
         }
     }
 
-    /// The feature that the field at `path` belongs to, such as `spec.devices[3].consumesCounters`.
+    /// The feature of the field at `path`, such as `spec.devices[3].consumesCounters`.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         let names: Vec<&str> = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).collect();
@@ -81,8 +81,8 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The part of a slice's `contents` that can be published to a server that drops the fields of `missing` features; `None`
-/// if nothing remains.
+/// The part of a slice's `contents` fit for a server that drops the fields of `missing` features; `None` if nothing
+/// remains.
 #[must_use]
 pub fn without(missing: &BTreeSet<Feature>, contents: &Contents) -> Option<Contents> {
     match contents {
@@ -101,7 +101,7 @@ pub fn without(missing: &BTreeSet<Feature>, contents: &Contents) -> Option<Conte
     }
 }
 
-/// Whether `device` would mean something else on a server that drops the fields of `feature`.
+/// Whether `device` would mean something else on a server without the fields of `feature`.
 #[must_use]
 pub fn is_used_by(feature: Feature, device: &Device) -> bool {
     device_without(&[feature].into(), device).as_ref() != Some(device)

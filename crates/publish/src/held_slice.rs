@@ -1,4 +1,4 @@
-//! What is known of a slice on the API server.
+//! Our knowledge of a slice on the API server.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::{
 pub struct HeldSlice {
     /// Its metadata, without the names of managed fields.
     pub metadata: ObjectMeta,
-    /// Its `spec`; `None` if it may have changed since it was last read or written.
+    /// The slice's `spec`; `None` if possibly changed since the last read or write.
     pub spec: Option<HeldSpec>,
 }
 
-/// What is kept of a `spec`.
+/// The retained form of a `spec`.
 #[derive(Clone, Debug)]
 pub struct HeldSpec {
     /// Its pool.
@@ -51,7 +51,7 @@ pub struct TaintTime {
 }
 
 impl HeldSlice {
-    /// A slice of which only the metadata is known.
+    /// A slice known only by its metadata.
     #[must_use]
     pub fn unread(mut metadata: ObjectMeta) -> Self {
         for entry in metadata.managed_fields.iter_mut().flatten() {
@@ -87,7 +87,7 @@ impl From<ResourceSlice> for HeldSlice {
 }
 
 impl HeldSpec {
-    /// The whole `spec`, unless it is as desired.
+    /// The whole `spec`, if different from the desired one.
     #[must_use]
     pub fn other(&self) -> Option<ResourceSliceSpec> {
         match &self.contents {
@@ -96,8 +96,8 @@ impl HeldSpec {
         }
     }
 
-    /// Compares it with the `wanted` `spec`, given without contents, and `contents`. If they are equal, only the shared
-    /// `contents` are kept.
+    /// Compares the slice with the `wanted` `spec`, given without contents, and `contents`. If they are equal, only the
+    /// shared `contents` are kept.
     pub fn recognise(&mut self, mut wanted: ResourceSliceSpec, contents: &Contents) {
         let Some(held) = self.other() else { return };
         contents.put_into(&mut wanted);

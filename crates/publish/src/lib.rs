@@ -7,15 +7,15 @@
 //!             ^ reads slices that others wrote
 //! ```
 //!
-//! - The watch has metadata only. A slice whose resource version is not that of our last write is read once and compared
-//!   ([`compare`]); if it is as desired, it is not kept ([`held_slice`]).
+//! - The watch has metadata only. A slice with another resource version than our last write is read once and compared
+//!   ([`compare`]). A slice found as desired is not kept ([`held_slice`]).
 //! - A change of one slice takes one write ([`plan`]).
-//! - What somebody else deletes or changes is restored at once, or with growing delays if it keeps happening ([`rivalry`]).
+//! - Foreign deletions and changes are undone at once, or with growing delays if they keep happening ([`rivalry`]).
 //! - If another driver of the same name publishes this node's cards, nothing is written (`other_driver`).
-//! - What an API server drops (feature gates) or refuses (invalid) is left out, logged once, and tried again after a while
-//!   or when the hardware changes ([`target`], [`features`]).
+//! - Parts dropped (feature gates) or refused (invalid) by an API server are left out, logged once, and tried again
+//!   after a while or when the hardware changes ([`target`], [`features`]).
 //! - With several instances on a node, the newest one writes ([`lock`]).
-//! - The slices remain when the plugin ends. The Node owns them, so they are deleted with it.
+//! - The slices remain when the plugin ends. The Node owns its slices, so they are deleted with the Node.
 #![forbid(unsafe_code)]
 
 pub mod compare;

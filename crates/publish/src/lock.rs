@@ -2,13 +2,13 @@
 //!
 //! During a rolling upgrade two instances run side by side and share the plugin directory. Two files there decide:
 //!
-//! - `publish.newest` names the instance that was ready to publish last. Each instance replaces it (by a rename, so the
-//!   last one wins regardless of clocks) with a file that it keeps locked while it runs. The content names the newest
-//!   instance; the lock shows whether that one still runs.
-//! - `publish.lock` is held by the instance that writes. An instance that is no longer the newest finishes the requests
-//!   it has sent and releases the lock, and the newest takes it. Two instances never hold it at once.
+//! - `publish.newest` names the last instance to become ready to publish. Each instance replaces the file (by a rename,
+//!   so the last one wins regardless of clocks) with one kept locked while the instance runs. The content names the
+//!   newest instance; the lock shows whether this instance still runs.
+//! - `publish.lock` is held by the writing instance. An instance no longer the newest finishes its requests in flight
+//!   and releases the lock, and the newest takes the lock. Two instances never hold the lock at once.
 //!
-//! When the newest instance ends, in whatever way, its lock is released, and an older one that still runs takes over.
+//! When the newest instance ends, in whatever way, its lock is released, and an older running instance takes over.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -18,8 +18,8 @@ use std::{
     time::Duration,
 };
 
-/// How often the holder checks whether it was superseded, and a waiting instance whether it is its turn. (A blocking lock
-/// would notice at once, but a thread that waits in `flock` can't be cancelled.)
+/// How often the holder checks for a newer instance, and a waiting instance for its turn. (A blocking lock would notice
+/// at once, but a thread waiting in `flock` can't be cancelled.)
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Why the publish lock cannot be used.
@@ -43,7 +43,7 @@ pub struct PublishLock {
     newest: PathBuf,
     lock: PathBuf,
     instance: String,
-    /// This instance's `publish.newest`, locked while it runs; `None` before it is announced.
+    /// This instance's `publish.newest`, locked while the instance runs; `None` before the announcement.
     announced: Option<File>,
     held: Option<File>,
 }
@@ -61,7 +61,7 @@ impl PublishLock {
         }
     }
 
-    /// Whether this instance may write now: it holds the lock, and no newer one runs.
+    /// Whether this instance holds the lock and no newer instance runs, so writing is allowed.
     #[must_use]
     pub fn may_write(&self) -> bool {
         self.held.is_some() && self.is_newest()
@@ -82,9 +82,9 @@ impl PublishLock {
         self.announced.as_ref().is_some_and(|file| same(file).unwrap_or(false))
     }
 
-    /// Announces this instance as the newest and waits until it may write. Cancel safe.
+    /// Announces this instance as the newest and waits until writing is allowed. Cancel safe.
     ///
-    /// An instance that was superseded waits here until every newer one has ended.
+    /// A superseded instance waits here until every newer one has ended.
     ///
     /// # Errors
     /// [`LockError::File`] when the directory cannot be used.
@@ -124,7 +124,7 @@ impl PublishLock {
             .prefix(".publish.newest.")
             .tempfile_in(directory)
             .map_err(|source| self.failed("create a file beside", &self.newest, source))?;
-        // Locked before it is renamed, so that nobody ever finds it unlocked.
+        // Locked before the rename, so that nobody ever finds the file unlocked.
         file.as_file().lock().map_err(|source| self.failed("lock", &self.newest, source))?;
         // Only for people who look into the file: on a full disk an empty one works too.
         if let Err(error) = file.write_all(self.instance.as_bytes()) {

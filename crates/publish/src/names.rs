@@ -6,13 +6,13 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest `metadata.name` of a ResourceSlice: a DNS subdomain.
 const NAME_BYTES: usize = 253;
-/// Length of the digest that replaces what is cut off, in bytes; written with twice as many hexadecimal digits.
+/// Length of the digest in place of the part cut off, in bytes; written with twice as many hexadecimal digits.
 const DIGEST_BYTES: usize = 8;
 
 /// The name of a slice of `driver_name` on `node_name`: `<node>-<driver>-<suffix>`, so that slices of one pool sort by
 /// `suffix`, and a slice keeps its name across restarts.
 ///
-/// If that is too long for a name, the node's name is cut and followed by a digest of node and driver.
+/// If the name would be too long, the node's name is cut and followed by a digest of node and driver.
 #[must_use]
 pub fn slice_name(node_name: &str, driver_name: &str, suffix: &str) -> String {
     let plain = format!("{node_name}-{driver_name}-{suffix}");
@@ -33,7 +33,7 @@ pub fn slice_name(node_name: &str, driver_name: &str, suffix: &str) -> String {
     format!("{head}{tail}-{driver_name}-{suffix}")
 }
 
-/// The suffix from which [`slice_name`] made this name; `None` for a name that it did not make.
+/// The suffix passed to [`slice_name`] for this name; `None` for a name of another origin.
 #[must_use]
 pub fn name_suffix<'a>(node_name: &str, driver_name: &str, name: &'a str) -> Option<&'a str> {
     let (_, suffix) = name.rsplit_once(&format!("-{driver_name}-"))?;

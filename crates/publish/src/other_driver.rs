@@ -1,7 +1,7 @@
 //! Detects another driver with this driver's name on this node: NVIDIA's, if both are called `gpu.nvidia.com`.
 //!
-//! Both would offer the same cards, and a driver built on Kubernetes' own library deletes the slices of all pools that it
-//! does not know, including ours. So nothing is written while the other driver's slices exist.
+//! Both would offer the same cards, and a driver built on Kubernetes' own library deletes the slices of all pools
+//! unknown to the driver, including ours. So nothing is written while the other driver's slices exist.
 
 use std::{collections::BTreeSet, fmt};
 

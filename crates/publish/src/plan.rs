@@ -1,9 +1,9 @@
-//! Plans the fewest writes that lead from the slices on the server to the desired ones.
+//! Plans the fewest writes from the slices on the server to the desired ones.
 //!
-//! Readers use the slices of a pool's highest generation, and only if there are as many of them as each one says
-//! (`resourceSliceCount`). So a single slice may be replaced within a generation: readers see the old or the new pool. All
-//! other changes need a new generation, which readers ignore until its last slice is written.
-//! Annotations are no part of what readers see of a pool, and are changed in place.
+//! Readers use the slices of a pool's highest generation, and only if their number equals the `resourceSliceCount` of
+//! each. So a single slice may be replaced within a generation: readers see the old or the new pool. All other changes
+//! need a new generation, ignored by readers until its last slice is written.
+//! Readers of a pool ignore annotations, so these are changed in place.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::{
     held_slice::{HeldContents, HeldSlice, HeldSpec},
 };
 
-/// Generation of a pool that was never published.
+/// Generation of a pool never published before.
 pub const FIRST_GENERATION: i64 = 1;
 
 /// One request to the API server.
@@ -59,7 +59,7 @@ impl Write {
     }
 }
 
-/// What to write, and in which order.
+/// The writes and their order.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The pool's generation afterwards; `None` if the pool is to have no slices.
@@ -82,11 +82,11 @@ impl Plan {
     }
 }
 
-/// Plans from `current`, all slices of this driver and node on the server, to `desired`. The `spec` of the current ones must
-/// be known and compared with the desired slice of the same name.
+/// Plans from `current`, all slices of this driver and node on the server, to `desired`. The `spec` of each current
+/// slice must be known and compared with the desired slice of the same name.
 ///
-/// `generation` is the pool's last known generation, which is used again if all slices were deleted. `owner`, the Node, will
-/// own every slice.
+/// `generation` is the pool's last known generation, used again if all slices were deleted. `owner`, the Node, will own
+/// every slice.
 #[must_use]
 pub fn plan(
     identity: &PoolIdentity,
@@ -116,7 +116,7 @@ pub fn plan(
     let recounted = pairs.iter().any(|pair| pair.state == State::Differs && pair.recounted);
     let obsolete_at_highest =
         obsolete.iter().filter_map(|slice| generation_of(slice)).max() == highest && highest.is_some();
-    // Readers count a slice of the highest generation until it is deleted, so nothing may be added at that generation
+    // Readers count a slice of the highest generation until its deletion, so nothing may be added at this generation
     // before.
     let written = pairs.iter().any(|pair| pair.state != State::Same);
     let anew = differing > 1 || recounted || obsolete_at_highest && written;
@@ -124,7 +124,7 @@ pub fn plan(
     let (generation, from_scratch) = match highest {
         None => (generation.unwrap_or(FIRST_GENERATION).max(FIRST_GENERATION), false),
         Some(highest) if !anew => (highest, false),
-        // A generation at its maximum (which only somebody else can have written) can't be raised: delete all slices, then
+        // A generation at its maximum (only ever written by somebody else) can't be raised: delete all slices, then
         // begin with the first generation again.
         Some(i64::MAX) => (FIRST_GENERATION, true),
         Some(highest) => (highest + 1, false),
@@ -179,13 +179,13 @@ fn stages(stages: Vec<Vec<Write>>) -> Vec<Vec<Write>> {
 enum State {
     /// There is none.
     Missing,
-    /// It is in another pool, whose generation is unrelated.
+    /// The slice is in another pool, whose generation is unrelated.
     OtherPool,
     /// At the highest generation, as desired.
     Same,
-    /// At the highest generation, so readers use it, but not as desired.
+    /// The slice is at the highest generation, so readers use it, but not as desired.
     Differs,
-    /// Of an earlier generation, which readers ignore, or with another owner or other annotations.
+    /// The slice has an earlier generation, ignored by readers, or another owner or other annotations.
     Behind,
 }
 
@@ -232,7 +232,7 @@ fn is_owned(metadata: &ObjectMeta, owner: &OwnerReference) -> bool {
     metadata.owner_references.as_deref() == Some(std::slice::from_ref(owner))
 }
 
-/// Whether of `ours`, the keys of annotations that we set, it has those that are desired and no others.
+/// Whether the slice has, of the annotation keys in `ours`, exactly the desired ones.
 fn is_annotated(metadata: &ObjectMeta, desired: &DesiredSlice, ours: &BTreeSet<&str>) -> bool {
     let held = |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
     ours.iter().all(|key| held(key) == desired.annotations.get(*key))

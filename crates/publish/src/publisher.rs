@@ -28,30 +28,30 @@ use crate::{
     status::{PublishStatus, Role},
 };
 
-/// One event is usually followed by more (a kubelet deletes one slice after another): those within this time are handled
-/// together.
+/// One event is usually followed by more (a kubelet deletes one slice after another). Events within this time are
+/// handled together.
 const GATHER: Duration = Duration::from_millis(10);
 /// Time limit of requests in flight when the publisher ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
-/// Interval at which an API server that drops fields of some feature is asked again. Feature gates change when an API
+/// Interval at which an API server that drops fields of some feature is probed again. Feature gates change when an API
 /// server is restarted.
 const PROBE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// What a [`Publisher`] needs to know.
+/// The options of a [`Publisher`].
 #[derive(Clone, Debug)]
 pub struct PublishOptions {
     /// The DRA driver's name.
     pub driver_name: String,
     /// The name of this node's Node object.
     pub node_name: String,
-    /// The plugin directory, shared by all instances on the node. Its lock files decide which of them publishes.
+    /// The plugin directory, shared by all instances on the node. Its lock files decide which instance publishes.
     pub lock_directory: PathBuf,
     /// Identifies this instance there: the pod's UID.
     pub instance: String,
 }
 
-/// Keeps the ResourceSlices of this node equal to what the hardware offers.
+/// Keeps the ResourceSlices of this node equal to the offer of the hardware.
 pub struct Publisher {
     server: Server,
     events: NodeEvents,
@@ -63,7 +63,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that writes through `client`, see [`tessera_kube_util::client::connect`].
+    /// A publisher writing through `client`, see [`tessera_kube_util::client::connect`].
     #[must_use]
     pub fn new(client: Client, options: PublishOptions) -> Self {
         Self {
@@ -80,13 +80,13 @@ impl Publisher {
         }
     }
 
-    /// Sets the interval at which an API server that drops fields of some feature is asked again; five minutes otherwise.
+    /// Sets the interval at which an API server that drops fields of some feature is probed again; five minutes otherwise.
     #[must_use]
     pub fn probe_every(self, interval: Duration) -> Self {
         Self { probe_interval: interval, ..self }
     }
 
-    /// What is published, as it changes.
+    /// The publishing status, as it changes.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<PublishStatus> {
         self.status.subscribe()
@@ -99,8 +99,8 @@ impl Publisher {
         self.before.subscribe()
     }
 
-    /// Publishes the latest pool until `stop`. `None` means that the hardware is not known (yet): the
-    /// published slices stay as they are, and another instance may go on publishing.
+    /// Publishes the latest pool until `stop`. `None` means unknown hardware (so far): the published slices stay as
+    /// they are, and another instance may go on publishing.
     ///
     /// Retries after any failure. The slices remain at the end: an upgrade of the plugin must not remove the node's
     /// devices.
@@ -149,7 +149,7 @@ impl Publisher {
                             due = Some(soon);
                         }
                     }
-                    // The watch never ends by itself: it retries after any failure.
+                    // The watch never ends by itself but retries after any failure.
                     None => return,
                 },
                 turn = next_turn(&mut lock, lock_retry), if known => match turn {
@@ -197,7 +197,7 @@ impl Publisher {
     }
 }
 
-/// Whether the server refuses a watch that begins with a list: its feature gate `WatchList` is off.
+/// Whether the server refuses a watch with an initial list, because its feature gate `WatchList` is off.
 fn cannot_list_with_the_watch(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status))
         if status.code == 422 && status.message.contains("sendInitialEvents"))
@@ -209,7 +209,7 @@ enum Turn {
     Another,
 }
 
-/// Waits until this instance may publish or, if it does, until it no longer may.
+/// Waits until this instance may publish or, for the publishing instance, until its turn ends.
 async fn next_turn(lock: &mut PublishLock, not_before: Instant) -> Result<Turn, LockError> {
     if lock.holds() {
         lock.superseded().await;
@@ -220,7 +220,7 @@ async fn next_turn(lock: &mut PublishLock, not_before: Instant) -> Result<Turn, 
     Ok(Turn::Ours)
 }
 
-/// Sets the latest pool, if known, as the desired one. Returns whether it is new.
+/// Sets the latest pool, if known, as the desired one. Returns whether the pool is new.
 fn desire(session: &mut Session, pools: &mut watch::Receiver<Option<Arc<Pool>>>) -> bool {
     let pool = pools.borrow_and_update().clone();
     pool.is_some_and(|pool| session.desire(&pool))

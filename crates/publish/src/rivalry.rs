@@ -1,20 +1,20 @@
-//! Limits how often slices are restored that somebody else keeps changing.
+//! Limits how often slices under repeated foreign change are restored.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Number of repairs without a delay. A kubelet that restarts deletes slices one after another, which may need several.
+/// Number of repairs without a delay. A restarting kubelet deletes slices one after another, so several may be needed.
 const BURST: u32 = 8;
-/// After this time without a foreign change, the next one is repaired at once again. Longer than the longest delay, so that
-/// a dispute that goes on is recognised.
+/// After this time without a foreign change, the next one is repaired at once again. Longer than the longest delay, so
+/// that an ongoing dispute is recognised.
 const QUIET: Duration = Duration::from_secs(150);
 /// The first delay of a repair beyond the burst.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Decides when to undo a foreign change: at once, unless it keeps happening.
+/// Decides when to undo a foreign change: at once, unless such changes keep happening.
 #[derive(Debug, Default)]
 pub struct Rivalry {
     repairs: u32,
@@ -22,7 +22,7 @@ pub struct Rivalry {
 }
 
 impl Rivalry {
-    /// Notes a foreign change; returns the delay before it is undone.
+    /// Notes a foreign change; returns the delay before the repair.
     pub fn repair_after(&mut self, now: Instant) -> Duration {
         if self.last.is_none_or(|last| now.saturating_duration_since(last) >= QUIET) {
             self.repairs = 0;

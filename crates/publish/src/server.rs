@@ -25,7 +25,7 @@ use crate::{
     store::SliceMetadata,
 };
 
-/// The manager's name in `managedFields` of what we write.
+/// The manager's name in `managedFields` of our writes.
 pub const FIELD_MANAGER: &str = "tessera-kubelet-plugin";
 /// Longest wait for an answer. A server under load answers a write within a second or not at all (its own limit for etcd is
 /// 5 s to 10 s).
@@ -33,7 +33,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// Slices in one answer to a list. A slice may have 100 KB, and a node some hundred slices.
 const PAGE: u32 = 8;
 
-/// The API server as the publisher uses it.
+/// The API server as used by the publisher.
 #[derive(Clone)]
 pub struct Server {
     client: Client,
@@ -41,12 +41,12 @@ pub struct Server {
     nodes: Api<Node>,
 }
 
-/// A slice that was sent, as the server stored it.
+/// A sent slice, as stored by the server.
 #[derive(Debug)]
 pub struct Answer {
     /// The stored slice.
     pub held: HeldSlice,
-    /// If it differs from what was sent: what was sent, and what is stored.
+    /// The sent and the stored `spec`, if they differ.
     pub difference: Option<Box<(ResourceSliceSpec, ResourceSliceSpec)>>,
 }
 
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// The Node as owner of its slices, so that they are deleted with it.
+    /// The Node as owner of its slices, so that they are deleted with the Node.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::GetNode`].
@@ -119,7 +119,7 @@ impl Server {
         answer(Attempt::Get, name, self.slices.get_opt(name)).await
     }
 
-    /// Sends `write`. Returns what the server then has; `None` after a deletion.
+    /// Sends `write`. Returns the stored slice; `None` after a deletion.
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Create`], [`Attempt::Update`] or [`Attempt::Delete`].
@@ -143,7 +143,7 @@ impl Server {
         }
     }
 
-    /// What the server would store if `draft` were created (a dry run).
+    /// The slice that the server would store if `draft` were created (a dry run).
     ///
     /// # Errors
     /// A [`Failure`] of [`Attempt::Create`].

@@ -1,4 +1,4 @@
-//! The state of publishing: what is on the API server, what is desired, and the writes that lead there.
+//! The state of publishing: the slices on the API server, the desired ones, and the writes in between.
 
 mod carry_out;
 mod read;
@@ -29,8 +29,8 @@ use crate::{
     target::{Target, dropped_features},
 };
 
-/// Most rounds of planning and writing in a row. Each learns something (a missing feature, an invalid device, a slice that
-/// somebody changed), so a few are enough unless it does not converge.
+/// Most rounds of planning and writing in a row. Each reveals something (a missing feature, an invalid device, a
+/// foreign change of a slice), so a few are enough unless the session does not converge.
 const ROUNDS: usize = 12;
 /// Concurrent requests. More would not be faster, and each needs a connection and the text of a slice.
 const REQUESTS: usize = 8;
@@ -47,9 +47,9 @@ pub struct Session {
     first_owner: Option<JoinHandle<Result<OwnerReference, Failure>>>,
     /// The pool's last known generation.
     generation: Option<i64>,
-    /// Whether it is known which features the server keeps, by a dry run or by its answers to writes.
+    /// Whether the features kept by the server are known, from a dry run or from answers to writes.
     probed: bool,
-    /// Whether a dry run has told if the server keeps taints.
+    /// Whether a dry run has shown if the server keeps taints.
     knows_taints: bool,
     /// The slices were as desired: any difference now was made by somebody else.
     synced: bool,
@@ -64,7 +64,7 @@ pub struct Session {
     status: watch::Sender<PublishStatus>,
 }
 
-/// What to do after a round.
+/// The action after a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
     /// The slices are as desired: wait for an event.
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Sets the desired pool. Returns whether it is new.
+    /// Sets the desired pool. Returns whether the pool is new.
     pub fn desire(&mut self, pool: &Pool) -> bool {
         let new = self.target.set(pool);
         if new {
@@ -183,8 +183,8 @@ impl Session {
                 self.owner = None;
                 continue;
             }
-            // Do not replace what a predecessor published by something that the server does not keep, and do not let the
-            // scheduler see a device for a moment that it is to be kept away from.
+            // Probe first: do not replace a predecessor's slices by ones whose fields the server drops, and do not
+            // expose a device to the scheduler, even for a moment, without the taint meant to repel pods.
             let replaces = !std::mem::replace(&mut self.probed, true) && self.store.iter().next().is_some();
             if replaces || !self.knows_taints && self.target.keeps_away() {
                 if let Err(failure) = self.probe_target().await {
@@ -205,8 +205,8 @@ impl Session {
         })
     }
 
-    /// Changes nothing while there is another driver with our name, and reports that once. The watch reports when its slices
-    /// change.
+    /// Writes nothing while another driver with our name exists, and reports the conflict once. The watch reports
+    /// changes of the other driver's slices.
     async fn stand_back(&mut self, other: OtherDriver) -> Next {
         let message = other.to_string();
         self.synced = false;
@@ -242,13 +242,13 @@ impl Session {
         changed
     }
 
-    /// Finds out what the server keeps of all that the hardware offers, without writing anything.
+    /// Finds out, without writing, which parts of the hardware's offer the server keeps.
     async fn probe_target(&mut self) -> Result<(), Failure> {
         let dropped = match self.target.probe() {
             None => BTreeSet::new(),
             Some(probe) => match self.server.dry_run(&probe).await {
                 Ok(Answer { difference: Some(specs), .. }) => dropped_features(&specs.0, &specs.1),
-                // An invalid slice is handled and reported when it is written.
+                // An invalid slice is handled and reported when written.
                 Ok(_) | Err(Failure { kind: FailureKind::Invalid { .. }, .. }) => BTreeSet::new(),
                 Err(failure) => return Err(failure),
             },
@@ -308,7 +308,7 @@ impl Session {
         self.report(None);
     }
 
-    /// Notes that somebody changed our slices. Returns the delay before they are restored.
+    /// Notes a foreign change of our slices. Returns the delay before the repair.
     fn repair(&mut self, plan: &Plan) -> Duration {
         let what = dispute::describe(plan, &self.store);
         let delay = self.rivalry.repair_after(Instant::now());
@@ -337,7 +337,7 @@ impl Session {
         Next::After(self.failed(&failure))
     }
 
-    /// Sets the status's current problem: `error`, or else what is left out.
+    /// Sets the status's current problem: `error`, or else the parts left out.
     fn report(&self, error: Option<String>) {
         let shortcomings = self.target.shortcomings();
         let last_error = error.or_else(|| (!shortcomings.is_empty()).then(|| shortcomings.join("; ")));

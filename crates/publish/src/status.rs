@@ -21,15 +21,15 @@ pub enum Role {
 pub struct PublishStatus {
     /// The role of this instance.
     pub role: Role,
-    /// Whether the API server has exactly what can be published of the present hardware.
+    /// Whether the API server has exactly the publishable part of the present hardware.
     pub in_sync: bool,
-    /// The pool's generation when it was last in sync; `None` before that, and for a pool without slices.
+    /// The pool's generation when last in sync; `None` before, and for a pool without slices.
     pub generation: Option<i64>,
     /// Number of ResourceSlices when last in sync.
     pub slices: usize,
     /// Number of devices when last in sync.
     pub devices: usize,
-    /// Why the slices are not as desired, or what is left out of them; `None` if there is no problem.
+    /// Why the slices are not as desired, or the parts left out of them; `None` if there is no problem.
     pub last_error: Option<String>,
     /// Features whose fields the API server drops, so that something is not published.
     pub missing_features: BTreeSet<Feature>,

@@ -1,4 +1,4 @@
-//! What is known of this driver's slices of this node on the API server.
+//! Our knowledge of this driver's slices of this node on the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,27 @@ pub type SliceMetadata = PartialObjectMeta<ResourceSlice>;
 
 /// The slices of one driver on one node: from the watch, and from the answers to our own requests, which come earlier.
 ///
-/// The watch shows which slices there are, and by their resource versions whether they have changed since they were last
-/// read or written.
+/// The watch shows the existing slices, and by their resource versions any changes since the last read or write.
 #[derive(Debug, Default)]
 pub struct Store {
     slices: BTreeMap<String, HeldSlice>,
-    /// UIDs of deleted slices, about which the watch may still send older events.
+    /// UIDs of deleted slices. The watch may still send older events about them.
     deleted: BTreeSet<String>,
-    /// The list that is being received.
+    /// The list being received.
     listing: Option<Listing>,
     complete: bool,
 }
 
-/// A list of which not all has arrived.
+/// A partly received list.
 #[derive(Debug, Default)]
 struct Listing {
     slices: BTreeMap<String, ObjectMeta>,
-    /// Names of slices that were read or written since the list was asked for: it may be older than they are.
+    /// Names of slices read or written since the list was requested: the list may be older.
     since: BTreeSet<String>,
 }
 
 impl Store {
-    /// Whether a complete list has been received. Before that, a slice may exist without being known.
+    /// Whether a complete list has been received. Until then, unknown slices may exist.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete
@@ -49,7 +48,7 @@ impl Store {
         self.slices.values_mut()
     }
 
-    /// Names of the slices that are to be read.
+    /// Names of the slices to be read.
     #[must_use]
     pub fn unread(&self) -> Vec<String> {
         self.iter().filter(|slice| slice.spec.is_none()).map(|slice| slice.name().to_owned()).collect()
@@ -72,7 +71,7 @@ impl Store {
             Event::InitDone => {
                 let Listing { slices: listed, since } = self.listing.take().unwrap_or_default();
                 self.slices.retain(|name, slice| {
-                    // Only reading it again tells whether the list or the answer to our request was first.
+                    // Only another read shows whether the list or the answer to our request was first.
                     if !listed.contains_key(name) {
                         slice.spec = None;
                     }
@@ -95,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Stores a slice from the server, unless the same or a newer version of it is known.
+    /// Stores a slice from the server, unless the same or a newer version is known.
     pub fn apply(&mut self, slice: HeldSlice) {
         if slice.metadata.uid.as_ref().is_some_and(|uid| self.deleted.contains(uid)) {
             return;
@@ -115,7 +114,7 @@ impl Store {
         self.slices.insert(slice.name().to_owned(), slice);
     }
 
-    /// Removes a slice that was deleted or no longer exists.
+    /// Removes a deleted or missing slice.
     pub fn remove(&mut self, metadata: &ObjectMeta) {
         if let Some(uid) = &metadata.uid {
             self.deleted.insert(uid.clone());
@@ -131,8 +130,8 @@ fn name_of(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Resource versions of one object compare as numbers (guaranteed since Kubernetes 1.35, and always so with etcd). One that
-/// is not a number counts as older, so that the watch decides.
+/// Resource versions of one object compare as numbers (guaranteed since Kubernetes 1.35, and always so with etcd). A
+/// version in another form counts as older, so that the watch decides.
 fn version(slice: &HeldSlice) -> u128 {
     slice.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

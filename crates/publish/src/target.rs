@@ -1,4 +1,4 @@
-//! What can be published: what is desired, without what the API server drops or refuses.
+//! The publishable part of the desired slices, without parts dropped or refused by the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,33 +15,33 @@ use crate::{
     names,
 };
 
-/// What is to be published, and what is known about the API server's answers to it.
+/// The desired slices, and the API server's known answers to them.
 #[derive(Debug)]
 pub struct Target {
     identity: PoolIdentity,
-    /// Everything that the hardware offers.
+    /// Everything offered by the hardware.
     full: Vec<DesiredSlice>,
-    /// The part that can be published.
+    /// The publishable part.
     slices: Vec<DesiredSlice>,
     missing: BTreeSet<Feature>,
     rejected: Rejected,
     altered: BTreeMap<String, Altered>,
 }
 
-/// What the server found invalid. It is not sent again before the hardware changes.
+/// Parts found invalid by the server. They are not sent again before the hardware changes.
 #[derive(Debug, Default)]
 struct Rejected {
     /// Devices by the name of their slice.
     devices: BTreeMap<String, BTreeSet<String>>,
     /// Whole slices of devices.
     slices: BTreeSet<String>,
-    /// A slice of counter sets: then no counter sets and no devices that need them are published.
+    /// A slice of counter sets: then no counter sets and no devices in need of them are published.
     counters: bool,
     /// The server's message.
     messages: Vec<String>,
 }
 
-/// A slice that the server stores differently from what was sent, for an unknown reason. Sending it again would not help.
+/// A slice stored differently than sent, for an unknown reason. Sending the slice again would not help.
 #[derive(Debug)]
 struct Altered {
     sent: Contents,
@@ -63,7 +63,7 @@ impl Target {
         }
     }
 
-    /// Sets the desired pool. Returns whether it is new.
+    /// Sets the desired pool. Returns whether the pool is new.
     pub fn set(&mut self, pool: &Pool) -> bool {
         let full = self.identity.slices(pool);
         if full == self.full {
@@ -94,7 +94,7 @@ impl Target {
         &self.missing
     }
 
-    /// Describes what is left out or changed, and why.
+    /// Describes all parts left out or changed, with reasons.
     #[must_use]
     pub fn shortcomings(&self) -> Vec<String> {
         let gates = self.missing.iter().map(|feature| gate_message(*feature));
@@ -102,8 +102,8 @@ impl Target {
         self.rejected.messages.iter().cloned().chain(gates).chain(altered).collect()
     }
 
-    /// Evaluates the answer to a write of the slice called `name`: `held` is what the server stored of `sent`. Returns a
-    /// problem that was not known before.
+    /// Evaluates the answer to a write of the slice called `name`: `held` is the stored form of `sent`. Returns a newly
+    /// found problem.
     pub fn learn(&mut self, name: &str, sent: &ResourceSliceSpec, held: &ResourceSliceSpec) -> Vec<String> {
         let differences = compare::differences(sent, held);
         let known = self.missing.len();
@@ -145,8 +145,8 @@ impl Target {
         messages
     }
 
-    /// Notes that the server refused `sent` as invalid, for these reasons. Leaves out the invalid devices, or the slice if they
-    /// are not known.
+    /// Notes the refusal of `sent` as invalid, for these reasons. Leaves out the invalid devices, or the whole slice if
+    /// they are not known.
     pub fn reject(&mut self, sent: &Draft, causes: &[StatusCause], message: String) {
         let name = sent.name().to_owned();
         let devices: Option<BTreeSet<String>> =
@@ -164,7 +164,7 @@ impl Target {
         self.refresh();
     }
 
-    /// Compares the server's slices with the desired ones. A slice that it is known to store differently counts as equal.
+    /// Compares the server's slices with the desired ones. A slice known to be stored differently counts as equal.
     pub fn recognise(&self, current: &mut HeldSlice) {
         let Some(desired) = self.slices.iter().find(|slice| slice.name == current.name()) else { return };
         let Some(held) = &mut current.spec else { return };
@@ -182,8 +182,8 @@ impl Target {
         self.full.iter().any(|slice| slice.contents.devices().iter().any(features::is_kept_away))
     }
 
-    /// A slice for a dry run that shows what the server keeps: for each feature, the first device that uses it. `None` if the
-    /// hardware uses no feature.
+    /// A slice for a dry run to probe the server's features: for each feature, the first device with a use of it.
+    /// `None` if the hardware uses no feature.
     #[must_use]
     pub fn probe(&self) -> Option<Draft> {
         let mut features: Vec<Feature> = Feature::ALL.into();
@@ -209,8 +209,8 @@ impl Target {
         })
     }
 
-    /// Notes that the server drops the fields of these features of the [`Self::probe`] and keeps all others. Returns a problem
-    /// that was not known before.
+    /// Notes that the server drops the fields of these features of the [`Self::probe`] and keeps all others. Returns a
+    /// newly found problem.
     pub fn learn_from_probe(&mut self, missing: BTreeSet<Feature>) -> Vec<String> {
         let new = missing.difference(&self.missing).map(|feature| gate_message(*feature)).collect();
         self.missing = missing;
@@ -241,7 +241,7 @@ impl Target {
             Some(DesiredSlice { contents, ..slice.clone() }).filter(holds_something)
         };
         let mut slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
-        // What slices that are left out were to say, the first of the others says.
+        // The first remaining slice takes over the annotations of left-out slices.
         let is_left_out = |slice: &&DesiredSlice| !slices.iter().any(|kept| kept.name == slice.name);
         let left_out = self.full.iter().filter(is_left_out).flat_map(|slice| slice.annotations.clone());
         let left_out: Vec<(String, String)> = left_out.collect();
@@ -270,7 +270,7 @@ fn gate_message(feature: Feature) -> String {
     format!("feature gate {} is off in kube-apiserver: {}", feature.gate(), feature.consequence())
 }
 
-/// The device of `draft` that the field `spec.devices[3].…` belongs to.
+/// The device of `draft` with the field `spec.devices[3].…`.
 fn device_at_fault(draft: &Draft, field: &str) -> Option<String> {
     let (index, _) = field.strip_prefix("spec.devices[")?.split_once(']')?;
     let index = index.parse::<usize>().ok()?;
@@ -312,7 +312,7 @@ mod tests {
         target
     }
 
-    /// The slice with this name suffix, as it would be sent.
+    /// The slice with this name suffix, in the form to be sent.
     fn sent(target: &Target, suffix: &str) -> Draft {
         let name = format!("n-d-{suffix}");
         let slice = target.slices().iter().find(|slice| slice.name == name).unwrap();

@@ -1,5 +1,5 @@
-//! `cargo xtask bench controller`: what steering, or allocating, adds to a pod's start beside kube-scheduler alone, what a
-//! decision takes on a large fleet, and what the program takes of memory there.
+//! `cargo xtask bench controller`: time added by steering, or allocating, to a pod's start beside kube-scheduler alone,
+//! time of a decision on a large fleet, and the program's memory there.
 
 mod fleet;
 mod gangs;
@@ -85,7 +85,7 @@ enum Output {
 struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
-    /// What the example `decisions` of `crates/decide` prints.
+    /// The output of the example `decisions` of `crates/decide`.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]

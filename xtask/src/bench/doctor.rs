@@ -12,7 +12,7 @@ use tokio::process::Command;
 use super::controller::objects::Objects;
 use super::controller::stand_in::StandIn;
 
-/// Longer than that it is not waited for.
+/// Time limit of the program.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Between two looks at the program's memory.
@@ -58,7 +58,7 @@ pub async fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let processor_before = of_children()?;
     for _ in 0..arguments.rounds {
         let begun = Instant::now();
-        // The chart's classes, of which two match nothing here: each device is tried.
+        // The chart's classes, two of them without a match here: each device is tried.
         let running = Command::new(&program)
             .args(["doctor", "-o", "json", "-f", "deviceclasses", "--kubeconfig"])
             .arg(&kubeconfig)
@@ -96,7 +96,7 @@ pub async fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The most that has been resident of a process, in MiB; `None` once it has ended.
+/// Peak of a process's resident memory, in MiB; `None` after its end.
 fn most_resident_mib(process: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -104,11 +104,11 @@ fn most_resident_mib(process: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Processor time of children that have ended, user and system.
+/// Processor time of ended children, user and system.
 fn of_children() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("no name in /proc/self/stat")?;
     let times = fields.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok());
-    // USER_HZ is 100 on every Linux that Rust runs on.
+    // USER_HZ is 100 on every Linux with Rust.
     Ok(Duration::from_millis(times.sum::<u64>() * 10))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench gangs`: how long it takes to plan a gang on a large fleet.
+//! `cargo xtask bench gangs`: time to plan a gang on a large fleet.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -32,14 +32,14 @@ pub struct GangsArguments {
     rounds: u32,
 }
 
-/// What the example `gangs` of `crates/decide` prints, in milliseconds.
+/// The output of the example `gangs` of `crates/decide`, in milliseconds.
 #[derive(Deserialize)]
 struct Round {
     /// The first gang after a start: all nodes are looked at.
     first_ms: f64,
-    /// The second one: those that changed.
+    /// The second one: only changed nodes are looked at.
     next_ms: f64,
-    /// So many pods that are no gang, each given its cards as it comes, all looked at together.
+    /// This many pods outside gangs, each given its cards as it comes, all looked at together.
     alone_ms: f64,
 }
 

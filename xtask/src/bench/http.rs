@@ -1,4 +1,4 @@
-//! What a program serves over HTTP, as Prometheus and people ask for it.
+//! A program's HTTP pages, as requested by Prometheus and people.
 
 use std::fmt;
 use std::time::Instant;
@@ -33,7 +33,7 @@ impl fmt::Display for Scrapes {
 /// The body of an answer.
 ///
 /// # Errors
-/// There is none, or it is not well.
+/// There is none, or its status is an error.
 pub async fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");

@@ -1,5 +1,5 @@
 //! `cargo xtask bench mig`: the plugin, as built for the node image, makes and destroys partitions over its socket on
-//! emulated cards that take a second for each step; compared with one call at a time, as under one lock for the node.
+//! emulated cards with steps of a second; compared with one call at a time, as under one lock for the node.
 
 use std::{
     process::ExitCode,
@@ -23,7 +23,7 @@ use super::{
     quantiles::Quantiles,
 };
 
-/// Partitions of the smallest profile that fit on an H100.
+/// Number of the smallest partitions on an H100.
 const PARTITIONS: usize = 7;
 
 /// Time to make a partition, and to destroy it, as reported for hardware (`O(1 s)`).
@@ -56,7 +56,7 @@ enum Output {
     Json,
 }
 
-/// Results for claims that come and go.
+/// Results for claims coming and going.
 #[derive(Serialize)]
 struct Churn {
     claims: usize,
@@ -68,13 +68,13 @@ struct Churn {
     unprepare: Quantiles,
 }
 
-/// Results for one claim that comes and goes alone.
+/// Results for one claim coming and going alone.
 #[derive(Serialize)]
 struct Alone {
-    /// Time in addition to the second that the step takes.
+    /// Time in addition to the step's second.
     prepare_beyond_step: Quantiles,
     unprepare_beyond_step: Quantiles,
-    /// With steps that take no time.
+    /// With steps of no duration.
     prepare: Quantiles,
     unprepare: Quantiles,
     /// The plugin's own time for such a Prepare by its metrics, without locks, API server, driver and disk syncs.
@@ -111,9 +111,9 @@ pub async fn run(arguments: &MigArguments) -> Result<ExitCode> {
     let claims = claims::allocate(&cluster, &partitions, partitions.len()).await?;
 
     plugin.delay_partitions(0)?;
-    // Not measured: the first finds the driver's files and opens connections, which is not repeated for every pod.
+    // Not measured: the first finds the driver's files and opens connections, once only and not for every pod.
     come_and_go(&plugin, &claims, 1, None).await?;
-    // Another partition of its card stays, so that the MIG mode does.
+    // Another partition of its card stays, to keep the MIG mode on.
     let (one, beside) = (&claims[..1], &claims[arguments.cards]);
     plugin.prepare(beside).await?;
     let before = plugin.metrics().await?;

@@ -29,7 +29,7 @@ use published::Published;
 use report::{FleetReport, MixReport, Orders};
 use simulation::{Fleet, NodeChoice, Outcome};
 
-/// The board that the mixes are for; all boards of 8 memory slices have the same placements.
+/// The board of the mixes; all boards of 8 memory slices have the same placements.
 const MODEL: &str = "A100-80GB";
 
 /// Arguments of `cargo xtask bench mig-order`.

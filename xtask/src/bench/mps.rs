@@ -137,7 +137,7 @@ async fn through_the_plugin(programs: &Programs, rounds: usize) -> Result<Vec<Ro
     let other = std::slice::from_ref(&claims[1]);
 
     let (mut first, mut next, mut end, mut last) = (vec![], vec![], vec![], vec![]);
-    // The first round is not measured: it finds the driver's files and opens connections.
+    // The first round is not measured: files of the driver are found and connections opened then.
     for round in 0..=rounds {
         let times = [
             prepare_all(&plugin, one).await?,
@@ -197,7 +197,7 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Time that the daemon itself takes: start, one line of orders, its server, and its end, as a script would do it.
+/// Time of the daemon itself: start, one line of orders, its server, and its end, as in a script.
 fn bare_start(machine: &Path, uuid: &str) -> Result<Duration> {
     let directory = tempfile::Builder::new().prefix("d").rand_bytes(5).tempdir_in("/tmp")?;
     let program = |arguments: &[&str]| {
@@ -290,7 +290,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It ends its daemons, which have no clients, and then itself.
+        // mps-host ends its daemons, which have no clients, and then itself.
         let pid = i32::try_from(self.child.id()).map(nix::unistd::Pid::from_raw);
         if let Ok(pid) = pid {
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);

@@ -85,7 +85,7 @@ pub struct Kind<'a> {
 }
 
 impl NativeArguments {
-    /// All fleets, those with the same nodes one after the other, the plain one first.
+    /// All fleets, grouped by nodes, the plain one first.
     fn kinds(&self) -> Vec<Kind<'_>> {
         let mut kinds = Vec::new();
         for kubernetes in self.kubernetes.iter().copied() {

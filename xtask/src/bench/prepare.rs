@@ -1,5 +1,5 @@
 //! `cargo xtask bench prepare`: the plugin as built for the node image, a real API server, emulated cards with and
-//! without delay, and a stand-in for the kubelet that calls it over its socket.
+//! without delay, and a stand-in for the kubelet calling the plugin over its socket.
 
 pub(super) mod claims;
 pub(super) mod metrics;
@@ -30,10 +30,10 @@ use self::{
 };
 use super::quantiles::Quantiles;
 
-/// Concurrent claims: the most that a busy node ever starts at once.
+/// Concurrent claims: the most ever started at once by a busy node.
 const AT_ONCE: usize = 64;
 
-/// Wait until the plugin's idle threads have ended, which they do after 10 s (tokio's default for blocking work).
+/// Wait for the end of the plugin's idle threads, which end after 10 s (tokio's default for blocking work).
 const CALM: Duration = Duration::from_secs(12);
 
 /// Builds the programs for benchmarks of the node part.
@@ -168,8 +168,8 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs this command again from an optimised build: an unoptimised client's calls take longer than what is measured, on
-/// the same processors.
+/// Runs this command again from an optimised build: an unoptimised client's calls take longer than the measured ones,
+/// on the same processors.
 pub(super) fn again_optimised() -> Result<ExitCode> {
     eprintln!("building this command optimised (the first time takes minutes)");
     workspace::build(&["--release", "-p", "xtask", "-p", "tessera-harness"])?;
@@ -182,8 +182,7 @@ pub(super) fn again_optimised() -> Result<ExitCode> {
 /// Prepares and unprepares all of `claims`, each by a call of its own, all calls at once.
 async fn measure(plugin: &RunningPlugin, claims: &[Claim], rounds: usize, delay: u64) -> Result<Case> {
     let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
-    // Not measured: the first round finds the driver's files and opens connections, which is not repeated for every
-    // pod.
+    // Not measured: the first round finds the driver's files and opens connections, once only and not for every pod.
     plugin.round(claims).await?;
     let (before, processor) = (plugin.metrics().await?, plugin.processor_time()?);
     for _ in 0..rounds {

@@ -14,7 +14,7 @@ use tessera_harness::workspace;
 
 use report::Report;
 
-/// Machines that share a queue.
+/// Number of machines with a common queue.
 const SEVERAL: usize = 16;
 
 const EXAMPLES: &str = "\

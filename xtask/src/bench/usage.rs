@@ -1,5 +1,5 @@
-//! `cargo xtask bench usage`: the processor time that the plugin's look at what cards do takes, what the plugin takes with it at rest
-//! and while claims come and go, and its answers to scrapes.
+//! `cargo xtask bench usage`: the processor time of the plugin's monitoring of cards, the plugin's total at rest and
+//! while claims come and go, and its answers to scrapes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{interval, sleep};
 use super::prepare::claims;
 use super::prepare::plugin::{self, RunningPlugin};
 
-/// Cards of the machine, and how many of them are divided into seven partitions that claims have.
+/// Cards of the machine, and how many of them are divided into seven partitions for claims.
 const CARDS: usize = 8;
 const DIVIDED: usize = 2;
 const PARTITIONS: usize = 7;
@@ -21,10 +21,10 @@ const PARTITIONS: usize = 7;
 /// The plugin's own default.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Until what the start and the claims have set off is over.
+/// Time for the effects of the start and the claims to end.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Between two claims that end and begin again.
+/// Between two claims ending and beginning again.
 const CHURN: Duration = Duration::from_millis(250);
 
 /// Arguments of `cargo xtask bench usage`.

@@ -1,4 +1,4 @@
-//! `cargo xtask demo --kubeconfig FILE`: the same pods on a cluster that was there before, whose nodes become emulated machines.
+//! `cargo xtask demo --kubeconfig FILE`: the same pods on an existing cluster, whose nodes become emulated machines.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,13 +26,13 @@ const PLUGIN: &str = "app.kubernetes.io/name=tessera,app.kubernetes.io/component
 /// The pool of [`POOL`].
 const POOL_NAME: &str = "shared";
 const POOL_KIND: &str = "gpupools.gpu.tessera.dev";
-/// Oldest minor version of Kubernetes that allocates partitions and shares.
+/// Oldest minor version of Kubernetes with allocation of partitions and shares.
 const OLDEST: u32 = 36;
 
-/// Runs the demo on a cluster that is there already, and leaves it as it was.
+/// Runs the demo on an existing cluster, and leaves the cluster as before.
 ///
 /// # Errors
-/// When the cluster cannot be used for it, or something does not work.
+/// When the cluster is unsuitable, or something does not work.
 pub async fn run(mut clock: Clock, arguments: &DemoArguments, kubeconfig: &Path) -> Result<ExitCode> {
     let kubectl = Kubectl::with(kubeconfig);
     kubectl.run(&["version", "--client"]).await?;
@@ -70,7 +70,7 @@ async fn connect(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Refuses clusters in which the demo cannot run or would be in the way. Tells whether there are GpuPools.
+/// Refuses clusters unsuitable for the demo, or disturbed by the demo. Returns whether there are GpuPools.
 async fn examine(client: &Client) -> Result<bool> {
     let version = client.apiserver_version().await.context("the API server does not answer")?;
     let minor = version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default();
@@ -165,7 +165,7 @@ async fn every_node_is_ready(client: &Client) -> Result<usize> {
     }
 }
 
-/// Why a plugin's pod will not start, if that is so.
+/// Why a plugin's pod will not start, if so.
 fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
@@ -189,7 +189,7 @@ fn trouble(pod: &Pod) -> Option<String> {
     })
 }
 
-/// Takes away what the demo brought.
+/// Removes everything installed by the demo.
 struct Cleanup<'a> {
     kubectl: &'a Kubectl,
     /// Whether the kind GpuPool came with the demo.

@@ -29,21 +29,21 @@ const URGENT: (&str, &str) =
 const NAMESPACE: &str = "gangs";
 const GANG: &str = "gangs/training";
 
-/// Chart values: kube-scheduler was never given these cards, so that nothing it may still be writing has to be waited for.
+/// Chart values: kube-scheduler was never given these cards, so no writes of its own can be outstanding.
 const VALUES: [&str; 1] = ["managed.handoverSeconds=1"];
 
-/// What happened, for programs.
+/// The events, for programs.
 #[derive(Serialize)]
 struct Story {
-    /// What `kubectl gpu queue` says while there is room for one of the two pods.
+    /// The output of `kubectl gpu queue` while there is room for one of the two pods.
     waits: Vec<Value>,
-    /// Claims of the gang that have cards meanwhile.
+    /// Claims of the gang with cards meanwhile.
     held: usize,
-    /// Node by pod of the gang, when it runs.
+    /// Node by pod of the running gang.
     runs: BTreeMap<String, String>,
     /// The node of the pod of higher priority.
     urgent: String,
-    /// What `kubectl gpu queue` says while that runs.
+    /// The output of `kubectl gpu queue` while the preempting pod runs.
     preempted: Vec<Value>,
     /// Node by pod of the gang, when the other has ended.
     back: BTreeMap<String, String>,
@@ -99,7 +99,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cluster, and how it is looked at.
+/// The cluster, with the tools to observe it.
 struct Stage<'a> {
     cluster: &'a Cluster,
     client: Client,
@@ -149,7 +149,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What `kubectl gpu queue` prints.
+    /// The output of `kubectl gpu queue`.
     async fn queue(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new(self.program)
             .arg("queue")
@@ -168,7 +168,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Claims with names of this beginning that have cards.
+    /// Number of allocated claims whose names begin with `prefix`.
     async fn held(&self, prefix: &str) -> Result<usize> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), NAMESPACE);
         let all = claims.list(&ListParams::default()).await?.items;
@@ -179,7 +179,7 @@ impl Stage<'_> {
         Ok(all.iter().filter(has_cards).count())
     }
 
-    /// Waits until no claim with a name of this beginning has cards: those of evicted pods lose them when these have ended.
+    /// Waits until no claim with this name prefix has cards: claims of evicted pods lose their cards after the pods' end.
     async fn none_held(&self, prefix: &str) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while self.held(prefix).await? > 0 {

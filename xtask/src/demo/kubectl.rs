@@ -9,15 +9,15 @@ use tessera_harness::{Cluster, ClusterError};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// The cluster's file of access, and programs that use it.
+/// The cluster's kubeconfig, and programs using it.
 pub struct Kubectl {
     kubeconfig: PathBuf,
-    /// kubectl: a path, or a name that is looked for in `PATH`.
+    /// kubectl: a path, or a name to look up in `PATH`.
     program: PathBuf,
 }
 
 impl Kubectl {
-    /// For a cluster that the demo has started.
+    /// For a cluster started by the demo.
     ///
     /// # Errors
     /// The cluster was started without kubectl.
@@ -25,7 +25,7 @@ impl Kubectl {
         Ok(Self { kubeconfig: cluster.kubeconfig(), program: cluster.program("kubectl")? })
     }
 
-    /// For a cluster that was there before, with the user's own kubectl.
+    /// For an existing cluster, with the user's own kubectl.
     pub fn with(kubeconfig: &Path) -> Self {
         Self { kubeconfig: kubeconfig.to_owned(), program: "kubectl".into() }
     }
@@ -33,7 +33,7 @@ impl Kubectl {
     /// Runs kubectl.
     ///
     /// # Errors
-    /// It is not there, or what it says.
+    /// kubectl is missing, or its own error.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
         self.output(&self.program, arguments, "").await
     }
@@ -71,7 +71,7 @@ impl Kubectl {
             spawned => spawned.with_context(|| format!("{name} cannot be started"))?,
         };
         if let Some(mut stdin) = child.stdin.take() {
-            // It may end before it has read everything.
+            // kubectl may end before reading everything.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let output = child.wait_with_output().await?;

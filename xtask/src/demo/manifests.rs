@@ -6,7 +6,7 @@ use super::Images;
 pub struct Manifest {
     /// The file's path in the repository.
     pub file: &'static str,
-    /// What it shows.
+    /// The purpose of the manifest.
     pub purpose: &'static str,
     /// The content, still with `$(IMAGE)` and `$(CUDA_SAMPLE_IMAGE)`.
     text: &'static str,
@@ -18,7 +18,7 @@ macro_rules! manifest {
     };
 }
 
-/// The first manifest: the job, which must end before the others are submitted.
+/// The first manifest: the job, to be ended before the others are submitted.
 pub const JOB: Manifest =
     manifest!("examples/aligned-cards/four-aligned-cards.yaml", "a job: four aligned cards, else any four");
 
@@ -38,7 +38,7 @@ pub const SHARES: Manifest =
     manifest!("examples/mps-shares/quarters.yaml", "four quarters of one card, by MPS");
 
 impl Manifest {
-    /// Number of pods that the file creates.
+    /// Number of pods created by the file.
     pub fn pods(&self) -> usize {
         self.text.lines().filter(|line| *line == "kind: Pod").count()
     }

@@ -6,7 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use super::view::{ClaimUse, ContainerView};
 
-/// Writes the table to standard error, so that standard output stays one line of JSON if requested.
+/// Writes the table to standard error, leaving standard output to one line of JSON if requested.
 #[derive(Default)]
 pub struct Screen {
     shown: String,

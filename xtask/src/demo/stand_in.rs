@@ -1,5 +1,5 @@
 //! The demo without root: no kubelet and no containers. The real plugin runs beside the real control plane, and for
-//! bound pods a stand-in does the kubelet's work: it calls the plugin, and sets the pods' status.
+//! bound pods a stand-in does the kubelet's work: calls to the plugin, and updates of the pods' status.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub struct StandIn {
     pods: PodsOfNode,
 }
 
-/// Starts the plugin on an emulated machine, configured as in the chart's pod, and the stand-in that calls it.
+/// Starts the plugin on an emulated machine, configured as in the chart's pod, and the stand-in to call the plugin.
 ///
 /// # Errors
 /// When the plugin does not start or does not register.
@@ -38,7 +38,7 @@ fn ends_by_itself(pod: &Pod) -> bool {
 }
 
 impl StandIn {
-    /// What the containers of the demo's pod would see; `None` before its claims are prepared.
+    /// The view from the containers of the demo's pod; `None` before its claims are prepared.
     pub fn view(&self, pod: &str) -> Option<ContainerView> {
         let pods = self.pods.all();
         pods.iter().find(|known| known.namespace == NAMESPACE && known.name == pod).map(seen_in)

@@ -1,5 +1,5 @@
-//! `cargo xtask demo --steering`: two notebooks and a job with four cards on two nodes, first as kube-scheduler places them
-//! alone, then with nodes that the controller proposes.
+//! `cargo xtask demo --steering`: two notebooks and a job with four cards on two nodes, first as placed by
+//! kube-scheduler alone, then on nodes proposed by the controller.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ const HARDWARE: &str = "gb200-tray";
 struct Placed {
     namespace: String,
     steered: bool,
-    /// Node by pod; `None` for one that waits.
+    /// Node by pod; `None` for a waiting pod.
     pods: BTreeMap<String, Option<String>>,
     /// Why the job waits, as kube-scheduler says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
 /// Starts a cluster of two nodes with four cards each, and installs Tessera on it with this pool and these values.
 ///
 /// # Errors
-/// When this machine cannot run nodes, or something does not work.
+/// When this machine cannot run nodes, or a step fails.
 pub(super) async fn start(clock: &mut Clock, pool: &str, values: &[&str]) -> Result<(Cluster, Installation)> {
     if let Err(reason) = Cluster::node_tier_available() {
         bail!("{reason}; this demo needs two nodes on which pods run");
@@ -146,7 +146,7 @@ pub(super) fn is_started(pod: &Pod) -> bool {
     matches!(phase, Some("Running" | "Succeeded"))
 }
 
-/// What kube-scheduler says of a pod that fits nowhere.
+/// kube-scheduler's message about an unschedulable pod.
 fn refusal(pod: &Pod) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let refused = conditions.iter().find(|condition| {

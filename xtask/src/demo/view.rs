@@ -19,16 +19,16 @@ pub struct ClaimUse {
     pub pod: String,
     /// The allocated devices by name, in the order of the allocation.
     pub devices: Vec<String>,
-    /// The pod's node; `None` while it waits.
+    /// The pod's node; `None` while the pod waits.
     pub node: Option<String>,
     /// The pod's phase.
     pub phase: String,
-    /// Which alternative of a prioritized list was taken, or why the pod waits; for people.
+    /// The chosen alternative of a prioritized list, or why the pod waits; for people.
     #[serde(skip)]
     pub remark: String,
 }
 
-/// The part of the output of the test image's `view` that the demo shows.
+/// The part of the output of the test image's `view` shown by the demo.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct ContainerView {
     environment: BTreeMap<String, String>,
@@ -74,7 +74,7 @@ impl ContainerView {
         Self { environment, devices, program: Vec::new() }
     }
 
-    /// The environment variables that claims and devices set, `NAME=value`.
+    /// The environment variables set by claims and devices, `NAME=value`.
     pub fn environment(&self) -> Vec<String> {
         let ours = |name: &str| {
             ["NVIDIA_", "CUDA_", "TESSERA_", "GPU_"].iter().any(|prefix| name.starts_with(prefix))
@@ -86,8 +86,8 @@ impl ContainerView {
             .collect()
     }
 
-    /// The NVIDIA device nodes in `/dev`: first the cards, then the nodes for parts of cards, then those that every
-    /// container with a card needs.
+    /// The NVIDIA device nodes in `/dev`: first the cards, then the nodes for parts of cards, then the nodes needed by
+    /// every container with a card.
     pub fn device_nodes(&self) -> Vec<&str> {
         let rank = |path: &&str| match path.strip_prefix("/dev/nvidia") {
             Some(rest) if rest.starts_with(|first: char| first.is_ascii_digit()) => 0,
@@ -173,7 +173,7 @@ fn uses_of(pod: &Pod, claims: &HashMap<(&str, &str), &ResourceClaim>) -> Vec<Cla
 pub struct Memory(HashMap<String, ClaimUse>);
 
 impl Memory {
-    /// `uses`, with the devices that ended pods had while they ran.
+    /// `uses`, with the devices of ended pods from their running time.
     pub fn recall(&mut self, mut uses: Vec<ClaimUse>) -> Vec<ClaimUse> {
         for claim_use in &mut uses {
             if claim_use.devices.is_empty() {

@@ -46,7 +46,7 @@ impl Page {
         page
     }
 
-    /// The files that it links to, from the repository's root.
+    /// The files linked from the page, from the repository's root.
     pub fn targets(&self) -> impl Iterator<Item = PathBuf> {
         self.links.iter().map(|link| self.resolve(link).0)
     }
@@ -69,13 +69,13 @@ impl Page {
     }
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// The anchor of a heading, in the form of GitHub and mdBook.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// All Markdown files that git knows.
+/// All Markdown files known to git.
 ///
 /// # Errors
 /// git cannot be run, or a file cannot be read.
@@ -91,7 +91,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     names.split_terminator('\0').map(read).collect()
 }
 
-/// Links to files or headings that do not exist.
+/// Links to missing files or headings.
 pub fn broken(root: &Path, pages: &[Page]) -> Vec<String> {
     let anchors: BTreeMap<&Path, &BTreeSet<String>> =
         pages.iter().map(|page| (page.path.as_path(), &page.anchors)).collect();

@@ -14,7 +14,7 @@ use super::smi::{Gpu, Log};
 pub(super) struct Comparison {
     /// The card; `None` for the machine.
     pub(super) card: Option<String>,
-    /// What is compared.
+    /// The compared field.
     pub(super) field: String,
     /// Our crate's value.
     pub(super) ours: String,
@@ -29,16 +29,16 @@ pub(super) struct Comparison {
 pub(super) enum Verdict {
     /// The same.
     Ok,
-    /// Not the same, or we failed to read it.
+    /// Different values, or a failure to read ours.
     Different,
-    /// `nvidia-smi -q -x` does not have it, or it changes all the time.
+    /// A field missing in `nvidia-smi -q -x`, or changing all the time.
     NotCompared,
 }
 
 /// Text of both for a missing value.
 const NOTHING: &str = "N/A";
 
-/// Prefix for a value that we failed to read.
+/// Prefix for a value whose reading failed.
 const FAILED: &str = "FAILED: ";
 
 /// Collects comparisons of one card or the machine.
@@ -89,7 +89,7 @@ impl Comparing {
         self.with(field, ours, theirs, |one, other| one == other);
     }
 
-    /// Shows a value that changes all the time, without comparing it.
+    /// Shows an ever-changing value, without comparing it.
     pub(super) fn shown(&mut self, field: &str, ours: String, theirs: Option<&str>) {
         self.with(field, ours, theirs, |_, _| true);
         if let Some(last) = self.all.last_mut().filter(|last| last.verdict == Verdict::Ok) {
@@ -201,7 +201,7 @@ fn fabric(comparing: &mut Comparing, card: &CardReadings, gpu: Gpu<'_>) {
     comparing.loosely("fabric, cluster", cluster, gpu.text(&["fabric", "clusterUuid"]));
 }
 
-/// Values that `nvidia-smi` has elsewhere (`nvlink`, `topo`, `--query-gpu`), or not at all.
+/// Values found elsewhere in `nvidia-smi` (`nvlink`, `topo`, `--query-gpu`), or not at all.
 fn not_in_smi(comparing: &mut Comparing, card: &CardReadings) {
     comparing.shown("compute capability", maybe(card.compute_capability.clone()), None);
     comparing.shown("NUMA node of the memory", maybe(card.memory_numa_node.clone()), None);
@@ -248,7 +248,7 @@ fn activity(comparing: &mut Comparing, nvml: &Library, address: PciBusId, gpu: G
     comparing.shown("processes", ours, gpu.pids().map(|pids| list(pids.iter())).as_deref());
 }
 
-/// A card's connections to others, which `nvidia-smi -q -x` does not have.
+/// A card's connections to others, missing in `nvidia-smi -q -x`.
 pub(super) fn pairs(nvml: &Library, one: PciBusId, others: &[PciBusId]) -> Vec<Comparison> {
     let mut comparing = Comparing::of(Some(one));
     for &other in others {
@@ -272,7 +272,7 @@ fn failed_if_a_part_did(text: String) -> String {
     if text.contains(FAILED) && !text.starts_with(FAILED) { format!("{FAILED}{text}") } else { text }
 }
 
-/// Cards that `nvidia-smi` lists and our crate does not.
+/// Cards listed by `nvidia-smi` but not by our crate.
 pub(super) fn unseen(cards: &[PciBusId], log: &Log<'_>) -> Vec<Comparison> {
     let mut all = Vec::new();
     for gpu in log.gpus() {

@@ -1,8 +1,7 @@
-//! `cargo xtask gpu-check --mps`: checks whether MPS enforces its clients' limits on this machine, as Tessera relies
-//! on it.
+//! `cargo xtask gpu-check --mps`: checks on this machine Tessera's assumption of MPS enforcing its clients' limits.
 //!
-//! A private daemon (pipe and log directories of its own, compute mode and all other settings untouched) serves clients that
-//! are processes of this program. Everything ends with the check, also when it fails.
+//! A private daemon (pipe and log directories of its own, compute mode and all other settings untouched) serves
+//! processes of this program as clients. Everything ends with the check, even after a failure.
 
 pub mod client;
 mod daemon;
@@ -21,11 +20,11 @@ use super::GpuCheckArguments;
 /// A trial and its result.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    /// What was tried.
+    /// The attempt.
     pub what: String,
-    /// What Tessera relies on.
+    /// Tessera's assumption.
     pub expected: String,
-    /// What was found.
+    /// The finding.
     pub found: String,
     /// The verdict.
     pub outcome: Outcome,
@@ -95,7 +94,7 @@ fn read_only_pipe(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -
     Ok(())
 }
 
-/// The card with that index, if a daemon can run on it.
+/// The card with this index, if a daemon can run there.
 fn choose(library: &Library, index: usize) -> Result<CardReadings> {
     let addresses = library.addresses().context("the driver does not say which cards there are")?;
     let address = addresses.into_iter().nth(index).with_context(|| format!("there is no card {index}"))?;

@@ -39,7 +39,7 @@ pub(super) fn find_program(driver_root: &Path, name: &str) -> Result<PathBuf> {
     found.with_context(|| format!("no {name} in {} below {}", DIRECTORIES.join(", "), driver_root.display()))
 }
 
-/// Runs the tool with the same library that we read from.
+/// Runs the tool with the library of our own readings.
 pub(super) fn query(tool: &Path, library: &Library) -> Result<String> {
     let mut command = Command::new(tool);
     command.args(["-q", "-x"]);

@@ -20,7 +20,7 @@ impl Program {
         }
     }
 
-    /// The package it is built from.
+    /// The program's package.
     pub(super) fn package(self) -> &'static str {
         match self {
             Self::KubeletPlugin => "tessera-kubelet-plugin",

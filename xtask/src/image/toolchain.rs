@@ -40,7 +40,7 @@ pub(super) fn build(programs: &[Program], architecture: Architecture, profile: &
     Ok(folder.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Checks that Rust's target and the linker are installed; the error says what to install.
+/// Checks for Rust's target and the linker; the error names the missing packages.
 fn check(architecture: Architecture) -> Result<()> {
     let (target, compiler) = (architecture.rust_target(), architecture.cross_compiler());
     let mut missing = Vec::new();

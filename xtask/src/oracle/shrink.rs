@@ -1,4 +1,4 @@
-//! Shrinks a JSON value while it keeps a property.
+//! Shrinks a JSON value while keeping a property.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub fn shrink(mut value: Value, mut still_holds: impl FnMut(&Value) -> bool) -> 
     }
 }
 
-/// JSON pointers of all parts; later elements of a list come first, so that removing one does not move the others.
+/// JSON pointers of all parts; later elements of a list come first, so that a removal does not move the others.
 fn collect(value: &Value, at: String, places: &mut Vec<String>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Array(all) => {
@@ -49,7 +49,7 @@ fn remove(value: &mut Value, place: &str) -> bool {
             }
             _ => false,
         },
-        // The request's number decides how it is asked.
+        // The request's number decides on the way of asking.
         Some(Value::Object(all)) if key != "id" => {
             all.remove(&key.replace("~1", "/").replace("~0", "~")).is_some()
         }

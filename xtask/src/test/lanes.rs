@@ -23,7 +23,7 @@ use super::{
 /// The packages whose tests start whole clusters. They run one after another: two cores can run one cluster at a time.
 const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
 
-/// What a lane runs next.
+/// The next work of a lane.
 enum Work<'b> {
     Suite(&'b Suite),
     DocumentationTests(Command),
@@ -36,8 +36,8 @@ struct Lane<'s> {
     times: Times,
 }
 
-/// Runs all suites of a build, and the examples in the documentation. The first lane begins with the tests of clusters and shows
-/// them as they run; what else there is goes to whichever lane is free, and is shown by `show` as each suite ends.
+/// Runs all suites of a build, and the examples in the documentation. The first lane begins with the tests of clusters
+/// and shows them as they run. All other suites go to the next free lane, and are shown by `show` at their end.
 ///
 /// # Errors
 /// When a program cannot be started or read.
@@ -80,7 +80,7 @@ pub(super) fn run(
 }
 
 impl Lane<'_> {
-    /// Tests that run one at a time, shown as they run.
+    /// Tests run one at a time, shown as they run.
     fn cluster_tests(&mut self, suite: &Suite, skips: &Path) -> Result<()> {
         (self.show)(header(&suite.name()).as_bytes()).context("cannot print")?;
         let mut command = command(suite, skips);
@@ -88,7 +88,7 @@ impl Lane<'_> {
         self.tests(&suite.package, &suite.name(), command, true, &mut |text| (self.show)(text))
     }
 
-    /// Tests that run side by side, shown when all of them have ended.
+    /// Tests run side by side, shown when all of them have ended.
     fn at_once(&mut self, package: &str, name: &str, command: Command) -> Result<()> {
         let mut shown = header(name).into_bytes();
         let result = self.tests(package, name, command, false, &mut |text| {
@@ -111,7 +111,7 @@ impl Lane<'_> {
         let started = Instant::now();
         let succeeded = suites::read(command, &mut self.tally, &mut self.times, name, one_at_a_time, show)?;
         self.times.suite(package, name, started.elapsed());
-        // A suite that ends without its summary line, for example by a signal, has counted no failure.
+        // A suite ending without its summary line, for example by a signal, has counted no failure.
         if !succeeded && self.tally.failures() == before {
             self.tally.check(name, false);
         }
@@ -130,7 +130,7 @@ fn command(suite: &Suite, skips: &Path) -> Command {
     command
 }
 
-/// None where no selected package has a library, which cargo refuses.
+/// None where no selected package has a library, because cargo refuses such a run.
 fn documentation_tests(build: &Build, packages: &[String]) -> Result<Option<Command>> {
     let with_library: Vec<&String> =
         packages.iter().filter(|package| build.libraries.contains(*package)).collect();

@@ -1,4 +1,4 @@
-//! Test programs, which cargo builds and we run.
+//! Test programs, built by cargo and run by us.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ pub(super) struct Suite {
     /// The package's folder.
     pub(super) folder: PathBuf,
     pub(super) executable: PathBuf,
-    /// The version of Kubernetes that its clusters have; `None` for the default.
+    /// The Kubernetes version of its clusters; `None` for the default.
     pub(super) kubernetes: Option<KubernetesVersion>,
 }
 
@@ -72,7 +72,7 @@ impl Build {
         self
     }
 
-    /// Only what runs on several versions of Kubernetes, on this one.
+    /// Only the tests for several versions of Kubernetes, on this one.
     pub(super) fn on(mut self, version: KubernetesVersion) -> Self {
         self.libraries.clear();
         self.suites.retain(|suite| OF_VERSIONS.contains(&(&*suite.package, &*suite.target)));
@@ -142,7 +142,7 @@ impl Suite {
         }
     }
 
-    /// Its command, as cargo would run it: in its package's folder, with the variables of cargo that our tests read.
+    /// Its command, as cargo would run it: in its package's folder, with the cargo variables read by our tests.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder);

@@ -1,4 +1,4 @@
-//! Counts the results that `cargo test` prints.
+//! Counts the results printed by `cargo test`.
 
 use std::{fmt, fs, path::Path};
 
@@ -22,7 +22,7 @@ impl Tally {
         }
     }
 
-    /// Adds what a lane of tests has counted.
+    /// Adds the counts of a lane of tests.
     pub fn add(&mut self, lane: Self) {
         self.passed += lane.passed;
         self.failures.extend(lane.failures);
@@ -30,12 +30,12 @@ impl Tally {
         self.skipped.extend(lane.skipped);
     }
 
-    /// Reads one line of `cargo test`; true when it ends a suite.
+    /// Reads one line of `cargo test`; true at the end of a suite.
     pub fn line(&mut self, line: &str) -> bool {
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             self.failures.push(name.to_owned());
         }
-        // A test that prints without capture breaks its own line; the summary line is always complete.
+        // A test printing without capture breaks its own line; the summary line is always complete.
         let Some(counts) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
             return false;
         };
@@ -54,7 +54,7 @@ impl Tally {
         true
     }
 
-    /// Moves the tests that are listed in `path` from the passed to the skipped ones; removes the file.
+    /// Moves the tests listed in `path` from the passed to the skipped ones; removes the file.
     pub fn read_skips(&mut self, path: &Path) {
         let Ok(text) = fs::read_to_string(path) else { return };
         for line in text.lines() {

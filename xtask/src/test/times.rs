@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Number of slowest tests that are shown.
+/// Number of slowest tests to show.
 const SHOWN: usize = 10;
 
 /// Shorter durations are not shown.
@@ -19,7 +19,7 @@ pub(super) struct Times {
     parts: Vec<(String, Duration)>,
     packages: BTreeMap<String, Duration>,
     suites: Vec<(String, Duration)>,
-    /// Only of tests that run one at a time; the times of concurrent tests say little.
+    /// Only of tests run one at a time; the times of concurrent tests say little.
     tests: Vec<(String, Duration)>,
     running: Option<(String, Instant)>,
 }
@@ -39,7 +39,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Adds what a lane of tests took. Lanes run side by side, so together they may take longer than the run.
+    /// Adds the durations of a lane. Lanes run side by side, so together they may take longer than the run.
     pub(super) fn add(&mut self, lane: Self) {
         for (package, took) in lane.packages {
             *self.packages.entry(package).or_default() += took;
@@ -62,7 +62,7 @@ impl Times {
         self.suites.push((name.to_owned(), took));
     }
 
-    /// A test starts, so the one before it has ended.
+    /// A test starts, so the one before has ended.
     pub(super) fn test_starts(&mut self, suite: &str, name: &str) {
         self.last_test_ends();
         self.running = Some((format!("{suite}: {name}"), Instant::now()));

@@ -7,7 +7,7 @@ use tokio::io::ReadBuf;
 
 use super::header_block::{Malformed, make_authority_valid};
 
-/// The first bytes that a client sends.
+/// The first bytes from a client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const FRAME_HEADER: usize = 9;
@@ -17,7 +17,7 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Largest frame that a server accepts when, like ours, it announces no other `SETTINGS_MAX_FRAME_SIZE`.
+/// Largest frame accepted by a server if, like ours, it announces no other `SETTINGS_MAX_FRAME_SIZE`.
 const MAX_FRAME: usize = 16_384;
 
 /// Largest size of one request's headers with their frames, in bytes. The kubelet's take about 400.
@@ -47,18 +47,18 @@ pub(super) enum FrameError {
 #[derive(Default)]
 pub(super) struct Frames {
     buffer: BytesMut,
-    /// Bytes at the front of `buffer` that can be passed on.
+    /// Bytes at the front of `buffer` ready to be passed on.
     ready: usize,
     state: State,
 }
 
-/// What begins at `ready`.
+/// The part beginning at `ready`.
 enum State {
     /// The preface, and how many of its bytes have arrived.
     Preface { matched: usize },
     /// A frame's header.
     Frame,
-    /// The rest of a frame that is passed on unchanged.
+    /// The rest of a frame passed on unchanged.
     Payload { remaining: usize },
     /// A header block: a HEADERS frame and any number of CONTINUATION frames.
     Block(Block),
@@ -73,7 +73,7 @@ struct Block {
     next: usize,
 }
 
-/// The fields that we need of a frame's nine-byte header.
+/// The needed fields of a frame's nine-byte header.
 struct FrameHeader {
     length: usize,
     kind: u8,
@@ -101,7 +101,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Passes on what is ready and fits. False when nothing is ready.
+    /// Passes on the ready bytes that fit. False when nothing is ready.
     pub(super) fn take(&mut self, into: &mut ReadBuf<'_>) -> bool {
         let count = self.ready.min(into.remaining());
         into.put_slice(&self.buffer[..count]);
@@ -163,7 +163,7 @@ impl Frames {
 }
 
 impl Block {
-    /// Adds the frame at `self.next`: `None` if it is incomplete, else whether it was the last.
+    /// Adds the frame at `self.next`: `None` if incomplete, else whether it was the last.
     fn add_frame(&mut self, bytes: &[u8]) -> Result<Option<bool>, FrameError> {
         let frame = &bytes[self.next..];
         let Some(header) = FrameHeader::parse(frame) else { return Ok(None) };
@@ -322,7 +322,7 @@ mod tests {
             }
         }
 
-        /// Bytes that look like frames reach more code than plain noise.
+        /// Bytes resembling frames reach more code than plain noise.
         #[test]
         fn any_frames_keep_their_length(
             frames in prop::collection::vec(

@@ -10,7 +10,7 @@ const NAME_HUFFMAN: &[u8] = &[0x88, 0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x
 /// `:authority` in the static table.
 const STATIC_INDEX: usize = 1;
 
-/// Set in a string's first byte when it is Huffman-coded.
+/// Set in a Huffman-coded string's first byte.
 const HUFFMAN: u8 = 0x80;
 
 /// The block does not parse.
@@ -20,8 +20,8 @@ pub(super) struct Malformed;
 
 /// Makes the value of each `:authority` valid without changing any length.
 ///
-/// A name that refers to an earlier field of the connection (index 62 and up) is not recognised: that would need the
-/// whole dynamic table, and no client does it for a name that is in the static table.
+/// A name given by reference to an earlier field of the connection (index 62 and up) is not recognised: the whole
+/// dynamic table would be needed, and no client does so for a name in the static table.
 pub(super) fn make_authority_valid(block: &mut [u8]) -> Result<(), Malformed> {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {

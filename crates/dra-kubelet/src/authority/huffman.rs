@@ -1,9 +1,9 @@
-//! The part of HPACK's Huffman code (RFC 7541, appendix B) that clients use for `:authority`.
+//! The part of HPACK's Huffman code (RFC 7541, appendix B) used by clients for `:authority`.
 
 use super::host_name::allowed;
 
 /// The symbols of each code length, in the order of their codes; the code is canonical. Longer codes belong to
-/// characters that no client puts into an authority.
+/// characters never put into an authority by clients.
 const SYMBOLS: [(u32, &[u8]); 8] = [
     (5, b"012aceiost"),
     (6, b" %-./3456789=A_bdfghlmnpru"),
@@ -15,11 +15,11 @@ const SYMBOLS: [(u32, &[u8]); 8] = [
     (13, b"\0$@[]~"),
 ];
 
-/// For each length that has a character not allowed in an authority: an allowed one of the same length.
+/// For each length of a character not allowed in an authority: an allowed one of the same length.
 const HARMLESS: [(u32, u8); 4] = [(6, b'-'), (7, b'B'), (10, b'!'), (13, b'~')];
 
-/// Replaces each character that is not allowed in an authority by an allowed one whose code has the same length, in a
-/// Huffman-coded string. Stops at the padding and at a code that is not in [`SYMBOLS`]: HTTP/2 judges the rest.
+/// Replaces each character not allowed in an authority by an allowed one whose code has the same length, in a
+/// Huffman-coded string. Stops at the padding and at a code missing in [`SYMBOLS`]: HTTP/2 judges the rest.
 pub(super) fn replace(coded: &mut [u8]) {
     let bits = coded.len() * 8;
     let mut at = 0;
@@ -38,7 +38,7 @@ pub(super) fn replace(coded: &mut [u8]) {
     }
 }
 
-/// Length and symbol of the code that starts at bit `at`.
+/// Length and symbol of the code starting at bit `at`.
 fn symbol_at(coded: &[u8], at: usize) -> Option<(u32, u8)> {
     let (mut code, mut length) = (0, 0);
     for (of_length, first, symbols) in codes() {

@@ -16,8 +16,8 @@ impl NodeEvents {
         Self { events, node: node_reference(node_name) }
     }
 
-    /// Sends one: what was done or tried (`action`, one word), the outcome (`reason`, one word), and a sentence
-    /// (`note`). Returns whether the API server accepted it.
+    /// Sends an Event with the attempted action (`action`, one word), the outcome (`reason`, one word), and a sentence
+    /// (`note`). Returns whether the API server accepted the Event.
     pub async fn send(
         &self,
         severity: Severity,

@@ -1,4 +1,4 @@
-//! The rules, without clock and network: what to ask next, and what an answer means.
+//! The rules, without clock and network: the next request, and the meaning of an answer.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::{Leadership, LeaseOptions};
 /// everybody from leading for ever.
 const LONGEST_TRUST: Duration = Duration::from_secs(300);
 
-/// What to ask the API server.
+/// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
     Read,
     Create(Box<LeaseSpec>),
-    /// With the resource version that it is based on.
+    /// With the resource version of its base.
     Update(Box<Lease>),
 }
 
-/// What to do now.
+/// The next action.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// Nothing until then.
@@ -34,20 +34,20 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Election {
     options: LeaseOptions,
-    /// The Lease as it was last seen.
+    /// The Lease as last read.
     known: Option<Lease>,
-    /// Since when we see it as it is, or absent.
+    /// Since when the Lease is known in this state, or absent.
     since: Option<Instant>,
-    /// What we know is the answer to the request just before.
+    /// Our knowledge is the answer to the request just before.
     is_fresh: bool,
-    /// What we know may have changed by a request of ours without an answer.
+    /// The Lease may have changed by a request of ours without an answer.
     is_doubtful: bool,
-    /// The term in which we lead: `leaseTransitions`, and when it ends.
+    /// Our term as the leader: `leaseTransitions`, and the end of the term.
     term: Option<(i32, Instant)>,
     next: Instant,
 }
 
-/// Who holds the Lease; `None` where it is released.
+/// The holder of the Lease; `None` after a release.
 pub(super) fn holder(lease: &Lease) -> Option<&String> {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()).filter(|holder| !holder.is_empty())
 }
@@ -77,7 +77,7 @@ impl Election {
         self.term.take().is_some() || is_ours || self.is_doubtful
     }
 
-    /// What to do at `now`; `wall` is written into the Lease, for people.
+    /// The step at `now`; `wall` is written into the Lease, for people.
     pub(super) fn next(&mut self, now: Instant, wall: Timestamp) -> Step {
         self.term = self.term.filter(|(_, until)| now < *until);
         let is_fresh = std::mem::take(&mut self.is_fresh);
@@ -108,11 +108,11 @@ impl Election {
         Step::Send { request, until: self.term.map_or(until, |(_, end)| end.min(until)) }
     }
 
-    /// What to write after a look at the Lease, or when to look again.
+    /// The write due after a read of the Lease, or the time of the next read.
     fn wish(&self, now: Instant, wall: Timestamp) -> Result<Request, Instant> {
         let since = self.since.unwrap_or(now);
         let Some(lease) = &self.known else {
-            // Whoever deleted it did not tell the leader.
+            // The leader does not know of the deletion.
             let end = since + self.options.duration;
             return match self.term {
                 Some((transitions, _)) => Ok(self.create(transitions, wall)),
@@ -174,7 +174,7 @@ impl Election {
     ) {
         let lease = match answer {
             Ok(lease) => lease,
-            // Somebody else was faster. Not at once, for two candidates that always meet.
+            // Another candidate was faster. Pause, so that two candidates do not collide each time.
             Err(true) => return self.next = now + self.options.retry / 8,
             Err(false) => return self.next = now.max(sent + self.options.retry),
         };
@@ -183,7 +183,7 @@ impl Election {
         let is_ours = lease.as_ref().and_then(holder) == Some(&self.options.holder);
         let has_written = *request != Request::Read;
         match &lease {
-            // From before the request was sent: others count from when they see it.
+            // From before the request was sent: others count from their first read of the renewal.
             Some(lease) if has_written && is_ours => {
                 self.term = Some((transitions(lease), sent + self.options.renew_deadline));
             }

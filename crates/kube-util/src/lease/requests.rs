@@ -1,4 +1,4 @@
-//! What is asked of the API server.
+//! Requests to the API server.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::LeaseOptions;
 use super::election::{Request, holder};
 use crate::error_text::{shorten, with_causes};
 
-/// The API server's code for an object that exists, or has changed meanwhile.
+/// The API server's code for an existing or meanwhile changed object.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 
@@ -24,7 +24,7 @@ const LONGEST_TEXT: usize = 500;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// It changed, exists already, or is gone.
+    /// The Lease changed, exists already, or is gone.
     #[error("it changed meanwhile")]
     Conflict,
     #[error("no answer within {0:?}")]
@@ -72,7 +72,7 @@ impl Leases {
         }
     }
 
-    /// The Lease as it is after the request; `None` where there is none.
+    /// The Lease after the request; `None` if absent.
     pub(super) async fn send(&self, request: &Request) -> Result<Option<Lease>, Failure> {
         let parameters = PostParams::default();
         match request {
@@ -86,7 +86,7 @@ impl Leases {
         }
     }
 
-    /// Empties the holder if it is us.
+    /// Empties the holder if we are the holder.
     pub(super) async fn release(&self) -> Result<(), Failure> {
         for _ in 0..ATTEMPTS {
             let Some(lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Candidates on a network that loses, delays and repeats, at virtual time: never two leaders, and always one again.
+//! Candidates on a network with losses, delays and repetitions, at virtual time: never two leaders, and always one again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ enum Event {
     Start {
         candidate: usize,
     },
-    /// It ends as it should, and releases the Lease.
+    /// The candidate shuts down in order, and releases the Lease.
     Stop {
         candidate: usize,
     },
@@ -120,7 +120,7 @@ struct World {
     now: u64,
     server: Server,
     candidates: [Option<Election>; CANDIDATES],
-    /// Counts starts of each candidate, and the questions of all: what belongs to an earlier one is void.
+    /// Counts starts of each candidate, and the requests of all: answers for an earlier count are void.
     lives: [u64; CANDIDATES],
     asks: [u64; CANDIDATES],
     cut_off: [u64; CANDIDATES],
@@ -190,7 +190,7 @@ impl World {
         micros.div_ceil(10 * CLOCKS[candidate])
     }
 
-    /// How long something is on its way; `None` if it gets lost.
+    /// Time on the network; `None` for a lost message.
     fn way(&mut self, candidate: usize) -> Option<u64> {
         if self.now >= TROUBLED {
             return Some(self.rng.u64(1..50));
@@ -201,7 +201,7 @@ impl World {
         Some(match self.rng.u8(0..100) {
             0..80 => self.rng.u64(1..50),
             80..95 => self.rng.u64(50..6000),
-            // Long after nobody waits for it any more.
+            // Long after the requester's timeout.
             _ => self.rng.u64(6000..25_000),
         })
     }
@@ -289,7 +289,7 @@ impl World {
         let (sent, now) = (self.clock(candidate, sent), self.clock(candidate, self.now));
         if let Some(election) = &mut self.candidates[candidate] {
             election.answered(request, answer, sent, now);
-            // The driver's next look at it.
+            // The driver's next step of this candidate.
             self.step(candidate);
         }
     }

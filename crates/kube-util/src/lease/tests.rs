@@ -134,7 +134,7 @@ async fn a_released_lease_is_taken_at_once_and_a_killed_leaders_when_its_time_is
     let mut third = candidate(&server, "third");
     third.follows(Some("second")).await;
     let renewed = server.lease()["spec"]["renewTime"].clone();
-    // Renewals change what is known, and wake nobody.
+    // Renewals change the value without waking anybody.
     let until = second.leadership.borrow_and_update().may_write_until();
     while server.lease()["spec"]["renewTime"] == renewed
         || second.leadership.borrow().may_write_until() == until
@@ -193,13 +193,13 @@ async fn nonsense_in_the_lease_and_refusals_are_got_over() {
     assert_eq!(server.lease()["spec"]["leaseTransitions"], 1);
     assert_eq!(server.lease()["metadata"]["labels"]["kept"], "yes");
 
-    // Without a specification it is nobody's.
+    // A Lease without a specification has no holder.
     first.task.abort();
     server.0.lock().unwrap().write(json!({"metadata": {"name": "leader"}}));
     candidate(&server, "second").leads().await;
 }
 
-/// Others see the renewal at the earliest when it is asked for; when its answer arrives, much of the time may be over.
+/// Others see the renewal no earlier than its request; when the answer arrives, much of the time may be over.
 #[test]
 fn a_term_is_counted_from_the_request_not_from_its_answer() {
     let (wall, sent) = (Timestamp::UNIX_EPOCH, Instant::now());

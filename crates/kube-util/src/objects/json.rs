@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Which object it is.
+/// Namespace and name of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Name {
@@ -20,13 +20,13 @@ pub struct Name {
     pub resource_version: String,
 }
 
-/// An object that cannot be read.
+/// A malformed object.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unreadable {
-    /// What is wrong.
+    /// The parser's error.
     pub error: serde_json::Error,
-    /// The object. What is skipped while something else is read of it may be anything between its brackets.
+    /// The raw object. Parts skipped while reading other fields may be anything between their brackets.
     pub json: Vec<u8>,
 }
 
@@ -40,10 +40,10 @@ pub(super) fn list_metadata(list: &[u8]) -> Result<ListMeta, serde_json::Error> 
     serde_json::from_slice(list).map(|list: WithMetadata<ListMeta>| list.metadata)
 }
 
-/// Reads an object as what it is; the usual `read` of a list or watch.
+/// Parses an object as its own type; the usual `read` of a list or watch.
 ///
 /// # Errors
-/// It is something else.
+/// The object is of another type.
 pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(json)
 }
@@ -58,7 +58,7 @@ pub(super) fn object<T>(
     (name.unwrap_or_default(), object)
 }
 
-/// The objects of a list: those in its only array.
+/// The objects of a list: the elements of its only array.
 pub(super) fn items(list: &[u8]) -> Vec<Range<usize>> {
     within(list, *b"{[")
 }
@@ -68,7 +68,7 @@ pub(super) fn object_of_line(line: &[u8]) -> &[u8] {
     within(line, *b"{").into_iter().next().map_or(&[], |object| &line[object])
 }
 
-/// What begins with a bracket inside these, the outermost first.
+/// Bracketed values inside these brackets, the outermost first.
 fn within<const N: usize>(json: &[u8], around: [u8; N]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What no reader of ours takes; all but the number are passed on by the API server in opaque parameters.
+    /// JSON rejected by all our readers. The API server passes on all but the number in opaque parameters.
     fn odd() -> [Vec<u8>; 4] {
         let nested = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
         [nested.into_bytes(), br#""\ud800""#.to_vec(), b"\"\xff\xfe\"".to_vec(), b"1e999".to_vec()]

@@ -1,4 +1,4 @@
-//! What exists and what becomes of it: a list page by page, then a watch from there.
+//! Existing objects and their changes: a list page by page, then a watch from there.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use serde::Deserialize;
 
 use super::{Name, Page, Unreadable, json};
 
-/// How long a watch may be silent: the API server ends it after 290 s, and a connection that was lost says nothing.
+/// How long a watch may be silent: the API server ends the watch after 290 s, and a lost connection stays silent.
 const SILENCE: Duration = Duration::from_secs(295);
 
-/// The API server's code for a version that it does not know any more.
+/// The API server's code for a forgotten resource version.
 const EXPIRED: u16 = 410;
 
-/// What a watch says.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Event<T> {
-    /// All that exists follows.
+    /// All existing objects follow.
     Init,
-    /// It exists.
+    /// An existing object.
     InitApply(Name, Result<T, Unreadable>),
-    /// That was all.
+    /// The end of the existing objects.
     InitDone,
-    /// It was made or changed.
+    /// An object was created or changed.
     Apply(Name, Result<T, Unreadable>),
-    /// It is gone.
+    /// An object was deleted.
     Delete(Name),
 }
 
-/// Why a watch broke off. It goes on where it was, or with a new list, when it is asked again.
+/// Why a watch broke off. When polled again, the watch goes on where it was, or with a new list.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// There is no list.
@@ -40,24 +40,24 @@ pub enum WatchError {
     /// The watch cannot begin.
     #[error("cannot watch: {0}")]
     Start(#[source] kube::Error),
-    /// The API server ended it.
+    /// The API server ended the watch.
     #[error("the API server ended the watch with {code}: {message}")]
     Ended {
         /// Its code.
         code: u16,
-        /// What it says.
+        /// The server's message.
         message: String,
     },
     /// The connection was lost.
     #[error("the connection was lost: {0}")]
     Connection(#[source] std::io::Error),
-    /// What came is no event.
+    /// The received line is no event.
     #[error("what came is no event: {0}")]
     Form(#[source] serde_json::Error),
 }
 
 impl WatchError {
-    /// Whether it is part of the protocol: a new list follows.
+    /// Whether the error is part of the protocol: a new list follows.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         match self {
@@ -77,7 +77,7 @@ enum State {
     Watching { version: String, lines: Lines },
 }
 
-/// A line of a watch, without what is in its object.
+/// A line of a watch, with its object unparsed.
 #[derive(Deserialize)]
 struct Line {
     #[serde(rename = "type")]
@@ -103,8 +103,8 @@ struct Watch<R> {
     read: R,
 }
 
-/// All objects of a resource, by its URL ([`kube::Api::resource_url`]), and every change of them; each is read by `read`. It never
-/// ends; let time pass after an error ([`kube::runtime::WatchStreamExt::default_backoff`]).
+/// All objects of a resource, by its URL ([`kube::Api::resource_url`]), and every change of them, parsed by `read`. The
+/// stream never ends; pause after an error ([`kube::runtime::WatchStreamExt::default_backoff`]).
 pub fn watch<T: Send>(
     client: Client,
     url: String,

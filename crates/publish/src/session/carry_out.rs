@@ -8,11 +8,11 @@ use crate::{
     server::Answer,
 };
 
-/// Number of conflicts in a row that are retried at once.
+/// Number of conflicts in a row retried at once.
 const CONFLICTS: usize = 2;
 
 impl Session {
-    /// Writes stage by stage and evaluates each answer. Returns the failure after which to wait.
+    /// Writes stage by stage and evaluates each answer. Returns the failure that requires a pause.
     pub(super) async fn carry_out(&mut self, plan: Plan, lock: &PublishLock) -> Result<(), Failure> {
         for stage in plan.stages {
             // A superseded instance leaves the rest to the newer one.
@@ -59,7 +59,7 @@ impl Session {
         self.store.apply(held);
     }
 
-    /// Evaluates a failure. Returns it if it needs a pause.
+    /// Evaluates a failure. Returns the failure if a pause is needed.
     async fn refused(&mut self, write: &Write, failure: Failure) -> Option<Failure> {
         match &failure.kind {
             FailureKind::Invalid { causes } => {

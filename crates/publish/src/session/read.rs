@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Session {
-    /// Reads the slices that have changed since they were last read or written.
+    /// Reads the slices changed since their last read or write.
     pub(super) async fn read(&mut self) -> Result<(), Failure> {
         let unread = self.store.unread();
         if unread.len() > 1 {
@@ -30,7 +30,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the slices of this node's pool, before this instance writes any. Their annotations are not told.
+    /// Reads the slices of this node's pool, before this instance's first write. Their annotations are left out.
     ///
     /// # Errors
     /// The pause before the next try.

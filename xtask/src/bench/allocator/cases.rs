@@ -97,7 +97,7 @@ fn cards(count: usize) -> Vec<Value> {
     (0..count).map(|index| card(index, 0)).collect()
 }
 
-/// A slice of eight cards, of which the first four are held.
+/// A slice of eight cards, with the first four held.
 fn half_full() -> (Value, Value) {
     let slices = json!([slice(0, "a", 1, json!({"devices": cards(8)}))]);
     (slices, held((0..4).map(|index| (0, format!("gpu-{index:02}")))))
@@ -113,7 +113,7 @@ const PROFILES: [(&str, usize, &[usize], usize); 6] = [
     ("7g.80gb", 8, &[0], 7),
 ];
 
-/// The partitions of a card, and 10 more of the smallest that differ by an attribute: 28 devices with the card.
+/// The partitions of a card, and 10 more of the smallest with different attributes: 28 devices with the card.
 fn partitions(index: usize) -> Vec<Value> {
     let counters = |memory: std::ops::Range<usize>, compute: usize| {
         let mut counters = json!({"compute": {"value": compute.to_string()}});

@@ -26,8 +26,8 @@ pub const MANAGED: [Pool; 2] = [("managed", Allocation::Managed), ("native", All
 /// Requests at once.
 const AT_ONCE: usize = 16;
 
-/// Makes the nodes in these pools in turn, their slices, the kind GpuPool, and for each pool a class and a claim template for
-/// one card that have its name; and one for all cards of a node, with `-node` behind it.
+/// Makes the nodes in these pools in turn, their slices, the kind GpuPool, and for each pool a class and a claim
+/// template with its name for one card; and a template for all cards of a node, with the suffix `-node`.
 pub async fn publish(cluster: &Cluster, nodes: usize, pools: &[Pool]) -> Result<()> {
     let mut manifests = vec![serde_json::to_string(&GpuPool::crd())?];
     for (name, _) in pools {

@@ -1,4 +1,4 @@
-//! Pods with all cards of a node that start together, beside as many of which kube-scheduler starts each as soon as it fits.
+//! Pods with all cards of a node, started together, beside as many started one by one by kube-scheduler as soon as they fit.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,14 @@ const NATIVE: PodKind = PodKind { name: "native", is_gated: false, template: "na
 /// The longest wait until the pods' claims are gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// From the request that creates the last pod.
+/// Counted from the request to create the last pod.
 #[derive(Serialize)]
 pub struct Gangs {
     /// Until the last gate is lifted.
     pub lifted: Quantiles,
     /// Until the last pod is bound.
     pub bound: Quantiles,
-    /// Until the last pod is bound, of those that kube-scheduler is left alone with.
+    /// Until the last pod left to kube-scheduler is bound.
     pub native_bound: Quantiles,
 }
 

@@ -1,5 +1,4 @@
-//! Pods on a real control plane, of which the controller sends some on their way, beside others that kube-scheduler is left
-//! alone with.
+//! Pods on a real control plane, some of them handled by the controller, beside others left to kube-scheduler.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,10 +23,10 @@ pub struct Live {
     pub client_limits: String,
     /// By kind of pod; the last is left to kube-scheduler.
     pub pods: Vec<Pods>,
-    /// Pods that start together, beside as many that kube-scheduler is left alone with.
+    /// Pods with a common start, beside as many left to kube-scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gangs: Option<Gangs>,
-    /// Of the controller, for each pod that is not left to kube-scheduler.
+    /// Processor time of the controller, for each pod not left to kube-scheduler.
     pub processor_ms_per_pod: f64,
     /// Of the controller.
     pub resident_mib: f64,
@@ -38,20 +37,20 @@ pub struct Live {
 pub struct Pods {
     /// Its name.
     pub kind: &'static str,
-    /// From the pod's creation to the removal of our gate, its only one, where it has it.
+    /// From the pod's creation to the removal of our gate, its only one, for gated pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ungated: Option<Quantiles>,
     /// From the pod's creation to its binding.
     pub bound: Quantiles,
-    /// What the controller writes for a pod.
+    /// The controller's writes for a pod.
     pub writes: Writes,
 }
 
-/// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would be all
-/// that is measured.
+/// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would
+/// dominate the measurement.
 const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
 
-/// Pods of each kind that start before anything is measured: they wait until the controller has seen everything.
+/// Pods of each kind started before the measurement: they wait until the controller is in sync.
 const WARM: usize = 5;
 
 /// Until a new leader has listed all claims and written its epoch on them.

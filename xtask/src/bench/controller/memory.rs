@@ -12,30 +12,30 @@ use super::process::Controller;
 use super::stand_in::StandIn;
 use crate::bench::http::{self, Scrapes};
 
-/// Pods that wait for a proposal.
+/// Pods waiting for a proposal.
 const WAITING: usize = 100;
 
 /// The longest wait for all proposals.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// How long the program is left alone before its memory is read, so that it has told pools' status and Events.
+/// How long the program is left alone before its memory is read, so that pools' status and Events are written.
 const REST: Duration = Duration::from_secs(15);
 
-/// How long the program is watched at rest: several rounds in which it asks all plugins, and a minute's point of the history.
+/// How long the program is watched at rest: several rounds of requests to all plugins, and a minute's point of the history.
 const WATCH: Duration = Duration::from_secs(75);
 
-/// What was measured.
+/// The measurements.
 #[derive(Serialize)]
 pub struct Memory {
     /// Size of the fleet.
     pub nodes: usize,
-    /// Devices that they publish.
+    /// Devices published by the nodes.
     pub devices: usize,
     /// Pods with a card.
     pub running: usize,
-    /// Pods that waited.
+    /// Number of waiting pods.
     pub waiting: usize,
-    /// What the program read to know all that, in MiB of JSON.
+    /// The program's initial reads, in MiB of JSON.
     pub listed_mib: f64,
     /// From its start until each waiting pod had its proposal.
     pub all_proposed_s: f64,
@@ -45,24 +45,24 @@ pub struct Memory {
     pub resident_mib: f64,
     /// Processor time at rest, as a share of a core, while all plugins are asked every 15 s.
     pub at_rest: f64,
-    /// Resident memory after that.
+    /// Resident memory after the observation at rest.
     pub resident_told_mib: f64,
     /// Answers at `/metrics`.
     pub metrics: Scrapes,
-    /// The fleet page's: as HTML, and as JSON. Within some seconds the same view of the fleet is told again.
+    /// The fleet page's: as HTML, and as JSON. Within some seconds the same view of the fleet is served again.
     pub page: Scrapes,
     /// See [`Memory::page`].
     pub json: Scrapes,
-    /// The longest that decisions waited for a view of the fleet, at a time: an upper bound, by the metric's buckets.
+    /// The longest wait of decisions for a view of the fleet, at a time: an upper bound, by the metric's buckets.
     pub view_step_ms: f64,
-    /// The most that was resident.
+    /// Peak of resident memory.
     pub most_resident_mib: f64,
 }
 
-/// Starts the controller against a stand-in with so many nodes.
+/// Starts the controller against a stand-in with this many nodes.
 ///
 /// # Errors
-/// When it does not come so far.
+/// When the controller does not get this far.
 pub async fn measure(nodes: usize, unoptimised: bool) -> Result<Memory> {
     let program = Controller::build(unoptimised)?;
     let objects = Objects::new(nodes, WAITING)?;
@@ -114,12 +114,12 @@ pub async fn measure(nodes: usize, unoptimised: bool) -> Result<Memory> {
     })
 }
 
-/// An address of the loopback with a port that is free now.
+/// An address of the loopback with a free port.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-/// The end of the first bucket of a histogram that has all that was observed.
+/// The upper bound of a histogram's first bucket with all observations.
 fn longest(text: &str, name: &str) -> Option<f64> {
     let value = |line: &str| line.rsplit_once(' ')?.1.parse::<f64>().ok();
     let count = text.lines().find(|line| line.starts_with(&format!("{name}_count"))).and_then(value)?;

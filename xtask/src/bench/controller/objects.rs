@@ -1,4 +1,4 @@
-//! The objects of a large fleet, each made when it is asked for: together they are more than a gigabyte.
+//! The objects of a large fleet, each made on request: together they are more than a gigabyte.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use tessera_inventory::pool::Contents;
 
 use crate::bench::mig_order::model::Model;
 
-/// Cards of each node: those of an HGX H100, which are 208 devices.
+/// Cards of each node: as in an HGX H100, with 208 devices.
 const CARDS: usize = 8;
 
-/// Cards of each node that pods hold.
+/// Cards of each node held by pods.
 const HELD: usize = 4;
 
-/// In the templates of slices: the part of the node's name, and of its cards' UUIDs, that is its own.
+/// In the templates of slices: the node's own part of its name, and of its cards' UUIDs.
 const OWN: &str = "ffffffff";
 
 /// A fleet.
@@ -29,14 +29,14 @@ pub struct Objects {
     pub nodes: usize,
     /// Number of pods with the gate.
     pub waiting: usize,
-    /// The slices of a node, each cut where it has [`OWN`]: searching a gigabyte takes longer than reading it.
+    /// The slices of a node, each cut at [`OWN`]: searching a gigabyte takes longer than reading a gigabyte.
     slices: Vec<Vec<String>>,
     /// Names of a node's whole cards.
     cards: Vec<String>,
     devices: usize,
 }
 
-/// The kinds that exist.
+/// The existing kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Two of them.
@@ -56,10 +56,10 @@ pub enum Kind {
 }
 
 impl Objects {
-    /// What the plugin publishes of 8 H100 on each node, half of them held.
+    /// The plugin's slices for 8 H100 on each node, half of them held.
     ///
     /// # Errors
-    /// When that cannot be made.
+    /// When the slices cannot be made.
     pub fn new(nodes: usize, waiting: usize) -> Result<Self> {
         let mut machine = Model::named("H100-80GB")?.machine(CARDS)?;
         machine.driver_version = Some("580.95.05".to_owned());
@@ -107,7 +107,7 @@ impl Objects {
         self.nodes * self.devices
     }
 
-    /// Pods that hold a card each.
+    /// Pods with a card each.
     pub fn running(&self) -> usize {
         self.nodes * HELD
     }
@@ -145,7 +145,7 @@ impl Objects {
         }
     }
 
-    /// The pod of a node's kubelet plugin, which answers at this address.
+    /// The pod of a node's kubelet plugin, serving at this address.
     pub fn plugin(&self, number: usize, address: SocketAddr) -> String {
         let ports = json!([{ "name": "http", "containerPort": address.port() }]);
         json!({
@@ -156,10 +156,10 @@ impl Objects {
         .to_string()
     }
 
-    /// What the plugin of a node says of its cards and claims; the claims have the names of the first node's.
+    /// The usage reported by a node's plugin for its cards and claims; the claims have the names of the first node's.
     ///
     /// # Errors
-    /// When that cannot be made.
+    /// When the usage cannot be made.
     pub fn usage(&self) -> Result<NodeUsage> {
         let card = CardUsage {
             uuid: format!("GPU-{OWN}-0000-4000-8000-000000000000"),

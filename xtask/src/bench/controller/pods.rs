@@ -1,4 +1,4 @@
-//! Starts pods of several kinds in turn, and sees when they get on.
+//! Starts pods of several kinds in turn, and measures their progress.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct PodKind {
     /// Its name.
     pub name: &'static str,
-    /// Whether it has our gate.
+    /// Whether the pod has our gate.
     pub is_gated: bool,
-    /// The claim template by which it asks for cards: see [`super::fleet::publish`].
+    /// The pod's claim template for cards: see [`super::fleet::publish`].
     pub template: &'static str,
-    /// Whether all pods that are started together are a gang.
+    /// Whether all pods with a common start are a gang.
     pub is_gang: bool,
 }
 
@@ -50,9 +50,9 @@ pub struct Started {
     pub name: String,
     /// When its creation was asked for.
     pub created: Instant,
-    /// When our gate was gone, where it had it.
+    /// When our gate was removed, for gated pods.
     pub ungated: Option<Duration>,
-    /// When it had its node.
+    /// When the pod was bound.
     pub bound: Duration,
 }
 
@@ -102,7 +102,7 @@ pub async fn start(
             }
         }
         if !is_made {
-            // Only then is it known when each was created.
+            // Only then are all times of creation known.
             continue;
         }
         for (at, pod) in seen.drain(..) {

@@ -12,14 +12,14 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Builds it as the image has it, or as tests build it, and says where it is.
+    /// Builds the controller as in the image, or as for tests, and returns its path.
     pub fn build(unoptimised: bool) -> Result<PathBuf> {
         let (profile, folder) = if unoptimised { ("dev", "debug") } else { ("node", "node") };
         workspace::build(&["--profile", profile, "-p", "tessera-controller", "--bin", "controller"])?;
         Ok(workspace::target()?.join(folder).join("controller"))
     }
 
-    /// Starts it. `addresses` are for metrics and for the fleet page.
+    /// Starts the controller. `addresses` are for metrics and for the fleet page.
     pub fn start(program: &Path, kubeconfig: &Path, addresses: [&str; 2]) -> Result<Self> {
         let child = Command::new(program)
             // As in the chart.
@@ -57,7 +57,7 @@ impl Controller {
         let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
         let ticks: u64 =
             fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        // USER_HZ is 100 on every Linux that Rust runs on.
+        // USER_HZ is 100 on every Linux with Rust.
         Ok(ticks as f64 * 10.0)
     }
 
@@ -66,7 +66,7 @@ impl Controller {
         self.status_mib("VmRSS:")
     }
 
-    /// The most that has been resident.
+    /// Peak of resident memory.
     pub fn most_resident_mib(&self) -> Result<f64> {
         self.status_mib("VmHWM:")
     }

@@ -1,5 +1,5 @@
-//! A stand-in for the API server, with as many objects as etcd could not hold here: lists with pages, watches that say
-//! nothing, and an answer to what the controller writes.
+//! A stand-in for the API server, with more objects than etcd could hold here: lists with pages, silent watches, and an
+//! answer to the controller's writes.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const WATCH: Duration = Duration::from_secs(290);
 
 /// A running stand-in; it ends with the program.
 pub struct StandIn {
-    /// Where it listens.
+    /// The listening address.
     pub address: SocketAddr,
     /// How many gates have been lifted.
     pub lifted: watch::Receiver<usize>,
@@ -35,7 +35,7 @@ pub struct StandIn {
 struct Served {
     objects: Objects,
     address: SocketAddr,
-    /// What each plugin answers; their pods are all here.
+    /// The answer of each plugin; their pods are all here.
     usage: String,
     lifted: watch::Sender<usize>,
     version: AtomicU64,
@@ -59,7 +59,7 @@ impl StandIn {
         Ok(Self { address, lifted, served })
     }
 
-    /// What lists have sent, in MiB.
+    /// Data sent by lists, in MiB.
     pub fn listed_mib(&self) -> f64 {
         self.served.bytes.load(Ordering::Relaxed) as f64 / f64::from(1 << 20)
     }

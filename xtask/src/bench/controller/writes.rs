@@ -1,4 +1,4 @@
-//! What the controller writes for a pod, by the API server's audit log.
+//! The controller's writes for a pod, by the API server's audit log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tessera_harness::Cluster;
 
-/// The service account that the controller runs with.
+/// The controller's service account.
 const ACCOUNT: &str = "bench-controller";
 
 /// All writes, when they are answered.
@@ -19,7 +19,7 @@ const POLICY: &str = r#"{
     "rules": [{ "level": "Metadata", "verbs": ["create", "update", "patch", "delete"] }, { "level": "None" }]
 }"#;
 
-/// The audit log of a cluster, and who the controller is in it.
+/// The audit log of a cluster, and the controller's user name there.
 pub struct Audit {
     folder: TempDir,
 }
@@ -33,7 +33,7 @@ pub struct Writes {
     pub all: f64,
 }
 
-/// What is needed of an entry.
+/// The needed fields of an entry.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
@@ -77,7 +77,7 @@ impl Audit {
         self.folder.path().join("audit.log")
     }
 
-    /// What the API server needs to know.
+    /// The flags for the API server.
     pub fn flags(&self) -> Vec<String> {
         let policy = self.folder.path().join("policy.json");
         vec![
@@ -126,13 +126,13 @@ fn of_pods(entries: &[Entry], pods: &[&str]) -> BTreeMap<String, Writes> {
     }
     let mut all: BTreeMap<String, Writes> =
         pods.iter().map(|pod| ((*pod).to_owned(), Writes::default())).collect();
-    // Those that the API server refused count, too: they are its work as well.
+    // Writes refused by the API server count, too: they are its work as well.
     for entry in entries.iter().filter(|entry| entry.user.username == controller) {
         let Some(object) = &entry.object_ref else { continue };
         let Some(pod) = pods.iter().find(|pod| is_about(object, pod)) else { continue };
         let Some(writes) = all.get_mut(*pod) else { continue };
         writes.all += 1.0;
-        // Times of one form, so that the text has their order.
+        // All times have the same form, so the order of the texts is the order of the times.
         if bound.get(pod).is_none_or(|bound| entry.request_received_timestamp.as_str() < *bound) {
             let of = [object.resource.as_str(), object.subresource.as_str()];
             let of: Vec<&str> = of.into_iter().filter(|part| !part.is_empty()).collect();

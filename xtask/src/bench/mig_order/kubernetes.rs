@@ -22,7 +22,7 @@ const CLASS: &str = "any";
 /// Compares Kubernetes' allocator and first-fit on the same random claims and releases.
 ///
 /// # Errors
-/// At the first answer that differs.
+/// At the first difference.
 pub fn agrees(pool: &Pool, steps: usize, seed: u64) -> Result<()> {
     let published = Published::of_pool(pool)?;
     let mut inventory = Inventory::new();

@@ -1,5 +1,5 @@
-//! The product's choice among the partitions of all cards of a managed pool ([`tessera_placement::value::Partitions`]), by the mix that it
-//! learns as it goes.
+//! The product's choice among the partitions of all cards of a managed pool ([`tessera_placement::value::Partitions`]),
+//! by the mix learnt on the way.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use tessera_placement::value::{Placements, RequestMix};
 
 use super::published::{Allocated, Published};
 
-/// What was learnt.
+/// The learnt state.
 #[derive(Clone, Debug)]
 pub struct Managed {
     profiles: Vec<ProfileSpelling>,
     placements: Placements,
     mix: RequestMix,
     weights: Vec<u64>,
-    /// By memory slices in use and to be taken: what was computed since the weights changed.
+    /// By memory slices in use and to be taken: losses computed since the last change of the weights.
     losses: HashMap<(u64, u64), u64>,
 }
 
@@ -48,8 +48,8 @@ impl Managed {
         self.mix.departed();
     }
 
-    /// The device of a profile that costs least, with its node. Among equals the first node, and there, as in the loop, the first card,
-    /// and of that the one nearest to its end. The loop first looks at what else equal nodes could take.
+    /// The cheapest device of a profile, with its node. Among equals the first node, and there, as in the loop, the
+    /// first card, and its partition nearest to the end. The loop first looks at other candidates on equal nodes.
     pub fn choose(
         &mut self,
         published: &Published,

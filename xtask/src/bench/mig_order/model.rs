@@ -17,10 +17,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// All models whose profiles are known.
+    /// All models with known profiles.
     ///
     /// # Errors
-    /// When the data does not have the format that its head describes.
+    /// When the data does not have the format described by its head.
     pub fn all() -> Result<Vec<Self>> {
         let mut models: Vec<Self> = Vec::new();
         for line in PROFILES.lines().filter(|line| !line.starts_with('#')) {
@@ -49,7 +49,7 @@ impl Model {
             .with_context(|| format!("there is no model {name}; there are {known}"))
     }
 
-    /// A machine with this many of these cards, all of them in MIG mode, of which nothing else is known.
+    /// A machine with this many of these cards, all in MIG mode, without further known facts.
     ///
     /// # Errors
     /// There are more cards than addresses.
@@ -62,7 +62,7 @@ impl Model {
         Ok(Machine { cards: (0..cards).map(card).collect::<Result<_>>()?, ..Machine::default() })
     }
 
-    /// What a node with this many of these cards publishes.
+    /// The slices of a node with this many of these cards.
     ///
     /// # Errors
     /// When something is left out, or there are more cards than addresses.
@@ -70,7 +70,7 @@ impl Model {
         Self::publish(&self.machine(cards)?, order).with_context(|| self.name)
     }
 
-    /// What is published of a machine.
+    /// The slices of a machine.
     ///
     /// # Errors
     /// When something is left out.

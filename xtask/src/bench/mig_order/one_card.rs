@@ -1,4 +1,4 @@
-//! One card, exactly: its states are the sets of partitions that can exist together. A policy's acceptance in the long
+//! One card, exactly: its states are the sets of partitions able to exist together. A policy's acceptance in the long
 //! run follows from them without simulation, and so does the maximum over all policies.
 
 use std::collections::HashMap;
@@ -7,12 +7,12 @@ use anyhow::{Result, ensure};
 
 use super::published::{Allocated, Published};
 
-/// Which partition a request gets.
+/// The choice of a partition for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The first that fits, as kube-scheduler does.
+    /// The first fitting one, as in kube-scheduler.
     FirstFit,
-    /// The best one for future requests, given the mix and the load. Accepts every request that fits.
+    /// The best one for future requests, given the mix and the load. Accepts every fitting request.
     Best,
 }
 
@@ -27,17 +27,17 @@ pub struct OneCard {
 
 /// Indexes of other states.
 struct State {
-    /// For each request, the states after accepting it, in the order of trying; empty where it does not fit.
+    /// For each request, the states after accepting it, in the order of trying; empty where none fits.
     after: Vec<Vec<usize>>,
     /// The states after the end of each partition.
     before: Vec<usize>,
 }
 
-/// Distance of the gain's bounds, relative to the gain, at which the iteration stops.
+/// Distance of the gain's bounds, relative to the gain, for the end of the iteration.
 const PRECISION: f64 = 1e-9;
 
 impl OneCard {
-    /// All states that these requests can lead to. The empty card is the first.
+    /// All states reachable by these requests. The empty card is the first.
     ///
     /// # Errors
     /// When the node has more partitions than a word has bits.
@@ -69,7 +69,7 @@ impl OneCard {
         }
         for (set, index) in &known {
             let before = (0..64).filter(|device| set & 1 << device != 0);
-            // A set that can exist can also exist without one of its partitions.
+            // Any subset of a possible set is possible.
             states[*index].before = before.map(|device| known[&(set & !(1 << device))]).collect();
         }
         let requests = requests
@@ -85,9 +85,8 @@ impl OneCard {
         self.states.len()
     }
 
-    /// Fraction of the requested compute slices that is accepted in the long run. Requests come at random times
-    /// (Poisson) at `load` times the card's capacity, each stays for a random time (exponential), and one that does
-    /// not fit is lost.
+    /// Fraction of the requested compute slices accepted in the long run. Requests come at random times (Poisson) at
+    /// `load` times the card's capacity, each stays for a random time (exponential), and one without a fit is lost.
     pub fn steady(&self, policy: Policy, load: f64) -> f64 {
         let mean = self.mean_compute();
         let arrivals = load * self.compute / mean;
@@ -119,8 +118,8 @@ impl OneCard {
         }
     }
 
-    /// Fraction of the requested compute slices that is accepted on an empty card until as much was requested as the
-    /// card has, when no claim ends.
+    /// Fraction of the requested compute slices accepted on an empty card until the requests amount to the card's
+    /// capacity, when no claim ends.
     pub fn filling(&self, policy: Policy) -> f64 {
         let goal = self.compute as usize;
         // Expected compute slices, by the amount requested so far: accepted, and requested in all.
@@ -159,7 +158,7 @@ impl OneCard {
     }
 }
 
-/// The value of the state that a policy chooses; `None` if there is none.
+/// The value of the state chosen by a policy; `None` if there is none.
 fn choose(following: &[usize], policy: Policy, value: impl Fn(usize) -> f64) -> Option<f64> {
     let mut values = following.iter().map(|index| value(*index));
     match policy {

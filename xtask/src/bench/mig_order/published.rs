@@ -1,4 +1,4 @@
-//! The published partitions of one node's cards, as first-fit over counters sees them.
+//! The published partitions of one node's cards, in the view of first-fit over counters.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use tessera_inventory::Pool;
 
 use super::mix::Mix;
 
-/// The MIG partitions that a node publishes, and the counters they draw on.
+/// The MIG partitions published by a node, and their counters.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Counters of all sets, when nothing is allocated.
@@ -34,11 +34,11 @@ pub struct Partition {
     start: u32,
     /// Its memory slices, as bits.
     slices: u64,
-    /// The counters that it draws on, and the amounts.
+    /// The device's counters, and the amounts drawn.
     draws: Vec<(usize, i64)>,
 }
 
-/// What is allocated on one node.
+/// The allocations of one node.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     left: Vec<i64>,
@@ -48,10 +48,10 @@ pub struct Allocated {
 }
 
 impl Published {
-    /// Reads the partitions of a pool, in the order in which they are published.
+    /// Reads the partitions of a pool, in the order of publication.
     ///
     /// # Errors
-    /// When a partition has no name or profile of ours, or draws on a counter that does not exist.
+    /// When a partition has no name or profile of ours, or draws on a missing counter.
     pub fn of_pool(pool: &Pool) -> Result<Self> {
         let mut counters = Vec::new();
         let mut places = HashMap::new();
@@ -139,7 +139,7 @@ impl Published {
         other
     }
 
-    /// Compute slices of the whole node: for each card those of its largest profile.
+    /// Compute slices of the whole node: the sum of each card's largest profile.
     #[must_use]
     pub fn compute_slices(&self) -> u32 {
         let largest = self.compute.iter().max().copied().unwrap_or(0);
@@ -169,7 +169,7 @@ impl Published {
             .map(|(profile, device)| (profile, device.slices))
     }
 
-    /// The memory slices of a device, and those in use on its card, as bits.
+    /// The memory slices of a device, and the occupied ones on its card, as bits.
     #[must_use]
     pub fn slices(&self, node: &Allocated, device: usize) -> (u64, u64) {
         let device = &self.devices[device];
@@ -212,7 +212,7 @@ impl Published {
         &self.by_profile[profile]
     }
 
-    /// The profiles that a mix requests, each with its share of the requests.
+    /// The profiles requested by a mix, each with its share of the requests.
     ///
     /// # Errors
     /// When a profile is not published.
@@ -227,7 +227,7 @@ impl Published {
             .collect()
     }
 
-    /// A node on which nothing is allocated.
+    /// A node without allocations.
     #[must_use]
     pub fn empty(&self) -> Allocated {
         Allocated {
@@ -237,7 +237,7 @@ impl Published {
         }
     }
 
-    /// The first device of a profile that is free and whose counters suffice.
+    /// The first free device of a profile whose counters suffice.
     #[must_use]
     pub fn first_fit(&self, node: &Allocated, profile: usize) -> Option<usize> {
         self.by_profile[profile].iter().copied().find(|device| self.fits(node, *device))

@@ -35,7 +35,7 @@ impl<T> Orders<T> {
     }
 }
 
-/// Fraction of the requested compute slices that was accepted, 0 to 1, for one mix.
+/// Fraction of the requested compute slices accepted, 0 to 1, for one mix.
 pub struct MixReport {
     /// The mix.
     pub mix: &'static str,
@@ -45,7 +45,7 @@ pub struct MixReport {
     pub one_card_best: f64,
     /// With the product's.
     pub one_card_managed: Outcome,
-    /// On one card that is filled; exact.
+    /// On one card until full; exact.
     pub one_card_filling: Orders<f64>,
     /// With the best placement policy.
     pub one_card_filling_best: f64,
@@ -57,7 +57,7 @@ pub struct MixReport {
     pub across_cards: Outcome,
     /// With the product's choice.
     pub eight_cards_managed: Outcome,
-    /// On one node with eight cards that are filled.
+    /// On one node with eight cards until full.
     pub eight_cards_filling: Orders<Outcome>,
     /// With the product's choice.
     pub eight_cards_filling_managed: Outcome,
@@ -67,7 +67,7 @@ pub struct MixReport {
 
 /// The same on many nodes.
 pub struct FleetReport {
-    /// Any node on which it fits.
+    /// Any fitting node.
     pub random: Orders<Outcome>,
     /// The first such node.
     pub first: Orders<Outcome>,
@@ -95,8 +95,8 @@ impl MixReport {
         all
     }
 
-    /// By how much the product's choice accepts more than the best order where both are simulated, with the standard error of that:
-    /// on eight cards, filling eight cards, and on the fleet.
+    /// By how much the product's choice accepts more than the best order where both are simulated, with the standard
+    /// error of the difference: on eight cards, filling eight cards, and on the fleet.
     fn more_than_best(&self) -> Vec<(f64, f64)> {
         let best = |orders: &[&Orders<Outcome>]| {
             let all = orders.iter().flat_map(|orders| orders.as_list());

@@ -1,4 +1,4 @@
-//! Many cards, by simulation: requests come at random, and one that does not fit is lost.
+//! Many cards, by simulation: requests come at random, and one without a fit is lost.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,12 +12,11 @@ use super::published::{Allocated, Published};
 /// How the node of a request is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeChoice {
-    /// The first on which it fits.
+    /// The first fitting node.
     First,
-    /// Any on which it fits, with equal probability: the effect of kube-scheduler's scores, which don't look at
-    /// devices.
+    /// Any fitting node, with equal probability: the effect of kube-scheduler's scores, which don't look at devices.
     Random,
-    /// The product's, which looks at the cards of all nodes at once.
+    /// The product's choice among the cards of all nodes at once.
     Managed,
 }
 
@@ -33,9 +32,9 @@ pub struct Fleet<'a> {
 /// Result of many requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Fraction of the requested compute slices that was accepted, 0 to 1.
+    /// Fraction of the requested compute slices accepted, 0 to 1.
     pub accepted: f64,
-    /// Standard error of that, from parts of the run.
+    /// Standard error of the fraction, from parts of the run.
     pub error: f64,
     /// The same fraction of each part.
     parts: [f64; PARTS],
@@ -45,8 +44,8 @@ pub struct Outcome {
 const PARTS: usize = 25;
 
 impl Outcome {
-    /// How much more was accepted than by another choice of the same requests, and the standard error of that: far less than those of
-    /// the two, which have most of their chance in common.
+    /// The gain over another choice of the same requests, and the standard error of the gain: far less than the errors
+    /// of the two, which have most of their chance in common.
     #[must_use]
     pub fn more_than(&self, other: &Self) -> (f64, f64) {
         let more = self.accepted - other.accepted;
@@ -81,7 +80,7 @@ impl<'a> Fleet<'a> {
                 }
             }
             NodeChoice::Random => {
-                // Random nodes until one fits: each that fits is equally likely.
+                // Random nodes until one fits: all fitting nodes are equally likely.
                 let mut left: Vec<usize> = (0..self.nodes.len()).collect();
                 while !left.is_empty() && found.is_none() {
                     let index = left.swap_remove(random.usize(..left.len()));
@@ -162,7 +161,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// A float that is never NaN.
+/// A float other than NaN.
 #[derive(Clone, Copy, PartialEq)]
 struct Time(f64);
 
@@ -203,7 +202,7 @@ fn outcome(parts: &[(u64, u64); PARTS]) -> Outcome {
     Outcome { accepted, error: error(parts.iter().map(|part| part - accepted)), parts }
 }
 
-/// The standard error of the mean, by how far each part is from it.
+/// The standard error of the mean, by each part's distance from the mean.
 fn error(distances: impl Iterator<Item = f64>) -> f64 {
     let squares: f64 = distances.map(|distance| distance.powi(2)).sum();
     let count = PARTS as f64;

@@ -7,7 +7,7 @@ fn one_card(published: &Published, mix: &Mix, policy: Policy) -> (f64, f64) {
     (card.steady(policy, LOAD), card.filling(policy))
 }
 
-/// In percentage points of all that was requested.
+/// In percentage points of the requested slices.
 fn mean_gain(rows: &[(f64, f64)]) -> f64 {
     rows.iter().map(|(ours, other)| (ours - other) * 100.0).sum::<f64>() / rows.len() as f64
 }

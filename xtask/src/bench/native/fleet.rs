@@ -23,7 +23,7 @@ use tessera_simulate::fleet::{Fleet as Simulated, NodeGroup, Pools};
 /// Requests at once.
 const AT_ONCE: usize = 32;
 
-/// How often an API server that is busy is asked again, a second later.
+/// Number of tries of a request to a busy API server, a second apart.
 const TRIES: u32 = 30;
 
 /// A card's UUID, the same on every node: nothing depends on one.
@@ -159,7 +159,7 @@ impl Fleet {
         done("published", self.nodes * self.objects.len(), writes.buffer_unordered(AT_ONCE)).await
     }
 
-    /// How many cards are held, of a node, when so many percent of the fleet's are: none, the first half or all, so that free
+    /// Number of held cards of a node, for this percentage of the fleet's: none, the first half or all, so that free
     /// cards have their neighbours.
     fn held_of(&self, number: usize, percent: usize) -> usize {
         let halves = ((number + 1) * 2 * percent) / 100 - (number * 2 * percent) / 100;

@@ -13,11 +13,11 @@ use super::pods::{Asked, PATIENCE, Pods};
 use super::{Kind, NativeArguments};
 use crate::bench::quantiles::Quantiles;
 
-/// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would be all
-/// that is measured.
+/// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would
+/// dominate the measurement.
 const QPS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
 
-/// Pods before the measurement: they wait until kube-scheduler has seen everything.
+/// Pods before the measurement: they wait until kube-scheduler is in sync.
 const WARM: usize = 5;
 
 /// How long a CPU profile is taken, in seconds.

@@ -36,7 +36,7 @@ pub enum Asked {
     Partition,
     /// A share by MPS.
     Share,
-    /// Four cards, linked where the driver tells links.
+    /// Four cards, linked where the driver reports links.
     FourCards,
 }
 

@@ -1,17 +1,17 @@
-//! What the simulation prints, as tables.
+//! The simulation's output, as tables.
 
 use comfy_table::Table;
 use serde::Deserialize;
 use tessera_simulate::{PolicyName, Spread};
 
-/// Policies that are compared with departures.
+/// Policies compared with departures.
 pub const STEADY: [PolicyName; 2] = [PolicyName::TesseraBare, PolicyName::Fgd];
 
 /// Whose results others are divided by.
 const PEER: PolicyName = PolicyName::Fgd;
 
-/// Of a trace, percent allocated at load 100: what is aimed at, and what no policy can exceed, not even one that knows all
-/// arrivals beforehand (a linear programme over all nodes).
+/// Of a trace, percent allocated at load 100: the aim, and the bound of every policy, even of one knowing all arrivals
+/// beforehand (a linear programme over all nodes).
 const AIMS: [(&str, f64, f64); 4] = [
     ("default", 96.1, 96.9),
     ("gpushare40", 94.65, 95.65),
@@ -22,7 +22,7 @@ const AIMS: [(&str, f64, f64); 4] = [
 /// Where load 100 is in a run's results.
 const FULL: usize = 2;
 
-/// What `crates/simulate/examples/packing.rs` prints.
+/// The output of `crates/simulate/examples/packing.rs`.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {

@@ -1,4 +1,4 @@
-//! Claims allocated by the benchmark itself, so that only the plugin is measured.
+//! Claims allocated by the benchmark itself, to measure only the plugin.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -52,7 +52,7 @@ async fn make(api: &Api<ResourceClaim>, name: &str, result: Value) -> Result<Cla
     Ok(Claim { namespace: "default".to_owned(), name: name.to_owned(), uid })
 }
 
-/// Creates a claim that is not allocated, and returns its name.
+/// Creates an unallocated claim, and returns its name.
 pub async fn one(cluster: &Cluster) -> Result<String> {
     let api: Api<ResourceClaim> = Api::namespaced(cluster.client().await?, "default");
     api.create(&PostParams::default(), &from(claim("bench-get"))?).await?;

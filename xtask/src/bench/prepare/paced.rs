@@ -1,4 +1,4 @@
-//! Claims as on a real node: one at a time, with pauses, on a disk to which others write too.
+//! Claims as on a real node: one at a time, with pauses, on a disk with writes of others.
 
 use std::{
     fs::File,
@@ -24,14 +24,14 @@ use crate::bench::quantiles::Quantiles;
 const WRITES: usize = 256 << 10;
 const WRITE_EVERY: Duration = Duration::from_millis(50);
 
-/// Results for claims that come and go with pauses.
+/// Results for claims coming and going with pauses.
 #[derive(Serialize)]
 pub struct Paced {
     /// Pause before each call, in milliseconds.
     pub pause_ms: u64,
     /// A whole card.
     pub card: Lone,
-    /// A partition of a card that already has another one.
+    /// A partition of a card with another one already.
     pub partition: Lone,
     /// One write of a small file with fsync, rename and fsync of the directory, between the claims.
     pub disk_sync: Quantiles,
@@ -58,7 +58,7 @@ pub async fn measure(
     let devices = [card.clone(), partition(0), partition(1)];
     let claims = claims::allocate(cluster, &devices, devices.len()).await?;
     plugin.delay_partitions(0)?;
-    // Holds a partition, so that the MIG mode is switched only once.
+    // Holds a partition, to switch the MIG mode only once.
     plugin.prepare(&claims[2]).await?;
     let writer = Writer::start(cluster.state())?;
     let mut syncs = Vec::new();
@@ -79,7 +79,7 @@ async fn lone(
     syncs: &mut Vec<Duration>,
 ) -> Result<Lone> {
     let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
-    // Not measured: the first finds the driver's files and opens connections, which is not repeated for every pod.
+    // Not measured: the first finds the driver's files and opens connections, once only and not for every pod.
     plugin.prepare(claim).await?;
     plugin.unprepare(claim).await?;
     let before = plugin.metrics().await?;

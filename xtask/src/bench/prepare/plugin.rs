@@ -210,7 +210,7 @@ impl RunningPlugin {
     /// Processor time of all its threads so far.
     pub fn processor_time(&self) -> Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process))?;
-        // The fields from the third on (proc_pid_stat(5)), after the program's name, which may contain anything.
+        // The fields from the third on (proc_pid_stat(5)), after the program's name, an arbitrary text.
         let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let ticks =
@@ -229,7 +229,7 @@ impl RunningPlugin {
         http::scrapes(&self.address, path).await
     }
 
-    /// Ends the plugin and deletes what it published.
+    /// Ends the plugin and deletes its slices.
     pub async fn stop(self, cluster: &Cluster) -> Result<()> {
         cluster.control_plane().stop(PROCESS, Duration::from_secs(10)).await?;
         let slices: Api<ResourceSlice> = Api::all(cluster.client().await?);

@@ -1,11 +1,11 @@
-//! What the simulation prints, as tables.
+//! The simulation's output, as tables.
 
 use std::collections::BTreeMap;
 
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
-/// The machines that are simulated.
+/// The simulated machines.
 const MACHINES: &str = include_str!("../../../../crates/inventory/tests/data/topologies.txt");
 
 /// Mixes of requests.
@@ -22,7 +22,7 @@ struct Spread {
     deviation: f64,
 }
 
-/// What `crates/decide/examples/sets/report.rs` prints: one policy on one kind of machine, with one mix and load.
+/// The output of `crates/decide/examples/sets/report.rs`: one policy on one kind of machine, with one mix and load.
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     /// The machine.
@@ -44,7 +44,7 @@ pub fn machine_names() -> Vec<&'static str> {
     MACHINES.lines().filter_map(|line| line.strip_prefix("T ")?.split(' ').next()).collect()
 }
 
-/// Number of policies that are compared on so many machines.
+/// Number of policies compared on this many machines.
 pub fn policies(nodes: usize) -> usize {
     if nodes == 1 { POLICIES.len() - 1 } else { POLICIES.len() }
 }

@@ -1,4 +1,4 @@
-//! A CUDA program: this one, started again. It reports its device and takes orders, one per line.
+//! A CUDA program: this one, started again. The client reports its device and takes orders, one per line.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct MpsClientArguments {
     read_only: Option<PathBuf>,
 }
 
-/// The command by which this program runs as a client.
+/// The command to run this program as a client.
 pub const COMMAND: &str = "mps-client";
 
 /// Runs the client: prints its device, then the result of each order: `allocate BYTES`, `free`.
@@ -84,7 +84,7 @@ pub(super) struct Starter {
     pub libcuda: PathBuf,
 }
 
-/// A running client. It ends with this value.
+/// A running client, ended by the drop of this value.
 pub(super) struct Client {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -98,7 +98,7 @@ impl Starter {
         self.start(daemon, environment, None)
     }
 
-    /// A client of a daemon that cannot write to the daemon's directory. Needs root.
+    /// A client of a daemon without write access to the daemon's directory. Needs root.
     pub fn locked_out(&self, daemon: &Daemon<'_>) -> Result<Client> {
         self.start(daemon, &[], Some(&daemon.pipe()))
     }
@@ -141,12 +141,12 @@ impl Client {
         self.child.id()
     }
 
-    /// Number of multiprocessors that it may use.
+    /// Number of multiprocessors available to the client.
     pub fn multiprocessors(&self) -> Option<u32> {
         self.given["multiprocessors"].as_u64().and_then(|count| u32::try_from(count).ok())
     }
 
-    /// The error, if it got no context.
+    /// The error, if the client got no context.
     pub fn refused(&self) -> Option<&str> {
         self.given["error"].as_str()
     }
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Allocates memory; returns the error if that fails.
+    /// Allocates memory; returns the error of a failure.
     pub fn allocate(&mut self, bytes: u64) -> Result<Option<String>> {
         self.order(&format!("allocate {bytes}"))
     }

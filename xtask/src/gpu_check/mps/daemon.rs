@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The programs it needs.
+/// The daemon's programs.
 pub(super) struct Programs {
     control: PathBuf,
     libraries: Option<PathBuf>,
@@ -40,7 +40,7 @@ impl Programs {
     }
 }
 
-/// A private daemon for one card. It is a child of this process and ends with it.
+/// A private daemon for one card, a child of this process with the same end.
 pub(super) struct Daemon<'a> {
     programs: &'a Programs,
     directory: TempDir,
@@ -49,7 +49,7 @@ pub(super) struct Daemon<'a> {
 }
 
 impl<'a> Daemon<'a> {
-    /// Starts it and waits until it answers.
+    /// Starts the daemon and waits for an answer.
     pub fn start(programs: &'a Programs, uuid: &str, options: &[&str]) -> Result<Self> {
         // In /tmp, since paths of sockets must be short.
         let directory = tempfile::Builder::new().prefix("gpu-check-").tempdir_in("/tmp")?;
@@ -87,7 +87,7 @@ impl<'a> Daemon<'a> {
         self.directory.path().join("pipe")
     }
 
-    /// Makes it start its server for this user, and waits until the server accepts clients.
+    /// Makes the daemon start its server for this user, and waits until the server accepts clients.
     pub fn start_server(&self) -> Result<()> {
         let answer = self.order(&format!("start_server -uid {}", nix::unistd::getuid()))?;
         let since = Instant::now();
@@ -120,7 +120,7 @@ impl<'a> Daemon<'a> {
         Ok(clients)
     }
 
-    /// Sends it a line, and returns the output.
+    /// Sends the daemon a line, and returns the output.
     pub fn order(&self, line: &str) -> Result<String> {
         let mut child = control(self.programs, self.directory.path(), &self.uuid)
             .stdin(Stdio::piped())
@@ -128,7 +128,7 @@ impl<'a> Daemon<'a> {
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // A program that ends before it has read everything prints the reason.
+            // A program ending before reading everything prints the reason.
             let _ = writeln!(input, "{line}");
         }
         if !ends(&mut child)? {
@@ -141,7 +141,7 @@ impl<'a> Daemon<'a> {
         Ok(String::from_utf8_lossy(&text).trim().to_owned())
     }
 
-    /// Ends it.
+    /// Ends the daemon.
     pub fn end(mut self) -> Result<()> {
         self.order("quit -t 0")?;
         ensure!(ends(&mut self.child)?, "the MPS control daemon does not end when told to");
@@ -166,7 +166,7 @@ impl Drop for Daemon<'_> {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        // Its servers end with it; kill those that do not.
+        // Servers end with their daemon; kill any remaining ones.
         for server in servers.into_iter().filter_map(|server| i32::try_from(server).ok()) {
             let name = fs::read_to_string(format!("/proc/{server}/comm")).unwrap_or_default();
             if name.starts_with("nvidia-cuda-mps") {

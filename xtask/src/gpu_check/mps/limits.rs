@@ -26,7 +26,7 @@ pub(super) fn multiprocessors(daemon: &Daemon<'_>, starter: &Starter, trials: &m
     Ok(all)
 }
 
-/// CUDA rounds to what the card supports: pairs of multiprocessors, rounded up.
+/// CUDA rounds to the card's granularity: pairs of multiprocessors, rounded up.
 fn is_part(what: &str, percent: u32, all: u32, client: &Client, trials: &mut Trials) {
     let most = (all * percent).div_ceil(100).next_multiple_of(2);
     let expected = format!("1 to {most} of {all} multiprocessors");
@@ -34,7 +34,7 @@ fn is_part(what: &str, percent: u32, all: u32, client: &Client, trials: &mut Tri
     trials.check(what, expected, client.told(), is_ok);
 }
 
-/// Tries a memory limit, with a neighbour that has none.
+/// Tries a memory limit, with an unlimited neighbour.
 pub(super) fn memory(daemon: &Daemon<'_>, starter: &Starter, trials: &mut Trials) -> Result<()> {
     let variable = ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G");
     let mut limited = starter.client(daemon, &[variable])?;

@@ -1,4 +1,4 @@
-//! Watches of an API server that answers what is written here.
+//! Watches of an API server with prepared answers.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Answers these, in order, and notes what was asked. Then it answers nothing more.
+/// Sends these answers, in order, and records the requests. Then falls silent.
 fn server(answers: &[(u16, String)]) -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
