@@ -27,7 +27,7 @@ pub enum AttributeValue<'v> {
     Versions(&'v [Version]),
 }
 
-/// A device as a selector sees it: borrowed, so that evaluating copies nothing.
+/// A device from a selector's view: borrowed, so evaluating copies nothing.
 ///
 /// Attributes and capacities have a domain and a name; a name published without a domain is in the driver's. Both
 /// lists may be in any order.
@@ -35,19 +35,19 @@ pub trait DeviceView {
     /// Name of the driver.
     fn driver(&self) -> &str;
 
-    /// `allowMultipleAllocations`, false where it is not set.
+    /// `allowMultipleAllocations`, false if not set.
     fn allow_multiple_allocations(&self) -> bool;
 
     /// Number of attributes.
     fn attribute_count(&self) -> usize;
 
-    /// Domain, name and value of the attribute at `index`, which is below [`Self::attribute_count`].
+    /// Domain, name and value of the attribute at `index`, below [`Self::attribute_count`].
     fn attribute_at(&self, index: usize) -> (&str, &str, AttributeValue<'_>);
 
     /// Number of capacities.
     fn capacity_count(&self) -> usize;
 
-    /// Domain, name and value of the capacity at `index`, which is below [`Self::capacity_count`].
+    /// Domain, name and value of the capacity at `index`, below [`Self::capacity_count`].
     fn capacity_at(&self, index: usize) -> (&str, &str, &Quantity);
 
     /// The attribute of this domain and name; by default found by a linear search.
@@ -68,8 +68,8 @@ pub trait DeviceView {
         )
     }
 
-    /// What is wrong with the device itself, such as `attribute a: unsupported attribute value`: every selector then
-    /// fails with this error, whatever it reads.
+    /// A defect of the device itself, such as `attribute a: unsupported attribute value`: every selector then
+    /// fails with this error, whichever parts it reads.
     fn defect(&self) -> Option<&str> {
         None
     }
@@ -94,7 +94,7 @@ pub enum PublishedAttribute {
     Strings(Vec<String>),
     /// `versionValues`
     Versions(Vec<String>),
-    /// None of the fields that Kubernetes knows.
+    /// A field unknown to Kubernetes.
     Unknown,
 }
 
@@ -125,7 +125,7 @@ impl Stored {
     }
 }
 
-/// A device that owns its attributes and capacities, each parsed once.
+/// A device owning its attributes and capacities, each parsed once.
 #[derive(Debug, Clone, Default)]
 pub struct Device {
     driver: String,
@@ -150,8 +150,8 @@ impl Device {
 
     /// Adds attributes by their published names (`name` or `domain/name`).
     ///
-    /// A value that Kubernetes could not use (an unparsable version, an unknown kind, a list while
-    /// `reads_lists` is off) makes every selector fail on this device, as it does there.
+    /// A value unusable for Kubernetes (an unparsable version, an unknown kind, a list while
+    /// `reads_lists` is off) makes every selector fail on this device, as in Kubernetes.
     #[must_use]
     pub fn with_attributes(
         mut self,
@@ -185,7 +185,7 @@ impl Device {
     }
 }
 
-/// Domain and name of a published name; without a domain, that of the driver.
+/// Domain and name of a published name; without a domain, the driver's.
 pub fn split_name<'n>(name: &'n str, driver: &'n str) -> (&'n str, &'n str) {
     name.split_once('/').unwrap_or((driver, name))
 }

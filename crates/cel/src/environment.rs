@@ -1,4 +1,4 @@
-//! What Kubernetes makes of an expression depends on its release, on a gate, and on whether the expression is new.
+//! Kubernetes' treatment of an expression depends on its release, on a gate, and on whether the expression is new.
 
 use tessera_api::kubernetes::KubernetesVersion;
 
@@ -8,7 +8,7 @@ pub struct Environment {
     /// The release of Kubernetes; its patches do not differ here.
     pub version: KubernetesVersion,
     /// The alpha gate DRAListTypeAttributes: attributes may be lists, so their static type is `dyn` instead of `any`,
-    /// and the macros work on them. From 1.37 on only new expressions need it.
+    /// and the macros work on them. From 1.37 on only new expressions need the gate.
     pub list_type_attributes: bool,
 }
 
@@ -27,7 +27,7 @@ impl From<KubernetesVersion> for Environment {
 }
 
 impl Environment {
-    /// Whether attributes that are lists can be read. Where they cannot, every selector fails on a device with one.
+    /// Whether list attributes can be read. If not, every selector fails on a device with one.
     #[must_use]
     pub fn reads_lists(self) -> bool {
         self.list_type_attributes || is_1_37(self.version)
@@ -44,7 +44,7 @@ impl Environment {
     }
 }
 
-/// Whether expressions are those of Kubernetes 1.37 (cel-go 0.29) instead of 1.36 (cel-go 0.26).
+/// Whether expressions follow Kubernetes 1.37 (cel-go 0.29) instead of 1.36 (cel-go 0.26).
 pub(crate) fn is_1_37(version: KubernetesVersion) -> bool {
     version >= KubernetesVersion::V1_37
 }

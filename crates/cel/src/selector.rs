@@ -27,19 +27,19 @@ pub const LENGTH_LIMIT: usize = 10 * 1024;
 /// parser generator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// It does not parse or its types do not fit; one error per line with its position in the source.
+    /// Syntax or type errors; one error per line with its position in the source.
     #[error("compilation failed: {0}")]
     Invalid(String),
-    /// It evaluates to something other than a bool or an attribute's value.
+    /// The result is neither a bool nor an attribute's value.
     #[error("must evaluate to bool or the unknown type, not {0}")]
     OutputType(String),
-    /// A constant in it is an error by itself, such as `int("x")`.
+    /// A constant inside is an error by itself, such as `int("x")`.
     #[error("program instantiation failed: {0}")]
     Constant(String),
-    /// [`Selector::compile_new`]: it is longer than [`LENGTH_LIMIT`].
+    /// [`Selector::compile_new`]: longer than [`LENGTH_LIMIT`].
     #[error("Too long: may not be more than {LENGTH_LIMIT} bytes")]
     TooLong,
-    /// [`Selector::compile_new`]: it could cost more than [`COST_LIMIT`], whatever it costs for real devices.
+    /// [`Selector::compile_new`]: possible cost above [`COST_LIMIT`], whatever the cost for real devices.
     #[error("Forbidden: too complex, exceeds cost limit")]
     TooComplex {
         /// Upper bound of an evaluation's cost.
@@ -54,7 +54,7 @@ pub enum EvaluationError {
     /// The expression gave an error, such as `no such key: x`.
     #[error("{0}")]
     Failed(String),
-    /// An attribute's value is the result, and it is not a bool.
+    /// The result is an attribute's value other than a bool.
     #[error("CEL result of type {type_name} could not be converted to bool: {reason}")]
     NotBool {
         /// Name of the value's CEL type.
@@ -82,7 +82,7 @@ pub enum EvaluationError {
 pub struct Evaluation {
     /// Whether the device matches.
     pub result: Result<bool, EvaluationError>,
-    /// Cost as Kubernetes counts it; 0 where nothing was evaluated.
+    /// Cost as counted by Kubernetes; 0 if nothing was evaluated.
     pub cost: u64,
 }
 
@@ -128,8 +128,8 @@ struct Compiled {
 pub struct Selector(Arc<Compiled>);
 
 impl Selector {
-    /// Compiles a stored expression, as kube-scheduler of the newest known Kubernetes does with objects that the API
-    /// server has accepted: without a cost limit.
+    /// Compiles a stored expression, like kube-scheduler of the newest known Kubernetes for objects already accepted by the
+    /// API server: without a cost limit.
     ///
     /// # Errors
     /// kube-scheduler would refuse the expression too.
@@ -145,12 +145,12 @@ impl Selector {
         Self::compile_as(expression, environment, Origin::Stored)
     }
 
-    /// Compiles a new expression, as the API server of this release does when an object with it is created or the
-    /// expression is changed.
+    /// Compiles a new expression, like the API server of this release for a new object or a changed
+    /// expression.
     ///
     /// # Errors
-    /// The API server would refuse the expression: also one that is too long, could cost too much, or without the gate
-    /// DRAListTypeAttributes uses attributes as lists or `includes`.
+    /// The API server would refuse the expression: also if too long, possibly too expensive, or if using attributes as lists
+    /// or `includes` without the gate DRAListTypeAttributes.
     pub fn compile_new(expression: &str, environment: Environment) -> Result<Self, CompileError> {
         if expression.len() > LENGTH_LIMIT {
             return Err(CompileError::TooLong);
@@ -192,7 +192,7 @@ impl Selector {
         })))
     }
 
-    /// Upper bound of its cost for any device, as the API server estimates it; `u64::MAX` where there is no bound.
+    /// Upper bound of its cost for any device, as estimated by the API server; `u64::MAX` without a bound.
     pub fn max_cost(&self) -> u64 {
         estimate::most(&self.0.ast, &self.0.checked)
     }
@@ -202,17 +202,17 @@ impl Selector {
         &self.0.source
     }
 
-    /// Whose answers it gives.
+    /// The environment of its answers.
     pub fn environment(&self) -> Environment {
         self.0.environment
     }
 
-    /// What it reads of a device: an answer can be reused for another device that agrees in this.
+    /// Its reads of a device: an answer can be reused for another device with equal values for all reads.
     pub fn reads(&self) -> &Reads {
         &self.0.reads
     }
 
-    /// The static type of the expression, as Kubernetes spells it.
+    /// The static type of the expression, in Kubernetes' spelling.
     pub fn output_type(&self) -> &str {
         &self.0.output
     }
@@ -236,10 +236,10 @@ impl Selector {
         Evaluation { result, cost: machine.cost() }
     }
 
-    /// The values of the expression's parts for one device, in the order in which they were computed; parts that were
+    /// The values of the expression's parts for one device, in order of computation; parts
     /// not needed are missing.
     pub fn explain(&self, device: &dyn DeviceView) -> Vec<SubExpression> {
-        // Cannot fail: it compiled without marks.
+        // Cannot fail: compilation without marks succeeded.
         let Ok((program, _)) = plan::plan(&self.0.ast, &self.0.checked, true) else { return Vec::new() };
         let mut parts: Vec<SubExpression> = Vec::new();
         let mut place_of = std::collections::HashMap::new();
@@ -261,7 +261,7 @@ impl Selector {
     }
 }
 
-/// Whether a selector may have this type: a bool's, or an attribute's, which may hold one.
+/// Whether a selector may have this type: a bool's, or an attribute's type, because its value may be a bool.
 fn is_output(output: &Type, environment: Environment, origin: Origin) -> bool {
     let dynamic = environment.attributes_are_dyn(origin);
     if is_1_37(environment.version) {

@@ -1,4 +1,4 @@
-//! Semantic versions as the library `blang/semver` v4 parses and orders them, which is stricter than most.
+//! Semantic versions as parsed and ordered by the library `blang/semver` v4, stricter than most.
 
 use std::cmp::Ordering;
 
@@ -34,7 +34,7 @@ impl Version {
     /// Parses `major.minor.patch[-pre][+build]`.
     ///
     /// # Errors
-    /// The text is not a version; the message says which part.
+    /// The text is not a version; the message names the invalid part.
     pub fn parse(text: &str) -> Result<Self, VersionError> {
         if text.is_empty() {
             return error("Version string empty");

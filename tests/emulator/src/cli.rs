@@ -152,7 +152,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// A machine that exists.
+/// An existing machine.
 struct Target {
     store: Store,
     machine: Machine,
@@ -164,7 +164,7 @@ impl Target {
         Ok(Target { machine: store.machine()?, store })
     }
 
-    /// Checks that there is such a card.
+    /// Checks that the card exists.
     fn card(&self, index: u32) -> anyhow::Result<u32> {
         let cards = self.machine.cards.len();
         if (index as usize) < cards {

@@ -1,6 +1,6 @@
-//! `cuda-sample`: a program that uses an emulated card as a CUDA program uses a real one.
+//! `cuda-sample`: a program using an emulated card as a CUDA program uses a real one.
 //!
-//! It computes nothing. It allocates memory, keeps a card busy, and fails where a CUDA program would: at a card whose
+//! Computes nothing. The program allocates memory, keeps a card busy, and fails where a CUDA program would: at a card whose
 //! compute mode excludes it, beyond its memory limit, when another client of its MPS server faults.
 
 pub mod client;

@@ -1,4 +1,4 @@
-//! The directory of a machine: what a node with the real driver has at the same places.
+//! The directory of a machine, with the files of a node with the real driver at the same places.
 
 pub mod capabilities;
 pub mod create;

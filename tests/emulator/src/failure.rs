@@ -1,4 +1,4 @@
-//! The errors of NVML: what a function of the library returns.
+//! NVML's error codes, returned by functions of the library.
 
 /// `nvmlReturn_t` other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

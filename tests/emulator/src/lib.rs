@@ -1,8 +1,8 @@
 //! A machine with emulated NVIDIA cards.
 //!
-//! Built as a `cdylib`, this crate is the `libnvidia-ml.so.1` of such a machine: every NVML program that loads it sees
-//! the cards that `gpu-emulator create` wrote down. The binaries use the same code as a library. Nobody else may: the
-//! emulator is reached through its library file and its programs, as the real driver is.
+//! Built as a `cdylib`, this crate is the `libnvidia-ml.so.1` of such a machine: every NVML program loading it sees
+//! the cards written down by `gpu-emulator create`. The binaries use the same code as a library. Nobody else may: the
+//! emulator is reached through its library file and its programs, like the real driver.
 
 pub mod cli;
 pub mod cuda;

@@ -17,7 +17,7 @@ pub use crate::hardware::topology::{Level, PciAddress};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
-    /// Name under which it was created.
+    /// Hardware name given at creation.
     pub hardware: String,
     /// Its usual name.
     pub product: String,
@@ -29,11 +29,11 @@ pub struct Machine {
     pub cards: Vec<Card>,
     /// `levels[i][j]`: where the PCIe paths of cards `i` and `j` meet.
     pub levels: Vec<Vec<Level>>,
-    /// NUMA nodes that have CPUs, by id; empty where nothing is known of them.
+    /// NUMA nodes with CPUs, by id; empty where unknown.
     pub numa_nodes: Vec<NumaNode>,
     /// NVLink, where the machine has any.
     pub nvlink: Option<NvLink>,
-    /// Indexes of cards whose slots were empty when a process opened the machine: for that process they do not exist.
+    /// Indexes of cards whose slots were empty when a process opened the machine: they do not exist for this process.
     #[serde(skip)]
     pub empty_slots: Vec<u32>,
 }
@@ -66,7 +66,7 @@ pub struct NvLink {
     pub generation: u32,
     /// Speed of one link in one direction, MB/s, where known.
     pub megabytes_per_second: Option<u32>,
-    /// PCI ids of the NVSwitches, where the host sees them.
+    /// PCI ids of the NVSwitches, where visible to the host.
     pub switch_pci_id: Option<crate::hardware::board::PciId>,
 }
 
@@ -90,7 +90,7 @@ pub struct Card {
     pub pcie_root: String,
     /// NUMA node, where known.
     pub numa_node: Option<u32>,
-    /// NUMA node of the card's own memory, where that is memory of the host.
+    /// NUMA node of the card's own memory, if also memory of the host.
     pub memory_numa_node: Option<u32>,
     /// CPUs near the card, where known.
     pub cpus: Option<String>,
@@ -98,11 +98,11 @@ pub struct Card {
     pub module_id: Option<u32>,
     /// NVLinks by number.
     pub links: Vec<Link>,
-    /// NVLink fabric that the card is registered with.
+    /// NVLink fabric of the card, if registered with one.
     pub fabric: Option<Fabric>,
-    /// What kind of card it is.
+    /// The card's kind.
     pub board: Board,
-    /// How it can be partitioned, where it can.
+    /// Its possible partitions, if any.
     pub mig: Option<MigModel>,
 }
 
@@ -125,7 +125,7 @@ pub enum Remote {
     },
     /// An NVSwitch.
     Switch {
-        /// Its PCI address, where the host sees it.
+        /// PCI address, if visible to the host.
         pci: Option<PciAddress>,
     },
 }
@@ -134,7 +134,7 @@ pub enum Remote {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fabric {
-    /// Cluster UUID; all zeros in a machine that is a fabric of its own.
+    /// Cluster UUID; all zeros in a machine with a fabric of its own.
     pub cluster_uuid: String,
     /// Clique.
     pub clique: u32,
@@ -146,7 +146,7 @@ pub struct Fabric {
 
 impl Card {
     /// Whether ids of GPU instances count the upper half of the card first. Captures of 8-unit Ampere boards show
-    /// both orders; here they alternate from card to card, so that no client depends on one.
+    /// both orders; here they alternate from card to card, so that no client depends on either order.
     pub fn gpu_instance_ids_swapped(&self) -> bool {
         let eight_units = self.mig.as_ref().is_some_and(|model| model.memory_slices == 8);
         self.board.architecture == Architecture::Ampere && eight_units && self.index % 2 == 1
@@ -154,12 +154,12 @@ impl Card {
 }
 
 impl Machine {
-    /// The cards that are there, in NVML's order.
+    /// The present cards, in NVML's order.
     pub fn present(&self) -> impl Iterator<Item = &Card> {
         self.cards.iter().filter(|card| !self.empty_slots.contains(&card.index))
     }
 
-    /// Number of NVLinks between two cards directly, and of those that both have to NVSwitches.
+    /// Number of NVLinks directly between two cards, or of links to NVSwitches if both have them.
     pub fn links_between(&self, one: usize, other: usize) -> usize {
         let (Some(one_card), Some(other_card)) = (self.cards.get(one), self.cards.get(other)) else {
             return 0;

@@ -1,4 +1,4 @@
-//! The rules of partitions: which can be created, their ids, and when they are destroyed. No input or output; the
+//! The rules of partitions: possible instances, their ids, and their destruction. No input or output; the
 //! functions of NVML call this under the state's lock.
 
 pub mod compute;
@@ -8,11 +8,11 @@ pub mod mode;
 use crate::machine::{Card, identity};
 use crate::state::mig::{ComputeInstance, GpuInstance};
 
-/// UUID of a MIG device. The driver makes it of the card's identity, the GPU instance's id and the engine that the compute
-/// instance begins with (`nvGenerateSmcUuid` of the open kernel modules): an instance made anew at the same place gets the
+/// UUID of a MIG device. The driver derives it from the card's identity, the GPU instance's id and the first engine of the
+/// compute instance (`nvGenerateSmcUuid` of the open kernel modules): an instance made anew at the same place gets the
 /// same UUID again, whatever its profile.
 pub fn uuid(card: &Card, gpu: &GpuInstance, compute: &ComputeInstance) -> String {
     let plain = identity::uuid(&["mig", &card.uuid, &gpu.id.to_string(), &compute.start.to_string()]);
-    // Captures show that these, unlike those of cards, have the bits of a version 5 UUID.
+    // In captures these UUIDs, unlike those of cards, have the bits of a version 5 UUID.
     format!("MIG-{}5{}8{}", &plain[..14], &plain[15..19], &plain[20..])
 }

@@ -1,8 +1,8 @@
-//! MPS (Multi-Process Service): what NVIDIA's control daemon, its servers and their clients have in common.
+//! MPS (Multi-Process Service): code shared by NVIDIA's control daemon, its servers and their clients.
 //!
 //! The programs are in [`mps_programs`](crate::mps_programs), the client in [`cuda`](crate::cuda). Directories, limits and
-//! texts that users see are those of the real programs. How daemon, server and clients talk is not published by NVIDIA and
-//! made up here, so only stubs can talk to stubs.
+//! texts visible to users are those of the real programs. The protocol between daemon, server and clients is not published
+//! by NVIDIA and made up here, so only stubs can talk to stubs.
 
 use std::ffi::CStr;
 
@@ -40,7 +40,7 @@ pub fn error_name(code: u32) -> &'static str {
     error_text(code).to_str().unwrap_or_default()
 }
 
-/// The same, as CUDA gives it.
+/// The text, as CUDA returns it.
 pub fn error_text(code: u32) -> &'static CStr {
     match code {
         OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",

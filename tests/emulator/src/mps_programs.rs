@@ -1,6 +1,6 @@
 //! Stubs of NVIDIA's MPS control daemon, its shell and its server.
 //!
-//! Commands, options, environment variables, files and texts that users see are those of the real programs (NVIDIA's MPS
+//! Commands, options, environment variables, files and texts visible to users are those of the real programs (NVIDIA's MPS
 //! documentation, its man page, and listings of a running daemon's directories).
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! The functions of `libnvidia-ml.so.1`.
 //!
-//! Every function of `nvml.h` is exported: those of the modules here answer from the machine's state, all others
-//! report "not supported" as the real library does. Every function runs through [`call`], which handles
+//! Every function of `nvml.h` is exported: functions of the modules here answer from the machine's state, all others
+//! report "not supported" like the real library. Every function runs through [`call`], responsible for
 //! initialisation, faults, delays and lost cards.
 
 pub mod call;

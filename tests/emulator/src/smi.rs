@@ -1,6 +1,6 @@
-//! The command line of the stub `nvidia-smi`: the parts of the real one that scripts and people use most.
+//! The command line of the stub `nvidia-smi`: the parts of the real one used most by scripts and people.
 //!
-//! It knows nothing of emulated machines: all it prints comes from `libnvidia-ml.so.1`, as with the real one.
+//! It has no knowledge of emulated machines: all output comes from `libnvidia-ml.so.1`, as in the real one.
 
 mod card;
 mod compute;
@@ -69,7 +69,7 @@ enum Command {
     Topo(topo::Topology),
 }
 
-/// Runs the command. Exit codes are those of the real one: the NVML error where there was one.
+/// Runs the command. Exit codes are those of the real one: the NVML error, if any.
 pub fn main() -> ExitCode {
     crate::cli::end_with_the_pipe();
     match run(&Arguments::parse_from(std::env::args().map(mig::spell_out))) {

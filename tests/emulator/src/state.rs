@@ -1,7 +1,7 @@
-//! What changes while an emulated machine runs: faults, lost cards, processes, readings that were set, events.
+//! The changing part of an emulated machine: faults, lost cards, processes, readings set by a tester, events.
 //!
-//! Every process of a machine sees one state. It is a file that is replaced as a whole, under a lock, and outlives
-//! all processes. A shared counter tells readers whether it changed, so that reading it again is cheap.
+//! Every process of a machine uses one state: a file replaced as a whole, under a lock, outliving
+//! all processes. A shared counter is raised at every change, so checking for changes is cheap.
 
 pub mod fault;
 pub mod generation;
@@ -20,17 +20,17 @@ pub use self::meter::Meter;
 pub use self::mig::Mig;
 pub use self::store::{Store, StoreError};
 
-/// Events that are kept for processes that have not fetched them yet. A waiting process fetches them at once; a
-/// process that never does must not make the state grow.
+/// Events kept for processes yet to fetch them. A waiting process fetches them at once. A
+/// process that never fetches must not make the state grow.
 const EVENTS_KEPT: usize = 256;
 
-/// Everything about a machine that changes.
+/// The changing part of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct State {
     /// One per card, by index.
     pub cards: Vec<CardState>,
-    /// Faults and delays, in the order in which they were added.
+    /// Faults and delays, in the order of their addition.
     pub faults: Vec<Fault>,
     /// Number of the next fault.
     pub next_fault: u64,
@@ -43,7 +43,7 @@ pub struct State {
     /// Whether its cards are in confidential computing mode.
     #[serde(skip_serializing_if = "ConfCompute::is_off")]
     pub conf_compute: ConfCompute,
-    /// Processes that are removed with their owner, by the owner's name.
+    /// Processes to be removed with their owner, by the owner's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contexts: BTreeMap<String, Vec<Context>>,
 }
@@ -68,7 +68,7 @@ impl ConfCompute {
     }
 }
 
-/// A process on a card that is removed with its owner.
+/// A process on a card, removed with its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Context {
@@ -76,15 +76,15 @@ pub struct Context {
     pub card: usize,
     /// Process id.
     pub pid: u32,
-    /// Which list it is in.
+    /// NVML's list for the process.
     pub kind: ProcessKind,
 }
 
-/// What changes about one card.
+/// The changing part of one card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CardState {
-    /// Whether it has fallen off the bus.
+    /// Whether the card has fallen off the bus.
     pub lost: bool,
     /// Whether its slot is empty.
     pub unplugged: bool,
@@ -96,13 +96,13 @@ pub struct CardState {
     pub time_slice: u32,
     /// Whether the driver keeps the card initialised with no client.
     pub persistence_mode: bool,
-    /// Percent of time in which a kernel ran, as set by a tester; see [`CardState::busy_percent`].
+    /// Percent of time with a running kernel, as set by a tester; see [`CardState::busy_percent`].
     pub utilization_gpu: u32,
-    /// Percent of time in which memory was read or written.
+    /// Percent of time with memory reads or writes.
     pub utilization_memory: u32,
     /// Processes on the card.
     pub processes: Vec<Process>,
-    /// Power limit that was set, mW.
+    /// Power limit, mW, if set.
     pub power_limit_milliwatts: Option<u32>,
     /// Power draw in place of an idle card's, mW.
     pub power_usage_milliwatts: Option<u32>,
@@ -110,25 +110,25 @@ pub struct CardState {
     pub temperature_celsius: Option<u32>,
     /// MIG mode and partitions.
     pub mig: Mig,
-    /// NVLinks that are down.
+    /// Inactive NVLinks.
     pub links_down: Vec<u32>,
-    /// What its driver says is wrong with it.
+    /// Faults reported by its driver.
     #[serde(skip_serializing_if = "CardHealth::is_healthy")]
     pub health: CardHealth,
-    /// What it has done so far.
+    /// Counters.
     #[serde(skip_serializing_if = "Meter::is_unused")]
     pub meter: Meter,
 }
 
 impl CardState {
-    /// Percent of time in which a kernel runs: the value set by a tester, or the sum of its processes' values if that
-    /// is more.
+    /// Percent of time with a running kernel: the value set by a tester, or the sum of its processes' values if
+    /// greater.
     pub fn busy_percent(&self) -> u32 {
         let processes = self.processes.iter().map(|process| process.busy_percent);
         processes.fold(0, u32::saturating_add).min(100).max(self.utilization_gpu)
     }
 
-    /// The same of each GPU instance on which a process is, by its id.
+    /// The same for each GPU instance with a process, by id.
     pub fn busy_instances(&self) -> BTreeMap<u32, u32> {
         let mut busy = BTreeMap::<u32, u32>::new();
         for process in &self.processes {
@@ -140,23 +140,23 @@ impl CardState {
     }
 }
 
-/// A process that uses a card.
+/// A process on a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
     /// Process id.
     pub pid: u32,
-    /// Frame buffer it holds, bytes.
+    /// Held frame buffer, bytes.
     pub used_memory_bytes: u64,
-    /// Which list it is in.
+    /// NVML's list for the process.
     pub kind: ProcessKind,
-    /// Id of the GPU instance that it runs on, where it runs on one.
+    /// Id of the process's GPU instance, if on one.
     #[serde(default)]
     pub gpu_instance: Option<u32>,
-    /// Id of the compute instance in that.
+    /// Id of the compute instance in the GPU instance.
     #[serde(default)]
     pub compute_instance: Option<u32>,
-    /// Percent of time in which its kernels run, 0 to 100.
+    /// Percent of time with running kernels, 0 to 100.
     #[serde(default)]
     pub busy_percent: u32,
     /// Number of its owner, 0 for none. The process id alone is ambiguous: in containers most programs have the id 1.
@@ -170,7 +170,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Process {
-    /// A process on a card, on no partition of it.
+    /// A process on a card, outside of partitions.
     pub fn new(pid: u32, used_memory_bytes: u64, kind: ProcessKind) -> Self {
         Process {
             pid,
@@ -196,7 +196,7 @@ pub enum ProcessKind {
     Mps,
 }
 
-/// Something that happened to a card.
+/// An event of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -208,7 +208,7 @@ pub struct Event {
     pub event_type: u64,
     /// For an XID event its number, else 0.
     pub data: u64,
-    /// Id of the GPU instance that it happened in.
+    /// Id of the event's GPU instance, if any.
     #[serde(default)]
     pub gpu_instance: Option<u32>,
 }
@@ -217,7 +217,7 @@ pub struct Event {
 pub const EVENT_XID_CRITICAL_ERROR: u64 = 0x8;
 
 impl State {
-    /// The state of a machine that was just made.
+    /// The state of a new machine.
     pub fn new(cards: usize) -> Self {
         State { cards: vec![CardState::default(); cards], ..State::default() }
     }

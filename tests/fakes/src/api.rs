@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tessera_dra_kubelet::ClaimReference;
 
-/// An API server that only has claims and Events.
+/// An API server with only claims and Events.
 #[derive(Clone, Default)]
 pub struct Api {
     state: Arc<Mutex<State>>,
@@ -63,8 +63,8 @@ impl Api {
         self.put_status(claim, json!({"allocation": {"devices": {"results": results}}}));
     }
 
-    /// Adds a claim with these results and opaque parameters: for each its source (`FromClaim`, `FromClass`), the
-    /// requests it names, and the object.
+    /// Adds a claim with these results and opaque parameters: for each its source (`FromClaim`, `FromClass`), its
+    /// requests, and the object.
     #[allow(dead_code)]
     pub fn put_configured(
         &self,
@@ -105,7 +105,7 @@ impl Api {
         self.state.lock().unwrap().behaviour_for_status = behaviour;
     }
 
-    /// The claim as it is now.
+    /// The current claim.
     pub fn claim(&self, claim: &ClaimReference) -> Option<Value> {
         self.state.lock().unwrap().claims.get(&path(claim)).cloned()
     }
@@ -159,7 +159,7 @@ impl Api {
         Response::new(Body::from(event.to_string().into_bytes()))
     }
 
-    /// A server-side apply of `status.devices`, by the only manager that there is.
+    /// A server-side apply of `status.devices`, by the only manager here.
     async fn apply_devices(&self, path: &str, request: Request<Body>) -> Option<Value> {
         let body = request.into_body().collect_bytes().await.unwrap();
         let applied: Value = serde_json::from_slice(&body).unwrap();

@@ -16,12 +16,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts one with this pipe directory and environment; it then waits for orders.
+    /// Starts one with this pipe directory and environment; the program then waits for orders.
     pub fn start(host: &Host, pipe: &Path, environment: &[(&str, &str)]) -> Self {
         Self::start_on(host, pipe, environment, 0)
     }
 
-    /// Starts one that uses the device of this number.
+    /// Starts one on the device with this number.
     pub fn start_on(host: &Host, pipe: &Path, environment: &[(&str, &str)], device: usize) -> Self {
         let mut child = Command::new(host.machine.root().join("bin/cuda-sample"))
             .arg("--orders")

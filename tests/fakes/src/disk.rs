@@ -13,12 +13,12 @@ use tessera_nvml::NvmlError;
 
 use stable::Stable;
 
-/// A file system that counts its effects and fails at a chosen one.
+/// A file system counting its effects, and failing at a chosen one.
 ///
 /// A test of a failure at each step is a loop over the number of that step, until a run ends before reaching it.
 pub struct Disk {
     state: Mutex<State>,
-    /// Outlives the process whose disk it is.
+    /// Outlives the disk's process.
     stable: Arc<Mutex<Stable>>,
 }
 
@@ -31,7 +31,7 @@ struct State {
     directory_syncs: usize,
     /// Duration of a sync.
     pause: Duration,
-    /// A read that is blocked.
+    /// A blocked read.
     held_read: Option<HeldRead>,
 }
 
@@ -61,20 +61,20 @@ pub enum Fault {
     Die(usize, Moment),
     /// The n-th effect fails with an error, once.
     Fail(usize, io::ErrorKind),
-    /// Everything that needs space fails.
+    /// Every effect needing space fails.
     Full,
-    /// Everything that changes anything fails.
+    /// Every change fails.
     ReadOnly,
 }
 
 /// The moment of death, relative to the fatal effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// It had no effect.
+    /// The effect did not happen.
     Before,
     /// A file was half written; for other effects like `Before`.
     Half,
-    /// It had its effect, but the caller did not get the result.
+    /// The effect happened, but the caller did not get the result.
     After,
 }
 
@@ -97,7 +97,7 @@ enum Verdict {
 }
 
 impl Disk {
-    /// `stable` is what earlier processes left, synced or not.
+    /// `stable` is the data left by earlier processes, synced or not.
     pub fn new(fault: Option<Fault>, stable: Arc<Mutex<Stable>>) -> Self {
         Self { state: Mutex::new(State { fault, ..State::default() }), stable }
     }
@@ -124,7 +124,7 @@ impl Disk {
         self.state.lock().unwrap().pause = pause;
     }
 
-    /// The next reader of a file of this name reads it and is then blocked until the gate is dropped.
+    /// The next reader of a file of this name reads the file and is then blocked until the gate is dropped.
     pub fn hold_read(&self, file_name: &'static str) -> Gate {
         let (open, opened) = mpsc::channel();
         let is_reached = Arc::<AtomicBool>::default();
@@ -172,7 +172,7 @@ impl Disk {
         }
     }
 
-    /// An effect on a card, counted together with those on the disk.
+    /// An effect on a card, counted together with effects on the disk.
     pub fn card_effect<T>(&self, effect: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
         match self.effect(Kind::Other) {
             Verdict::Go => effect(),
@@ -181,7 +181,7 @@ impl Disk {
         }
     }
 
-    /// An error if the process is dead; for calls that only read cards.
+    /// An error if the process is dead; for read-only calls on cards.
     pub fn card_look(&self) -> Result<(), NvmlError> {
         self.alive().map_err(|_| no_answer())
     }
@@ -213,7 +213,7 @@ impl FileSystem for Disk {
     }
 
     fn sync(&self, _file: &File, path: &Path) -> io::Result<()> {
-        // The machine under the test does not lose power: it only matters that a sync was requested.
+        // The machine under the test does not lose power: only the request for a sync counts.
         self.done(Kind::Sync, || {
             self.stable.lock().unwrap().sync(path);
             self.state.lock().unwrap().syncs += 1;

@@ -30,12 +30,12 @@ impl Host {
         host
     }
 
-    /// A node on which mps-host does not run yet.
+    /// A node without a running mps-host yet.
     pub fn without(hardware: &str) -> Self {
         Self::on(EmulatedMachine::new(hardware))
     }
 
-    /// A node with this machine, on which mps-host does not run yet.
+    /// A node with this machine, without a running mps-host yet.
     pub fn on(machine: EmulatedMachine) -> Self {
         let directory = tempfile::Builder::new().prefix("p").rand_bytes(5).tempdir_in("/tmp").unwrap();
         Self { machine, directory, child: None }
@@ -60,7 +60,7 @@ impl Host {
         self.start_as(program, &self.machine.root(), arguments);
     }
 
-    /// Starts it in its own mount namespace with this driver root, by a shell script that ends with `exec "$0" "$@"`.
+    /// Starts mps-host in its own mount namespace with this driver root, by a shell script ending with `exec "$0" "$@"`.
     pub fn start_after(&mut self, script: &str, driver_root: &Path) {
         let mut program = Command::new("unshare");
         let own = mps_host().to_str().unwrap();
@@ -130,7 +130,7 @@ impl Host {
         self.client().list(LONG).await.unwrap()
     }
 
-    /// Waits for a daemon of the first card that fulfils `is_so`.
+    /// Waits for a daemon of the first card for which `is_so` holds.
     pub async fn daemon(&self, what: &str, is_so: impl Fn(&Daemon) -> bool) -> Daemon {
         let since = Instant::now();
         loop {
@@ -158,14 +158,14 @@ impl Host {
 
     /// The emulated state of a card.
     pub fn card(&self, index: usize) -> Value {
-        // nvidia-smi uses NVML, which makes the emulator notice processes that have died.
+        // nvidia-smi uses NVML, and so the emulator notices dead processes.
         let listed = Command::new(self.machine.root().join("bin/nvidia-smi")).arg("-L").output().unwrap();
         assert!(listed.status.success());
         let text = fs::read_to_string(self.machine.root().join("state/state.json")).unwrap();
         serde_json::from_str::<Value>(&text).unwrap()["cards"][index].clone()
     }
 
-    /// Kills mps-host and all processes that it started, like the end of its pod.
+    /// Kills mps-host and all its processes, like the end of its pod.
     pub fn end_pod(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let all = descendants(child.id());
@@ -231,7 +231,7 @@ impl Drop for Host {
             }
             let _ = child.wait();
         }
-        // A daemon that was just being started comes up even without its parent.
+        // A daemon being started comes up even without its parent.
         let (since, mut quiet) = (Instant::now(), 0);
         while quiet < 3 && since.elapsed() < LONG {
             quiet += 1;
@@ -241,7 +241,7 @@ impl Drop for Host {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A file system that a test has mounted.
+        // A file system mounted by a test.
         for entry in fs::read_dir(self.directory()).into_iter().flatten().flatten() {
             let shm = entry.path().join("shm");
             if let (Ok(own), Ok(parent)) = (shm.metadata(), entry.metadata())
@@ -253,7 +253,7 @@ impl Drop for Host {
     }
 }
 
-/// A file system that is mounted until this is dropped.
+/// A file system, unmounted on drop.
 pub struct Mounted(PathBuf);
 
 impl Mounted {
@@ -270,7 +270,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Sends a signal to a process that may be gone.
+/// Sends a signal to a process, which may be gone.
 pub fn kill(pid: u32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), signal);
 }
@@ -279,7 +279,7 @@ fn processes() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Children of a process, including those that have ended and are not reaped.
+/// Children of a process, including ended ones not yet reaped.
 pub fn children(parent: u32) -> Vec<u32> {
     let is_child = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -294,7 +294,7 @@ fn descendants(parent: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.iter().copied()).collect()
 }
 
-/// State of a process: `R`, `S`; `Z` for one that is not reaped.
+/// State of a process: `R`, `S`; `Z` if ended and not reaped.
 pub fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

@@ -1,4 +1,4 @@
-//! The machines of `data/topologies.txt`, as facts that their driver would report.
+//! The machines of `data/topologies.txt`, as facts reported by their driver.
 
 use tessera_api::PciBusId;
 use tessera_inventory::Machine;
@@ -63,7 +63,7 @@ pub fn address(position: usize) -> PciBusId {
 }
 
 impl KnownMachine {
-    /// The facts: card `position` is at [`address`]`(position)`, and cards are enumerated in that order.
+    /// The facts: card `position` is at [`address`]`(position)`, and cards are enumerated in this order.
     pub fn machine(&self) -> Machine {
         let mut machine = Machine::default();
         for (position, (&node, links)) in self.numa.iter().zip(&self.links).enumerate() {

@@ -1,4 +1,4 @@
-//! Fakes that tests use instead of hardware.
+//! Fakes used by tests instead of hardware.
 // Test code: a broken expectation ends the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 #![forbid(unsafe_code)]

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// An emulated machine in its own directory, which is removed with it.
+/// An emulated machine in its own directory, removed on drop.
 pub struct EmulatedMachine {
     directory: TempDir,
     /// The emulator's description of the machine: its data file.

@@ -1,4 +1,4 @@
-//! An HTTP proxy in front of the real API server, which can be told to misbehave.
+//! An HTTP proxy in front of the real API server, with injected faults.
 
 mod chance;
 
@@ -18,20 +18,20 @@ use tokio::{net::TcpListener, sync::watch};
 
 use chance::Chance;
 
-/// What the proxy does to a request.
+/// The proxy's action on a request.
 #[derive(Clone)]
 pub enum Act {
     /// Answers this status itself.
     Status(u16, serde_json::Value),
-    /// Waits before passing it on.
+    /// Waits before forwarding the request.
     Delay(Duration),
-    /// Closes the connection without passing it on.
+    /// Closes the connection without forwarding the request.
     Hang,
-    /// Passes it on and closes the connection without an answer.
+    /// Forwards the request, and closes the connection without an answer.
     LoseAnswer,
     /// Ends the answer, a watch, after so long.
     Break(Duration),
-    /// Removes fields from the object before passing it on, as a server does whose feature gate is off.
+    /// Removes fields from the object before forwarding it, like a server with the feature gate off.
     Strip(fn(&mut serde_json::Value)),
     /// Ends a watch with this event.
     WatchEvent(serde_json::Value),
@@ -55,7 +55,7 @@ struct Shared {
     breaks: watch::Sender<usize>,
 }
 
-/// The proxy; it ends with the test's runtime.
+/// The proxy, stopped at the end of the test's runtime.
 pub struct Proxy {
     shared: Arc<Shared>,
     port: u16,
@@ -81,7 +81,7 @@ impl Proxy {
         Self { shared, port }
     }
 
-    /// Where it listens, without TLS.
+    /// The proxy's URL, without TLS.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -112,7 +112,7 @@ impl Proxy {
         *self.shared.chance.lock().expect("unpoisoned") = None;
     }
 
-    /// What requests met by chance so far, and how often.
+    /// Injected random faults so far, with their counts.
     pub fn met(&self) -> BTreeMap<&'static str, usize> {
         self.shared.met.lock().expect("unpoisoned").clone()
     }
@@ -133,7 +133,7 @@ impl Proxy {
     }
 }
 
-/// What a Kubernetes API server answers when it refuses.
+/// A Kubernetes API server's refusal.
 pub fn refusal(code: u16, reason: &str) -> Act {
     Act::Status(
         code,
@@ -143,7 +143,7 @@ pub fn refusal(code: u16, reason: &str) -> Act {
 }
 
 impl Shared {
-    /// What the next request meets, if anything.
+    /// The fault for the next request, if any.
     fn act(&self, method: &Method, is_watch: bool) -> Option<Act> {
         let mut faults = self.faults.lock().expect("unpoisoned");
         let ordered = faults
@@ -188,7 +188,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: axum::extract::Request
     }
     let (parts, body) = request.into_parts();
     let Ok(bytes) = axum::body::to_bytes(body, 16 << 20).await else { return closed() };
-    // It arrives even where nobody waits for the answer any more.
+    // The request arrives even when nobody waits for the answer any more.
     let sent = tokio::spawn(forward(shared, parts, bytes.to_vec(), act.clone()));
     match sent.await {
         Ok(_) if matches!(act, Some(Act::LoseAnswer)) => closed(),
@@ -239,7 +239,7 @@ async fn forward(
     }
 }
 
-/// An answer that closes the connection: a body that fails makes hyper do so.
+/// An answer closing the connection: a failing body makes hyper close it.
 fn closed() -> Response {
     let failing = futures::stream::once(async { Err::<String, _>(std::io::Error::other("closed")) });
     Response::new(Body::from_stream(failing))

@@ -1,4 +1,4 @@
-//! An allocate request, made by the generator of the differential test and then changed where the input says.
+//! An allocate request, made by the generator of the differential test and then changed as chosen by the input.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
@@ -16,10 +16,10 @@ use tessera_oracle::Generator;
 
 use super::choices::Choices;
 
-/// Enough for any request that the generator makes; little enough for thousands of runs a second.
+/// Enough for any request of the generator; little enough for thousands of runs a second.
 const EFFORT: u64 = 20_000;
 
-/// Objects of a list, each apart: one that its type does not accept is none.
+/// Objects of a list, parsed one by one: an object rejected by its type is left out.
 fn objects<T: DeserializeOwned>(all: &Value) -> Vec<T> {
     let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect()
@@ -28,7 +28,7 @@ fn objects<T: DeserializeOwned>(all: &Value) -> Vec<T> {
 /// Runs one input; `parts` of the request are changed.
 ///
 /// # Panics
-/// When something does not hold that must.
+/// When an invariant does not hold.
 pub fn run(data: &[u8], parts: &[&str]) {
     let (mut choices, rest) = Choices::split(data);
     let mut request = Generator::from_bytes(rest).request(0);

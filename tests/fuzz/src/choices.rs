@@ -1,4 +1,4 @@
-//! An input read as choices: what to put where in a JSON value.
+//! An input read as choices: values and their places in JSON.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ impl<'d> Choices<'d> {
         }
     }
 
-    /// Changes a part of the value: away, another, or many of it.
+    /// Changes a part of the value: removed, replaced, or repeated.
     pub fn change(&mut self, value: &mut Value) {
         // Down to a part, one level at a time.
         let mut here = value;
@@ -84,7 +84,7 @@ impl<'d> Choices<'d> {
                 Value::Object(all) => all.values_mut().nth(chosen),
                 _ => None,
             };
-            // There are that many children.
+            // Always found: `chosen` is below the number of children.
             let Some(next) = next else { return };
             here = next;
         }

@@ -1,4 +1,4 @@
-//! Claims, classes and allocations that no API server would let through, against good slices.
+//! Claims, classes and allocations invalid for any API server, against good slices.
 
 /// One input.
 pub fn run(data: &[u8]) {

@@ -1,4 +1,4 @@
-//! Compiles, evaluates and explains whatever comes: no panic, no more cost than the limit allows before it is an error,
+//! Compiles, evaluates and explains any input: no panic, no more cost than the limit before an error,
 //! and the same answer every time.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ static DEVICE: LazyLock<Device> = LazyLock::new(|| {
         .expect("a quantity")
 });
 
-/// One input: an expression, if it is text.
+/// One input: an expression, if valid text.
 pub fn run(data: &[u8]) {
     let Ok(expression) = std::str::from_utf8(data) else { return };
     for version in [KubernetesVersion::V1_36_3, KubernetesVersion::V1_37] {

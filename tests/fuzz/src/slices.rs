@@ -1,4 +1,4 @@
-//! ResourceSlices that no API server would let through: taken apart, indexed, allocated from, explained.
+//! ResourceSlices invalid for any API server: taken apart, indexed, allocated from, explained.
 
 /// One input.
 pub fn run(data: &[u8]) {

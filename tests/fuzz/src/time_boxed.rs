@@ -1,6 +1,6 @@
-//! Runs a fuzz body without libFuzzer, for as long as the test may take: what `cargo test` does on stable Rust.
+//! Runs a fuzz body without libFuzzer, within a time limit: for `cargo test` on stable Rust.
 //!
-//! Inputs are mutated blindly, not guided by coverage: bodies make up for it by reading their input as choices of a
+//! Inputs are mutated blindly, not guided by coverage: bodies compensate by reading their input as choices of a
 //! generator, or by giving seeds and words. Inputs under `tests/fuzz/regressions/NAME/` are run first, always.
 //!
 //! - `TESSERA_FUZZ_SECONDS`: how long; 5 if not set.
@@ -11,13 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A run of one input that takes longer hangs.
+/// A longer run of one input counts as a hang.
 const LONGEST_RUN: Duration = Duration::from_secs(20);
 
-/// Longest input that is made.
+/// Longest generated input.
 const LONGEST_INPUT: usize = 8 * 1024;
 
-/// Most inputs that are kept to make further ones from.
+/// Most inputs kept as a base for further ones.
 const MOST_KEPT: usize = 512;
 
 /// SplitMix64.
@@ -40,7 +40,7 @@ impl Random {
 /// Runs `body` on inputs made from `seeds` and `words` until the time is up.
 ///
 /// # Panics
-/// When the body does: the input is then kept, and how to run it alone is printed. When a run takes longer than 20 s.
+/// When the body does: the input is then kept, and the command to run it alone is printed. When a run takes longer than 20 s.
 pub fn run(name: &str, seeds: &[&[u8]], words: &[&str], body: impl Fn(&[u8])) {
     let work = std::env::temp_dir();
     if let Some(path) = std::env::var_os("TESSERA_FUZZ_INPUT") {
@@ -57,7 +57,7 @@ pub fn run(name: &str, seeds: &[&[u8]], words: &[&str], body: impl Fn(&[u8])) {
     if kept.is_empty() {
         kept.push(Vec::new());
     }
-    // On disk before each run: what a stack overflow or a killed process leaves behind.
+    // On disk before each run, so the input survives a stack overflow or a killed process.
     let current = work.join(format!("fuzz-{name}-{}.input", std::process::id()));
     let (begin, mut runs) = (Instant::now(), 0u64);
     for input in kept.clone() {
@@ -137,7 +137,7 @@ fn mutated(kept: &[Vec<u8>], words: &[&str], random: &mut Random) -> Vec<u8> {
                 input.splice(at..at, word.iter().copied());
             }
             7 => {
-                // What is nested deep or long is most often a part repeated.
+                // Deep or long input is most often a repeated part.
                 let end = (at + 1 + random.below(8)).min(input.len());
                 let part = input[at..end].to_vec();
                 let times = random.below(64);

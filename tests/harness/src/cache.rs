@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use thiserror::Error;
 
-/// Environment variable that names the cache directory.
+/// Environment variable with the cache directory.
 pub const CACHE_VARIABLE: &str = "TESSERA_CACHE";
 
 /// Why there is no cache directory.
@@ -24,7 +24,7 @@ pub enum CacheError {
     },
 }
 
-/// `$TESSERA_CACHE`, else `$XDG_CACHE_HOME/tessera`, else `~/.cache/tessera`; created if it does not exist.
+/// `$TESSERA_CACHE`, else `$XDG_CACHE_HOME/tessera`, else `~/.cache/tessera`; created if missing.
 ///
 /// # Errors
 /// See [`CacheError`].

@@ -8,7 +8,7 @@ use rcgen::{
 };
 use thiserror::Error;
 
-/// First address of the service network: that of the service `kubernetes`.
+/// First address of the service network, used by the service `kubernetes`.
 pub const API_SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
 /// Generating a key or certificate failed; with fixed input this means a broken crypto library.
@@ -25,14 +25,14 @@ pub struct Certificates {
     pub server: String,
     /// Its key.
     pub server_key: String,
-    /// Key that signs the tokens of service accounts.
+    /// Signing key for the tokens of service accounts.
     pub service_account_key: String,
     /// Its public key.
     pub service_account_public: String,
 }
 
 impl Certificates {
-    /// Generates them; elliptic curve keys, so it takes a millisecond.
+    /// Generates them within a millisecond: keys are elliptic curve keys.
     ///
     /// # Errors
     /// See [`CertificateError`].

@@ -42,7 +42,7 @@ use crate::{
     tools::Tools,
 };
 
-/// A running cluster. It ends when this value is dropped, or when the process ends for any reason, unless it is
+/// A running cluster, ended when this value is dropped, or when the process ends for any reason, unless
 /// released.
 #[derive(Debug)]
 pub struct Cluster {
@@ -51,7 +51,7 @@ pub struct Cluster {
     supervisor: Option<Supervisor>,
 }
 
-/// The process that ends the cluster when the pipe to it closes.
+/// The supervisor process. Closing the pipe to the process ends the cluster.
 #[derive(Debug)]
 struct Supervisor {
     process: Child,
@@ -59,10 +59,10 @@ struct Supervisor {
 }
 
 impl Cluster {
-    /// Starts a cluster and waits until it is ready for pods. Missing tools are built first, which takes minutes.
+    /// Starts a cluster and waits until pods can run. Missing tools are built first, within minutes.
     ///
     /// # Errors
-    /// See [`ClusterError`]; what was started is ended again, and the error names the logs' directory.
+    /// See [`ClusterError`]; started processes are ended again, and the error names the logs' directory.
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
         start::start(options).await
     }
@@ -70,7 +70,7 @@ impl Cluster {
     /// Attaches to a running cluster by its directory. Dropping the value leaves it running.
     ///
     /// # Errors
-    /// There is no cluster, or it does not answer.
+    /// There is no cluster, or no answer from one.
     pub async fn attach(state: &Path) -> Result<Self, ClusterError> {
         let record = ClusterRecord::read(state)?;
         let cluster = Self { record, timings: Timings::default(), supervisor: None };
@@ -111,7 +111,7 @@ impl Cluster {
         &self.timings
     }
 
-    /// The programs it runs.
+    /// The cluster's programs.
     pub fn tools(&self) -> &Tools {
         &self.record.tools
     }
@@ -121,7 +121,7 @@ impl Cluster {
         self.record.control_plane()
     }
 
-    /// Marks a failed test, so that the logs are kept.
+    /// Marks a failed test, so the logs are kept.
     pub fn keep_logs(&self) {
         failure::mark(self.state());
     }
@@ -139,10 +139,10 @@ impl Cluster {
         Ok(state)
     }
 
-    /// Ends the cluster and waits until nothing of it is left.
+    /// Ends the cluster and waits until all its processes and files are gone.
     ///
     /// # Errors
-    /// It still runs after a minute.
+    /// Still running after a minute.
     pub async fn shutdown(self) -> Result<(), ClusterError> {
         let state = self.record.state.clone();
         // The connection may break before the answer, because the host ends.
@@ -170,7 +170,7 @@ impl Drop for Cluster {
             failure::mark(self.state());
         }
         drop(supervisor.pipe.take());
-        // Takes tenths of a second; afterwards nothing is left that could disturb the next test.
+        // Takes tenths of a second. Nothing is left afterwards to disturb the next test.
         let _ = supervisor.process.wait();
         failure::forget(self.state());
     }

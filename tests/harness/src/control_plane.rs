@@ -25,12 +25,12 @@ const CONTROLLERS: &[&str] = &[
     "replicaset-controller",
     "job-controller",
     "statefulset-controller",
-    // Without them no budget ever allows an eviction, so that no drain ends, and no quota counts.
+    // Without this controller no budget ever allows an eviction, so no drain ends. Without the next, no quota counts.
     "disruption-controller",
     "resourcequota-controller",
 ];
 
-/// It taints nodes without a running kubelet, so it must not run for nodes that are only API objects.
+/// Taints nodes without a running kubelet, so must not run for nodes that are only API objects.
 const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
 
 pub(crate) fn etcd(record: &ClusterRecord) -> Result<CommandLine, ToolError> {

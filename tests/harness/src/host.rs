@@ -2,7 +2,7 @@
 //!
 //! `cluster-host` is the only program of ours inside a cluster's namespaces. It knows nothing of Kubernetes: it creates
 //! the namespaces, starts and signals processes, sets up links and routes, and forwards connections. The harness
-//! decides what runs and in which order.
+//! decides on the processes and their order.
 //!
 //! ```text
 //! test process ──pipe──> supervise ──> init (pid 1) ──> host ──> etcd, kube-apiserver, …
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The pipe ties the cluster to the test process: when its other end closes, for any reason, `supervise`
-//! kills pid 1 of the cluster's process namespace, and with it the kernel removes every process, mount and link.
+//! kills pid 1 of the cluster's process namespace, and the kernel then removes every process, mount and link.
 
 mod client;
 mod executable;

@@ -32,23 +32,23 @@ pub const MACHINE: &str = "/var/lib/emulated-gpus";
 /// Prefix of the names of images with this repository's programs.
 const IMAGE_REPOSITORY: &str = "tessera.test";
 
-/// What to install.
+/// The extent of the installation.
 #[derive(Clone, Debug)]
 pub struct InstallationOptions {
     /// Hardware of the emulated machine on each node (`gpu-emulator hardware` lists the names).
     pub hardware: String,
     /// More arguments of `gpu-emulator create`.
     pub machine: Vec<String>,
-    /// The chart makes the machines (`emulated.hardware`). Otherwise they lie there before it is installed.
+    /// The chart makes the machines (`emulated.hardware`). Otherwise they exist before the installation.
     pub emulated_by_chart: bool,
-    /// The plugin's image has NVIDIA's program for CDI hooks, as `cargo xtask image` makes it, and the driver an `ldconfig`:
+    /// The plugin's image has NVIDIA's program for CDI hooks, as in images of `cargo xtask image`, and the driver an `ldconfig`:
     /// containers start with the hooks of a node without `nvidia-ctk`. Not with `emulated_by_chart`.
     pub hooks: bool,
     /// Files of values, as `helm --values` takes them.
     pub values_files: Vec<PathBuf>,
     /// More `helm --set` values, `name=value`.
     pub values: Vec<String>,
-    /// Manifests of GpuPools, which are there before the chart is installed. Where there are none, the chart brings
+    /// Manifests of GpuPools created before the chart is installed. Without any, the chart brings
     /// their kind.
     pub pools: Vec<String>,
     /// Receives each phase.
@@ -97,7 +97,7 @@ pub enum InstallationError {
     /// A time limit has passed.
     #[error("{what} within {} s; last seen: {last}", limit.as_secs())]
     NotReady {
-        /// What was awaited.
+        /// The awaited condition.
         what: String,
         /// The time limit.
         limit: Duration,
@@ -118,7 +118,7 @@ pub fn definitions() -> std::io::Result<String> {
 /// Makes the kind GpuPool, and these pools.
 ///
 /// # Errors
-/// What kubectl says, or [`InstallationError::NotReady`].
+/// kubectl's error, or [`InstallationError::NotReady`].
 pub async fn make_pools(cluster: &Cluster, pools: &[String]) -> Result<(), InstallationError> {
     let limit = Duration::from_secs(60);
     let definitions = definitions().map_err(|error| InstallationError::NotReady {
@@ -189,7 +189,7 @@ impl Installation {
         &self.timings
     }
 
-    /// Upgrades to another tag of the same image, so that the DaemonSet replaces its pods.
+    /// Upgrades to another tag of the same image, so the DaemonSet replaces its pods.
     ///
     /// # Errors
     /// See [`InstallationError`].
@@ -317,7 +317,7 @@ impl Installation {
             values.push("procRoot=/driver-root/proc".to_owned());
         }
         if !options.pools.is_empty() {
-            // Helm takes over nothing that others made.
+            // Helm takes over no objects of others.
             values.push("crds.install=false".to_owned());
         }
         values.extend(options.values.iter().cloned());
@@ -359,7 +359,7 @@ impl Installation {
     }
 }
 
-/// The emulated machine of `node` as the test process sees it: the directory for `gpu-emulator`.
+/// The emulated machine of `node` from the test process: the directory for `gpu-emulator`.
 #[must_use]
 pub fn machine(node: &Node) -> PathBuf {
     node.directory().join("var-lib/emulated-gpus")

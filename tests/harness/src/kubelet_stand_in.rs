@@ -1,7 +1,7 @@
 //! A small stand-in for the kubelet's client side: calls a plugin over its sockets as the kubelet would.
 //!
-//! For uses that need the plugin but no pods: the demo without root, `cargo xtask bench prepare`, tests of the plugin
-//! alone. It only has sockets and gRPC: it does not check reservations, keep checkpoints or run containers.
+//! For uses with the plugin but without pods: the demo without root, `cargo xtask bench prepare`, tests of the plugin
+//! alone. Only sockets and gRPC: no check of reservations, no checkpoints, no containers.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), tessera_harness::kubelet_stand_in::StandInError> {
@@ -67,7 +67,7 @@ pub enum StandInError {
         /// The system's error.
         source: io::Error,
     },
-    /// No plugin of that name has registered in time.
+    /// No plugin of this name has registered in time.
     #[error("no plugin {driver_name} registered in {path} within {within:?}{last}")]
     NotFound {
         /// The driver's name.
@@ -87,7 +87,7 @@ pub enum StandInError {
         /// The error.
         source: tonic::transport::Error,
     },
-    /// The plugin is of another type, or supports no version that the kubelet speaks.
+    /// The plugin is of another type, or supports no version spoken by the kubelet.
     #[error("the plugin can't be used by the kubelet: {0:?}")]
     Unusable(Box<PluginInfo>),
     /// A call failed as a whole.
@@ -107,7 +107,7 @@ pub struct KubeletStandIn {
     registry: PathBuf,
 }
 
-/// A registered plugin. Clones share one connection, which runs calls concurrently.
+/// A registered plugin. Clones share one connection for concurrent calls.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     /// Its registration socket.
@@ -140,7 +140,7 @@ impl KubeletStandIn {
         for entry in entries {
             let entry = entry.map_err(failed)?;
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
-            // A socket may be removed after it was listed.
+            // A socket may be removed after being listed.
             let modified =
                 entry.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             if !hidden {
@@ -154,7 +154,7 @@ impl KubeletStandIn {
     /// Waits for a plugin of this name and registers it; of several the newest, as the kubelet does.
     ///
     /// # Errors
-    /// [`StandInError::NotFound`] when there is none in time.
+    /// [`StandInError::NotFound`] when none appears in time.
     pub async fn register(&self, driver_name: &str, within: Duration) -> Result<Plugin, StandInError> {
         let since = Instant::now();
         let mut last = String::new();
@@ -178,7 +178,7 @@ impl KubeletStandIn {
     /// and notifies it of the registration.
     ///
     /// # Errors
-    /// When it does not answer, or the kubelet could not use it.
+    /// When the plugin does not answer, or the kubelet could not use it.
     pub async fn register_socket(&self, socket: &Path) -> Result<Plugin, StandInError> {
         let mut registration = RegistrationClient::new(connect(socket).await?);
         let info = registration
@@ -190,7 +190,7 @@ impl KubeletStandIn {
             info.supported_versions.iter().any(|version| version == tessera_proto::dra::v1::SERVICE);
         if info.r#type != DRA_PLUGIN || !supported {
             let status = RegistrationStatus { plugin_registered: false, error: "not usable".to_owned() };
-            // A failure is ignored: the plugin could do nothing about it.
+            // A failure is ignored: the plugin could do nothing about one.
             let _ = registration.notify_registration_status(within(NOTIFY, status)).await;
             return Err(StandInError::Unusable(Box::new(info)));
         }
@@ -210,7 +210,7 @@ impl KubeletStandIn {
 }
 
 impl Plugin {
-    /// `NodePrepareResources`: the devices of each claim by UID, or why it could not be prepared.
+    /// `NodePrepareResources`: the devices of each claim by UID, or the reason for its failure.
     ///
     /// # Errors
     /// When the call fails as a whole.

@@ -27,7 +27,7 @@
 //! - **Lifetime.** A cluster ends when its [`Cluster`] is dropped or the process ends, for any reason, and leaves no
 //!   process, mount, link, cgroup, kernel parameter or file. After a panic its logs are kept, and their path is printed.
 //! - **Access.** The API server listens on this machine's loopback too ([`Cluster::kubeconfig`], [`Cluster::client`]).
-//!   Pods reach it as `https://10.96.0.1`. [`Node`] has each node's folders as the test sees them, and [`Node::host`]
+//!   Pods reach the server as `https://10.96.0.1`. [`Node`] has each node's folders with the test's paths, and [`Node::host`]
 //!   gives access to the inside: run programs, send signals, connect to its addresses and sockets.
 //! - **Programs.** All come from Go modules in `tests/harness/tools/`, built once into the cache ([`cache`]). Kubernetes is there in
 //!   three minor versions ([`KubernetesVersion`]); the tests run on the newest.

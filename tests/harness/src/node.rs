@@ -49,7 +49,7 @@ impl Node {
         Ipv4Addr::new(10, 245, self.index, 2)
     }
 
-    /// The control plane's end of the link to it.
+    /// The control plane's end of the link to the node.
     pub(crate) fn gateway(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 245, self.index, 1)
     }

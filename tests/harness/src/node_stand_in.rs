@@ -1,5 +1,5 @@
-//! A node of the scheduler tier on which everything of Tessera is real: an emulated machine, and the plugin's own program
-//! with the arguments, environment, files and rights that the chart gives its pod there. Only kubelet and containers are
+//! A node of the scheduler tier with real Tessera parts only: an emulated machine, and the plugin's own program
+//! with the arguments, environment, files and rights of the chart's pod there. Only kubelet and containers are
 //! missing; the [`KubeletStandIn`] does a kubelet's work on the claims of bound pods.
 
 mod plugin_pod;
@@ -60,12 +60,12 @@ pub enum NodeStandInError {
         /// The error.
         source: StandInError,
     },
-    /// The DaemonSet's pod differs from what the chart makes.
+    /// The DaemonSet's pod differs from the chart's.
     #[error("the kubelet plugin's pod of node {node}: {what}")]
     Pod {
         /// The node.
         node: String,
-        /// What is missing.
+        /// The missing part.
         what: String,
     },
     /// A file cannot be read or written.
@@ -78,7 +78,7 @@ pub enum NodeStandInError {
     },
 }
 
-/// A node with the plugin running on it.
+/// A node with a running plugin.
 #[derive(Debug)]
 pub struct NodeStandIn {
     name: String,
@@ -93,8 +93,8 @@ pub struct NodeStandIn {
 }
 
 impl NodeStandIn {
-    /// Makes the machine of a node that is an API object, runs the plugin for the DaemonSet's pod on that node, and
-    /// registers it like a kubelet. The plugin publishes once it is registered.
+    /// Makes the machine of a node without kubelet (an API object), runs the plugin for the DaemonSet's pod on the node, and
+    /// registers the plugin like a kubelet. The plugin publishes once registered.
     ///
     /// # Errors
     /// See [`NodeStandInError`].
@@ -118,8 +118,8 @@ impl NodeStandIn {
         Ok(Self { name, directory, machine: root, emulator, plugin, process, command, log, host })
     }
 
-    /// Stops the plugin, starts it again and registers it, as a kubelet does with a container that ended. Pods that are
-    /// served know it no longer: serve them anew.
+    /// Stops the plugin, starts it again and registers it, like a kubelet after a container's end. The new connection does not
+    /// serve earlier pods: serve them anew.
     ///
     /// # Errors
     /// See [`NodeStandInError`].
@@ -171,7 +171,7 @@ impl NodeStandIn {
         specs(&self.cdi_directory())
     }
 
-    /// The current state of the machine, as `gpu-emulator show -o json` prints it.
+    /// The current state of the machine, from `gpu-emulator show -o json`.
     ///
     /// # Errors
     /// The emulator fails.
@@ -188,7 +188,7 @@ impl NodeStandIn {
     /// Stops the plugin as a kubelet stops a container.
     ///
     /// # Errors
-    /// It was never started.
+    /// The plugin was never started.
     pub async fn stop(&self) -> Result<(), NodeStandInError> {
         self.host.stop(&self.process, Duration::from_secs(30)).await?;
         Ok(())

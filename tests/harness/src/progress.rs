@@ -15,7 +15,7 @@ pub enum Event {
         /// Rough duration.
         expected: Duration,
     },
-    /// Another process builds it.
+    /// Another process builds the tool.
     WaitingFor {
         /// Name and version of the tool.
         tool: String,
@@ -24,7 +24,7 @@ pub enum Event {
     Built {
         /// Name and version of the tool.
         tool: String,
-        /// How long it took.
+        /// Build duration.
         took: Duration,
     },
     /// A phase of a cluster's start has ended.
@@ -84,7 +84,7 @@ impl Progress {
 }
 
 impl Default for Progress {
-    /// [`Progress::terminal`], so that nobody waits minutes without being told why.
+    /// [`Progress::terminal`], so that nobody waits minutes without a message.
     fn default() -> Self {
         Self::terminal()
     }

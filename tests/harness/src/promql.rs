@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::progress::Progress;
 use crate::tools::{Module, ToolError, Tools};
 
-/// What one target told at one time.
+/// The metrics of one target at one time.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scrape {
@@ -21,16 +21,16 @@ pub struct Scrape {
     pub content_type: String,
     /// The answer.
     pub text: String,
-    /// Labels that the scrape configuration gives the target. A series' own win, as with `honor_labels`.
+    /// Labels of the target from the scrape configuration. A series' own win, as with `honor_labels`.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What a query gives.
+/// The result of a query.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Answer {
-    /// The labels of each series that has a number at any time.
+    /// The labels of each series with a number at any time.
     pub series: Vec<BTreeMap<String, String>>,
-    /// Why it cannot be evaluated; empty where it can.
+    /// The evaluation error; empty on success.
     #[serde(default)]
     pub error: String,
 }
@@ -44,10 +44,10 @@ pub enum PromqlError {
     /// The program cannot be run.
     #[error("the evaluator of PromQL: {0}")]
     Io(#[from] std::io::Error),
-    /// It failed, for a scrape that Prometheus does not take.
+    /// The program failed, at a scrape refused by Prometheus.
     #[error("the evaluator of PromQL failed: {0}")]
     Failed(String),
-    /// It said something else.
+    /// The program's output has another form.
     #[error("the evaluator's answer is none: {0}")]
     Form(#[from] serde_json::Error),
 }
@@ -55,7 +55,7 @@ pub enum PromqlError {
 /// Evaluates queries from the first scrape to the last, every `step` seconds; scrapes are in the order of their times.
 ///
 /// # Errors
-/// See [`PromqlError`]. A query that is wrong is no error: its answer says so.
+/// See [`PromqlError`]. An invalid query is no error here: its answer has the message.
 pub async fn evaluate(scrapes: &[Scrape], queries: &[String], step: u32) -> Result<Vec<Answer>, PromqlError> {
     let tools = Tools::build_in_background(&[Module::Promql], &Progress::default()).await?;
     let mut child = Command::new(tools.path(Module::Promql, "promql")?)
@@ -65,7 +65,7 @@ pub async fn evaluate(scrapes: &[Scrape], queries: &[String], step: u32) -> Resu
         .kill_on_drop(true)
         .spawn()?;
     let request = serde_json::json!({"scrapes": scrapes, "queries": queries, "step": step}).to_string();
-    // It reads everything before it writes.
+    // The program reads everything before writing.
     if let Some(mut input) = child.stdin.take() {
         input.write_all(request.as_bytes()).await?;
     }

@@ -14,7 +14,7 @@ pub use rights::each_right_is_used;
 
 use crate::{Cluster, ClusterError, installation};
 
-/// Runs `test` in its own namespace and deletes that afterwards, also after a panic; then the cluster's logs are kept,
+/// Runs `test` in its own namespace and deletes the namespace afterwards, also after a panic; then the cluster's logs are kept,
 /// and the namespace's objects are printed.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
-//! One cluster for all tests of a test program, to save the time of starting one for each.
+//! One cluster for all tests of a test program, to save the start of one for each.
 //!
-//! Tests that share a cluster use their own names (or namespaces), and break nothing that others need. The cluster
+//! Tests with a shared cluster use their own names (or namespaces), and break nothing needed by others. The cluster
 //! ends with the program.
 
 use tokio::sync::OnceCell;

@@ -1,24 +1,24 @@
-//! Skips what a machine cannot run, with a message and a count; with `CI=true` it fails instead.
+//! Skips tests whose needs a machine lacks, with a message and a count; with `CI=true` they fail instead.
 
 use std::{env, fmt::Display, fs::OpenOptions, io::Write};
 
 use crate::Cluster;
 
-/// Whether `test` may use the node tier. If it cannot run here, the reason is printed and noted for the last line
+/// Whether `test` may use the node tier. If not, the reason is printed and noted for the last line
 /// of `cargo xtask test`.
 ///
 /// # Panics
-/// With `CI=true`, if the tier cannot run: CI must not pass without it.
+/// With `CI=true`, if the tier cannot run: CI must not pass without the tier.
 #[must_use]
 pub fn node_tier(test: &str) -> bool {
     needs(test, Cluster::node_tier_available())
 }
 
-/// Whether `test` has what it needs. If not, the reason is printed and noted for the last line of
+/// Whether the needs of `test` are met. If not, the reason is printed and noted for the last line of
 /// `cargo xtask test`.
 ///
 /// # Panics
-/// With `CI=true`, if something is missing: CI must not pass without it.
+/// With `CI=true`, if something is missing: CI must not pass without the test.
 #[must_use]
 pub fn needs<T>(test: &str, need: Result<T, impl Display>) -> bool {
     let Err(reason) = need else { return true };

@@ -1,5 +1,5 @@
-//! Tests the emulator with NVML clients that others wrote: they read an emulated machine, and their output is compared
-//! with the facts that the machine was made from.
+//! Tests the emulator with NVML clients of other authors: they read an emulated machine, and their output is compared
+//! with the facts from which the machine was made.
 //!
 //! [`go_nvml`] and [`nvidia_ctk`] need only Go, and run with the tests; [`nvidia_ml_py`] and [`nvtop`] need more, and
 //! run with `cargo xtask strangers` ([`run`]).
@@ -67,12 +67,12 @@ pub enum StrangersError {
     NotFound(Vec<String>),
 }
 
-/// Why a stranger is missing, and how to install it.
+/// The reason why a stranger is missing, and how to install it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// A lock by which only one process at a time downloads into a directory of the cache; held until it is dropped.
+/// A lock for downloads into a directory of the cache, one process at a time; held until dropped.
 fn lock(directory: &Path) -> Result<File, NotFound> {
     let path = directory.with_extension("lock");
     let failed = |error: std::io::Error| NotFound(format!("cannot lock {}: {error}", path.display()));
@@ -84,11 +84,11 @@ fn lock(directory: &Path) -> Result<File, NotFound> {
 /// Result of [`run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Number of machines that were read.
+    /// Number of machines read.
     pub machines: usize,
-    /// Strangers that read them.
+    /// Strangers with results.
     pub strangers: Vec<&'static str>,
-    /// Strangers that are missing, with the reason.
+    /// Missing strangers, with the reason.
     pub not_found: Vec<String>,
 }
 

@@ -42,7 +42,7 @@ impl Tools {
             .map_err(|error| ToolError::Interrupted(error.to_string()))?
     }
 
-    /// Folder with a module's programs; `None` if it was not requested.
+    /// Folder with a module's programs; `None` if not requested.
     pub fn directory(&self, module: Module) -> Option<&Path> {
         self.directories.get(&module).map(PathBuf::as_path)
     }

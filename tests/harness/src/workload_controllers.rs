@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Controller {
     /// Name of its process.
     name: &'static str,
-    /// Its program in the cache, and the files beside it.
+    /// Its program in the cache, and the files beside the program.
     program: &'static str,
     kind: &'static str,
     kinds_file: &'static str,
@@ -100,7 +100,7 @@ pub struct WorkloadControllers {
 }
 
 impl WorkloadControllers {
-    /// Adds their kinds, starts them and has the API server call their webhooks, which every new pod goes through from then on:
+    /// Adds their kinds, starts them and has the API server call their webhooks. From then on every new pod goes through them:
     /// see [`Self::stop`].
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl WorkloadControllers {
     }
 }
 
-/// Starts a controller and waits until it listens for webhook calls. Returns its port and certificate.
+/// Starts a controller and waits until its webhook listens. Returns its port and certificate.
 async fn run(
     cluster: &Cluster,
     host: &Host,
@@ -210,7 +210,7 @@ async fn call(
     Ok(())
 }
 
-/// A port that is free now.
+/// A free port.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

@@ -1,7 +1,7 @@
-//! Kubernetes' own allocator and CEL environment, as a program that tests ask, and what they ask it.
+//! Kubernetes' own allocator and CEL environment, as a program queried by tests, and the tests' requests.
 //!
-//! The program is the Go module of this folder, on `k8s.io/dynamic-resource-allocation`; it is built once into the cache
-//! for each release that is asked.
+//! The program is the Go module of this folder, on `k8s.io/dynamic-resource-allocation`, built once into the cache
+//! for each queried release.
 // Test code: a broken expectation ends the test.
 #![allow(clippy::expect_used)]
 #![forbid(unsafe_code)]

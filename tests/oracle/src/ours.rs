@@ -43,7 +43,7 @@ pub fn answer_as(
     })
 }
 
-/// Our answer, of an allocator that `configure` changes.
+/// Our answer, by an allocator changed by `configure`.
 pub fn answer_with(
     request: &Value,
     selectors: &mut SelectorCache,
@@ -74,7 +74,7 @@ fn try_answer(
 pub struct Case {
     /// All devices.
     pub inventory: Inventory,
-    /// What is allocated.
+    /// Allocated devices.
     pub held: Held,
     /// All classes.
     pub classes: Classes,
@@ -82,7 +82,7 @@ pub struct Case {
     pub claims: Vec<Claim>,
     /// The node.
     pub node: Node,
-    /// The gates that are on.
+    /// Enabled gates.
     pub features: Features,
 }
 
@@ -90,7 +90,7 @@ impl Case {
     /// Reads a line.
     ///
     /// # Errors
-    /// The line is not of the protocol, or a quantity in it is none.
+    /// The line is not of the protocol, or has an invalid quantity.
     pub fn read(request: &Value) -> Result<Self, String> {
         let line: Line =
             serde_json::from_value(request.clone()).map_err(|error| format!("bad request: {error}"))?;
@@ -136,7 +136,7 @@ pub fn share_ids() -> impl FnMut() -> String {
     }
 }
 
-/// Texts of errors that need not agree to the letter: what upstream's parser says about syntax, where Go prints
+/// Texts of errors not compared to the letter: upstream's syntax errors, and errors where Go prints
 /// addresses or whole objects.
 fn comparable_error(text: &str) -> String {
     for cut in ["panic:", "CEL compile error:", "gather pool information:", "failed to parse node selector"] {
@@ -150,7 +150,7 @@ fn comparable_error(text: &str) -> String {
     text.to_owned()
 }
 
-/// What of an answer must agree.
+/// The compared part of an answer.
 pub fn comparable(answer: &Value) -> Value {
     let mut comparable = json!({});
     if let Some(error) = answer.get("error").and_then(Value::as_str) {

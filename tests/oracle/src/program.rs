@@ -1,4 +1,4 @@
-//! The oracle: the programs that are built from the Go module of this folder, one for each release of Kubernetes.
+//! The oracle: programs built from the Go module of this folder, one for each release of Kubernetes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ fn hash(bytes: &[u8], mut state: u64) -> u64 {
     state
 }
 
-/// The file that names the modules of Kubernetes' release.
+/// The module file of a Kubernetes release.
 fn module_file(version: KubernetesVersion) -> String {
     match version {
         KubernetesVersion::V1_37 => "go.mod".to_owned(),
@@ -21,7 +21,7 @@ fn module_file(version: KubernetesVersion) -> String {
     }
 }
 
-/// Path of the one that answers as this release; built on first use into `$TESSERA_CACHE` or `~/.cache/tessera`.
+/// Path of this release's program; built on first use into `$TESSERA_CACHE` or `~/.cache/tessera`.
 pub fn path(version: KubernetesVersion) -> PathBuf {
     let module = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources: Vec<PathBuf> = std::fs::read_dir(module)

@@ -10,7 +10,7 @@ pub struct Generator {
     choices: Choices,
 }
 
-/// What chooses.
+/// Source of choices.
 enum Choices {
     /// SplitMix64 in this state.
     Random(u64),
@@ -25,7 +25,7 @@ impl Generator {
         Generator { choices: Choices::Random(state) }
     }
 
-    /// The request that these bytes choose, for fuzzing.
+    /// The request chosen by these bytes, for fuzzing.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Generator { choices: Choices::Given(bytes.to_vec().into()) }
     }

@@ -15,7 +15,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Starts the one that answers as this release of Kubernetes, built first where it is missing.
+    /// Starts the program of this Kubernetes release, built first if missing.
     pub fn start(version: KubernetesVersion) -> Self {
         let mut child = Command::new(program::path(version))
             .arg("-allocate")
@@ -41,7 +41,7 @@ impl Oracle {
 
 impl Drop for Oracle {
     fn drop(&mut self) {
-        // Closing its input ends it.
+        // The program ends when its input is closed.
         drop(self.input.take());
         let _ = self.child.wait();
     }

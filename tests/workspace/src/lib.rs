@@ -1,6 +1,6 @@
 //! This repository: its root, its target folder, and its programs, built the way a user would: by cargo, in the target
 //! folder and the profile of the running program. So `CARGO_TARGET_DIR`, `--target-dir` and `build.target-dir` all hold
-//! for what is built here too.
+//! for programs built here too.
 
 use std::{
     collections::BTreeSet,
@@ -12,10 +12,10 @@ use std::{
 
 use thiserror::Error;
 
-/// Environment variable that says the programs are built already, as `cargo xtask test` sets it.
+/// Environment variable set when the programs are built already, as by `cargo xtask test`.
 pub const BUILT_VARIABLE: &str = "TESSERA_PROGRAMS_BUILT";
 
-/// Packages with the programs that tests start: what is shipped to nodes, the emulator, and the cluster's own.
+/// Packages of the programs started by tests: programs shipped to nodes, the emulator, and the cluster's own.
 pub const TESTED: [&str; 5] = [
     "tessera-kubelet-plugin",
     "tessera-mps-host",
@@ -36,7 +36,7 @@ pub enum WorkspaceError {
     /// cargo cannot be started.
     #[error("failed to start cargo: {0}")]
     Cargo(#[source] std::io::Error),
-    /// cargo failed; it has said why on standard error.
+    /// cargo failed; its error is on standard error.
     #[error("`cargo {0}` failed")]
     Build(String),
 }
@@ -48,7 +48,7 @@ pub fn root() -> &'static Path {
     manifest.ancestors().nth(2).unwrap_or(manifest)
 }
 
-/// The target folder: that of the running program.
+/// The running program's target folder.
 ///
 /// # Errors
 /// See [`WorkspaceError`].
@@ -57,8 +57,8 @@ pub fn target() -> Result<PathBuf, WorkspaceError> {
     profile.parent().map(Path::to_owned).ok_or(WorkspaceError::Place(profile))
 }
 
-/// Variables that `cargo run` and `cargo test` set for one package (The Cargo Book, Environment variables). A build script
-/// of a dependency reads CARGO_MANIFEST_DIR, so a cargo that inherits it builds that dependency, and all above it, anew.
+/// Variables set by `cargo run` and `cargo test` for one package (The Cargo Book, Environment variables). A build script
+/// of a dependency reads CARGO_MANIFEST_DIR, so a cargo inheriting it rebuilds the dependency and all its dependents.
 const OF_ONE_PACKAGE: [&str; 5] =
     ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PRIMARY_PACKAGE"];
 
@@ -91,8 +91,8 @@ pub fn build(arguments: &[&str]) -> Result<(), WorkspaceError> {
     }
 }
 
-/// Builds the packages in [`TESTED`] in the profile of the running program, and gives the folder that their programs lie
-/// in. Takes part of a second when nothing changed, and nothing the second time in a process.
+/// Builds the packages in [`TESTED`] in the profile of the running program, and returns the folder of their programs.
+/// Takes part of a second when nothing changed, and nothing the second time in a process.
 ///
 /// # Errors
 /// See [`WorkspaceError`].
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_inner_cargo_inherits_nothing_of_the_package_that_starts_it() {
-        // cargo has set it for this test.
+        // Set by cargo for this test.
         assert!(env::var_os("CARGO_MANIFEST_DIR").is_some());
         let cargo = cargo().unwrap();
         assert!(cargo.get_envs().any(|(name, value)| name == "CARGO_MANIFEST_DIR" && value.is_none()));

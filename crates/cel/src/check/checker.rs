@@ -27,16 +27,16 @@ const LARGEST_TYPE: usize = 1_000;
 /// Largest number of reported issues.
 const MOST_ISSUES: usize = 100;
 
-/// What a name or call refers to.
+/// The target of a name or call.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Reference {
     #[default]
     None,
-    /// A variable. With a dot in front: the variable outside of all loops, of which a loop has another of this name.
+    /// A variable. With a dot in front: the variable outside of all loops, even if a loop declares the same name.
     Variable(Arc<str>),
     /// A type by its name; the dot as for a variable.
     TypeName(Arc<str>),
-    /// A function; `target` says whether the call's target is an argument of it.
+    /// A function; `target` is whether the call's target is one of its arguments.
     Function { function: &'static Function, overloads: Vec<&'static Overload>, target: bool },
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Reference {
 pub(crate) struct Checked {
     pub types: Vec<Type>,
     pub references: Vec<Reference>,
-    /// The release by whose rules it was checked.
+    /// The release of the applied rules.
     pub version: KubernetesVersion,
 }
 

@@ -1,7 +1,7 @@
 //! The functions of the environment.
 //!
-//! `declarations.tsv` was printed by `tests/oracle -declarations` from the environments that Kubernetes 1.36 and 1.37
-//! build for stored expressions of devices: function, overload, member or global, arguments, result, and the release
+//! `declarations.tsv` was printed by `tests/oracle -declarations` from the environments of Kubernetes 1.36 and 1.37
+//! for stored expressions of devices: function, overload, member or global, arguments, result, and the release
 //! where only one of them has the line; in the order of the checker.
 
 use std::collections::HashMap;
@@ -147,9 +147,9 @@ fn parse(text: &mut Text) -> Type {
     }
 }
 
-/// The type that an identifier names, if it names one: `int`, `net.IP`, …
+/// The type named by an identifier, if any: `int`, `net.IP`, …
 ///
-/// The checker knows some names that the evaluator does not: using those is an error when the program is made.
+/// Some names are known to the checker but not to the evaluator: using them is an error when the program is made.
 pub(crate) fn named_type(name: &str, version: KubernetesVersion) -> Option<Type> {
     let parameter = |name| if is_1_37(version) { Type::Dyn } else { Type::Parameter(Parameter::Named(name)) };
     Some(match name {

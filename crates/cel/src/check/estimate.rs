@@ -1,5 +1,5 @@
-//! Upper bound of an expression's cost: the estimate that the API server compares with the cost limit before it accepts
-//! a selector, computed like checker/cost.go of cel-go with the estimators of k8s.io/apiserver and
+//! Upper bound of an expression's cost: the API server compares this estimate with the cost limit before accepting
+//! a selector. Computed like checker/cost.go of cel-go with the estimators of k8s.io/apiserver and
 //! k8s.io/dynamic-resource-allocation.
 //!
 //! Upstream recurses over the tree; this one keeps a list of pending tasks. The order is upstream's, because
@@ -78,7 +78,7 @@ struct Estimator<'a> {
     /// Sizes of the contents of lists and maps, by node.
     entries: HashMap<NodeId, Entries>,
     tasks: Vec<Task>,
-    /// Costs of the nodes that are done and not yet part of another's.
+    /// Costs of finished nodes, not yet part of another's.
     costs: Vec<Range>,
     /// Arguments of open calls, with their costs.
     operands: Vec<(Operand<'a>, Range)>,

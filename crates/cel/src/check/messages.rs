@@ -18,14 +18,14 @@ pub(crate) enum FieldKind {
     String,
     /// `google.protobuf.NullValue`
     Null,
-    /// A map of texts to JSON values, or the message that holds one.
+    /// A map of texts to JSON values, or the message around one.
     Struct,
-    /// A list of JSON values, or the message that holds one.
+    /// A list of JSON values, or the message around one.
     List,
 }
 
 impl FieldKind {
-    /// The type that the checker accepts for it.
+    /// The type accepted by the checker.
     pub(crate) fn wanted(self) -> Type {
         match self {
             FieldKind::Bool => Type::Bool,

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A type parameter: of a declaration (`<A>`), or a variable that the checker solves for.
+/// A type parameter: of a declaration (`<A>`), or a variable to be solved by the checker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Parameter {
     Named(char),
     Variable(u32),
 }
 
-/// A static type. Types are equal where cel-go's `IsExactType` says so, which ignores whether a primitive may be null.
+/// A static type. Types are equal as by cel-go's `IsExactType`, which ignores whether a primitive may be null.
 #[derive(Debug, Clone)]
 pub(crate) enum Type {
     Any,
@@ -19,7 +19,7 @@ pub(crate) enum Type {
     Double,
     Duration,
     Dyn,
-    /// The type of an expression with an error; assignable to everything, so that one mistake is reported once.
+    /// The type of an expression with an error; assignable to everything, so one mistake is reported once.
     Error,
     Int,
     List(Arc<Type>),
@@ -86,7 +86,7 @@ impl Type {
         matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
-    /// The type inside an optional, and whether it was one.
+    /// The type inside an optional, and whether the type was an optional.
     pub(crate) fn unwrap_optional(&self) -> (Type, bool) {
         match self {
             Type::Opaque(OPTIONAL, parameters) => (parameters[0].clone(), true),
@@ -129,7 +129,7 @@ impl Type {
         }
     }
 
-    /// The type as the checker's messages spell it.
+    /// The type in the spelling of the checker's messages.
     pub(crate) fn in_messages(&self) -> String {
         match self {
             Type::Any => "any".to_owned(),

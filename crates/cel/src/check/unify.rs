@@ -95,7 +95,7 @@ impl Substitutions {
         }
     }
 
-    /// Whether `two`, a type parameter, can stand for `one`; and whether it had a value already.
+    /// Whether `two`, a type parameter, can stand for `one`; and whether `two` had a value already.
     fn is_substitution(&mut self, one: &Type, two: &Type) -> (bool, bool) {
         if one == two {
             return (true, true);
@@ -178,7 +178,7 @@ fn is_nullable(of: &Type) -> bool {
     )
 }
 
-/// The more general of two types that unify.
+/// The more general of two unifying types.
 pub(crate) fn most_general(one: &Type, two: &Type) -> Type {
     if is_equal_or_less_specific(one, two) { one.clone() } else { two.clone() }
 }

@@ -117,7 +117,7 @@ impl Validator<'_> {
             if *optional {
                 let (inner, is_optional) = found.unwrap_optional();
                 if !is_optional {
-                    // Upstream panics here; it only matters that the expression is refused.
+                    // Upstream panics here; only the refusal of the expression matters.
                     self.report(*element, "optional element of unknown type".to_owned());
                     return;
                 }

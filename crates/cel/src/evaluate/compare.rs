@@ -8,7 +8,7 @@ use super::machine::{Machine, Stop};
 use super::qualify;
 use super::value::Value;
 
-/// Result of an equality comparison: upstream's types return an error for types that they do not know.
+/// Result of an equality comparison: upstream's types return an error for unknown types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Equality {
     Equal,
@@ -91,7 +91,7 @@ fn lists<'v>(machine: &Machine<'v>, one: &Value<'v>, two: &Value<'v>) -> Result<
 
 /// Compares the elements of two lists of the same length: `Error` where none differ and some have no equality.
 ///
-/// Lists that share parts, as in attacks, have far more elements than parts: every pair of parts is compared only once.
+/// Lists with shared parts, as in attacks, have far more elements than parts: every pair of parts is compared only once.
 fn elements<'v>(machine: &Machine<'v>, one: &List<'v>, two: &List<'v>) -> Result<Equality, Stop> {
     if let Some(known) = machine.compared().get(one, two) {
         return Ok(known);

@@ -8,11 +8,11 @@ use super::list::List;
 /// Number of comparisons from which a pair of lists is cached: below, the look-up takes as long.
 pub(crate) const WORTH_REMEMBERING: u32 = 16;
 
-/// Largest number of cached pairs. An expression of 10 KiB names far fewer lists; lists that it makes in a loop and
-/// compares once are not worth the memory.
+/// Largest number of cached pairs. An expression of 10 KiB names far fewer lists; lists made in a loop and
+/// compared once are not worth the memory.
 const MOST: usize = 4_096;
 
-/// Two lists, kept so that no other list gets their addresses, and the result of their comparison.
+/// Two lists, kept so no other list gets their addresses, and the result of their comparison.
 type Pair<'v> = (List<'v>, List<'v>, Equality);
 
 /// Results of comparing two lists, by their addresses.

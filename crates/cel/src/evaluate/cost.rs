@@ -1,4 +1,4 @@
-//! The cost of calls, as cel-go and the estimator of k8s.io/apiserver count it.
+//! The cost of calls, counted like cel-go and the estimator of k8s.io/apiserver.
 
 use tessera_api::kubernetes::KubernetesVersion;
 
@@ -75,7 +75,7 @@ pub(crate) fn rule(function: &str, overload: Option<&str>, version: KubernetesVe
     }
 }
 
-/// Rules that libraries assign to an overload.
+/// Rules assigned to an overload by libraries.
 fn overload_rule(overload: &str) -> Option<CostRule> {
     Some(match overload {
         "list_slice" | "lists_range" | "list_reverse" => CostRule::NewList,
@@ -130,12 +130,12 @@ fn fifth(size: u64) -> u64 {
     (size as f64 * 2.0 * 0.1).ceil() as u64
 }
 
-/// Number of characters: bytes that do not continue one.
+/// Number of characters: bytes other than continuation bytes.
 fn characters(text: &str) -> u64 {
     text.as_bytes().iter().map(|byte| u64::from(byte & 0xc0 != 0x80)).sum()
 }
 
-/// The size of a value; 1 if it has none.
+/// The size of a value; 1 without a size.
 pub(crate) fn size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     match value {
         Value::String(text) => characters(text),
@@ -168,8 +168,8 @@ fn deep_size<'v>(machine: &Machine<'v>, value: &Value<'v>) -> u64 {
     size(machine, value)
 }
 
-/// The cost of a call. `result` is known only where the rule needs it: all other costs are counted before the call, so
-/// that a call beyond the limit is not made.
+/// The cost of a call. `result` is known only where needed by the rule: all other costs are counted before the call, so
+/// a call beyond the limit is not made.
 pub(crate) fn cost<'v>(
     machine: &Machine<'v>,
     rule: CostRule,

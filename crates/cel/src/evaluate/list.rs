@@ -1,4 +1,4 @@
-//! Lists: a vector of values, or two concatenated lists, so that `a + a` needs no copy however often it is repeated.
+//! Lists: a vector of values, or two concatenated lists, so `a + a` needs no copy however often repeated.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<'v> List<'v> {
         }
     }
 
-    /// The halves of two lists that were concatenated at the same index.
+    /// The halves of two lists concatenated at the same index.
     pub(crate) fn halves_with<'l>(&'l self, other: &'l List<'v>) -> Option<[(&'l Self, &'l Self); 2]> {
         match (self, other) {
             (List::Joined(one), List::Joined(two))

@@ -1,6 +1,6 @@
 //! Runs a program for one device.
 //!
-//! No recursion over the expression: what upstream keeps on its call stack is in vectors. Time and memory are
+//! No recursion over the expression: upstream's call stack is replaced by vectors. Time and memory are
 //! bounded by the cost limit, which is checked before anything expensive, and by a budget for allocations.
 
 mod budget;
@@ -29,7 +29,7 @@ use crate::values::time::ZoneCache;
 pub(crate) use budget::Stop;
 use loops::Iterator;
 
-/// The part of the state that most selectors do not need.
+/// The part of the state unused by most selectors.
 #[derive(Default)]
 struct Rare<'v> {
     /// Whether the open chains of selections contain an optional.
@@ -78,7 +78,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Whether the rules are those of Kubernetes 1.37.
+    /// Whether the rules are from Kubernetes 1.37.
     pub(crate) fn is_1_37(&self) -> bool {
         is_1_37(self.program.version)
     }
@@ -121,12 +121,12 @@ impl<'v> Machine<'v> {
         self.rare.as_ref().is_some_and(|rare| rare.chains.last() == Some(&true))
     }
 
-    /// The patterns that this evaluation compiled.
+    /// The patterns compiled by this evaluation.
     pub(crate) fn patterns(&mut self) -> &mut PatternCache {
         &mut self.rare().patterns
     }
 
-    /// The time zones that this evaluation read.
+    /// The time zones read by this evaluation.
     pub(crate) fn zones(&mut self) -> &mut ZoneCache {
         &mut self.rare().zones
     }
@@ -147,7 +147,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Runs the program to its end and returns the expression's value, which may be an error value.
+    /// Runs the program to its end and returns the expression's value, possibly an error value.
     pub(crate) fn run(&mut self) -> Result<Value<'v>, Stop> {
         let mut at = 0;
         loop {

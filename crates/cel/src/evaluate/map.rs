@@ -15,7 +15,7 @@ pub(crate) struct Map<'v> {
     index: HashMap<Key, usize>,
 }
 
-/// A key as Go's maps compare it: by type and value.
+/// A key as compared by Go's maps: by type and value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     Null,
@@ -29,11 +29,11 @@ enum Key {
     Other(String),
 }
 
-/// A key that Go cannot hash: the evaluation ends, where upstream panics.
+/// A key without hash in Go: the evaluation ends, where upstream panics.
 #[derive(Debug)]
 pub(crate) struct Unhashable(pub &'static str);
 
-/// The key; `None` where it equals no key, not even itself.
+/// The key; `None` if equal to no key, not even itself.
 fn key(value: &Value<'_>) -> Result<Option<Key>, Unhashable> {
     Ok(Some(match value {
         Value::Null => Key::Null,

@@ -2,7 +2,7 @@
 
 use super::value::Value;
 
-/// Why the value cannot be converted to `wanted`, a type as Go prints it.
+/// The reason why the value cannot be converted to `wanted`, a type as printed by Go.
 pub(crate) fn refusal(value: &Value<'_>, wanted: &str) -> String {
     let name = match value {
         Value::Int(_) | Value::Uint(_) => {

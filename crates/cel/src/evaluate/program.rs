@@ -19,7 +19,7 @@ pub(crate) type Address = u32;
 /// The implementation of a function.
 pub(crate) type Implementation = for<'m, 'v> fn(&'m mut Machine<'v>, &[Value<'v>]) -> Result<Value<'v>, Stop>;
 
-/// An instruction. "Free" variants of reads are for reads that upstream does not count.
+/// An instruction. "Free" variants of reads are not counted by upstream.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     /// Pushes a constant.
@@ -80,7 +80,7 @@ pub(crate) enum Op {
     TestEnd {
         refund: bool,
     },
-    /// Conversion of an optional that cel-go 0.26 reads as an attribute.
+    /// Conversion of an optional read as an attribute by cel-go 0.26.
     Reread,
     Jump(Address),
     /// Pops a condition. An error replaces the whole conditional.
@@ -106,13 +106,13 @@ pub(crate) enum Op {
     },
     /// Calls a function with the topmost values.
     Call(u32),
-    /// After an argument or element: if it is an error, it replaces the `below` values under it and evaluation goes on
+    /// After an argument or element: an error replaces the `below` values under it, and evaluation goes on
     /// at `end`.
     Check {
         below: u32,
         end: Address,
     },
-    /// Like [`Op::Check`] for an optional element; `entry` says whether a key lies below.
+    /// Like [`Op::Check`] for an optional element; `entry` is whether a key lies below.
     CheckOptional {
         below: u32,
         end: Address,
@@ -121,7 +121,7 @@ pub(crate) enum Op {
     MakeList {
         count: u32,
     },
-    /// A constant list of bools says which elements are optional.
+    /// A constant list of bools marks the optional elements.
     MakeListOptional {
         count: u32,
         optional: Arc<[bool]>,
@@ -136,12 +136,12 @@ pub(crate) enum Op {
         end: Address,
         name: Arc<str>,
     },
-    /// Makes a well-known message of the fields that are on the stack; the bools say which are optional.
+    /// Makes a well-known message of the fields on the stack; the bools mark the optional ones.
     MakeMessage {
         message: &'static Message,
         fields: Arc<[(FieldKind, &'static str, bool)]>,
     },
-    /// Charges for a list or map, also for one that could not be made.
+    /// Charges for a list or map, even if its creation failed.
     Charge(u64),
     /// Pushes an error.
     Fail(Arc<str>),
@@ -152,7 +152,7 @@ pub(crate) enum Op {
         value: bool,
         end: Address,
     },
-    /// Pops a range and starts a loop over it; on error goes to `end`.
+    /// Pops a range and starts a loop over the range; on error goes to `end`.
     FoldBegin {
         two: bool,
         accumulator: u32,
@@ -172,19 +172,19 @@ pub(crate) enum Op {
     Store(u32),
     /// Leaves the loop.
     FoldDone,
-    /// Ends the growth of a list or map that a comprehension built.
+    /// Ends the growth of a list or map built by a comprehension.
     Freeze,
-    /// Ends the code of a lazily computed variable: stores it and goes back to where it was read.
+    /// Ends the code of a lazily computed variable: stores the value and goes back to the read.
     Return(u32),
-    /// Makes the next read of a variable compute it again.
+    /// Makes the next read of a variable compute the value again.
     Forget(u32),
-    /// Reports the value on top as that of a node.
+    /// Reports the value on top as a node's.
     Mark(NodeId),
     /// Ends the program.
     Halt,
 }
 
-/// A value that is read from the device directly: `device.driver`, `device.allowMultipleAllocations`,
+/// A value read from the device directly: `device.driver`, `device.allowMultipleAllocations`,
 /// `device.attributes["domain"].name` or the same of `device.capacity`; both texts are constants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Read {
@@ -230,7 +230,7 @@ pub(crate) enum Target {
     Direct(Implementation),
     /// One overload, whose argument types are checked at the call.
     Overload(&'static Overload, Implementation),
-    /// The first overload that fits the arguments.
+    /// The first overload matching the arguments.
     Dispatch(Vec<(&'static Overload, Implementation)>),
     /// A function with a constant regular expression.
     Pattern(PatternFunction, Box<Regex>),
@@ -269,7 +269,7 @@ pub(crate) struct ConstantSet {
 /// A compiled expression.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
-    /// The release by whose rules it runs.
+    /// The release of the applied rules.
     pub version: KubernetesVersion,
     pub ops: Vec<Op>,
     pub constants: Vec<Value<'static>>,

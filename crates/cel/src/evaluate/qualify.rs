@@ -76,7 +76,7 @@ fn missing<'v>(key: &Value<'_>) -> Found<'v> {
     })
 }
 
-/// The list index that a value stands for.
+/// A value as a list index.
 pub(crate) fn list_index(key: &Value<'_>) -> Result<i64, Arc<str>> {
     match key {
         Value::Int(index) => Ok(*index),
@@ -222,8 +222,8 @@ pub(crate) fn map_len<'v>(machine: &Machine<'v>, map: &Value<'v>) -> u64 {
     }
 }
 
-/// The effect of reading an optional as an attribute in cel-go 0.26: it converts the content to a Go value and back,
-/// and cannot convert every type back.
+/// The effect of reading an optional as an attribute in cel-go 0.26: the content is converted to a Go value and back,
+/// and not every type can be converted back.
 pub(crate) fn reread<'v>(content: &Value<'v>) -> Value<'v> {
     match content {
         Value::Quantity { value, .. } => {

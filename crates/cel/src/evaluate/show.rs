@@ -29,7 +29,7 @@ pub(crate) fn double(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// A value as Go's `%v` prints it.
+/// A value as printed by Go's `%v`.
 pub(crate) fn show<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     match value {
         Value::String(text) => clip((**text).to_owned()),
@@ -40,7 +40,7 @@ pub(crate) fn show<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     }
 }
 
-/// A value in CEL's syntax, shortened if it is long.
+/// A value in CEL's syntax, shortened if long.
 pub(crate) fn literal<'v>(machine: &Machine<'v>, value: &Value<'v>) -> String {
     let mut text = String::new();
     write_literal(machine, value, &mut text);

@@ -67,7 +67,7 @@ pub(crate) enum Value<'v> {
     /// A type, by its runtime name.
     Type(&'static str),
     Optional(Option<Arc<Value<'v>>>),
-    /// `result_of_sum`: upstream's `add` and `sub` give a pointer, which equals nothing as a right operand.
+    /// `result_of_sum`: upstream's `add` and `sub` return a pointer, unequal to everything as a right operand.
     Quantity {
         value: Ref<'v, Quantity>,
         result_of_sum: bool,
@@ -94,7 +94,7 @@ pub(crate) enum Value<'v> {
     },
     /// `google.protobuf.Empty{}`, the only message without a CEL type of its own.
     Empty,
-    /// A list or map that a comprehension is building, by its index in the machine.
+    /// A list or map being built by a comprehension, by its index in the machine.
     Growing(u32),
     GrowingMap(u32),
     Error(Arc<str>),
@@ -159,7 +159,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Name of the value's type, as `type(value)` compares it and messages show it.
+    /// Name of the value's type, as compared by `type(value)` and shown in messages.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Value::Null => "null_type",
@@ -190,7 +190,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Name of the Go type in which upstream stores the value, which some of its messages show.
+    /// Name of upstream's Go type for the value, shown in some of its messages.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Value::Null => "types.Null",

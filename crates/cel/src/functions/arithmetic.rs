@@ -172,7 +172,7 @@ pub(crate) fn contains<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -
     }
 }
 
-/// Whether a list has an element that equals a value.
+/// Whether a list has an element equal to a value.
 pub(crate) fn is_element<'v>(
     machine: &Machine<'v>,
     wanted: &Value<'v>,

@@ -167,7 +167,7 @@ pub(crate) fn to_string<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) 
     }
 }
 
-/// The text of a value that `string()` converts.
+/// The text of a value convertible by `string()`.
 pub(crate) fn text_of(value: &Value<'_>) -> Option<Result<String, &'static str>> {
     Some(Ok(match value {
         Value::String(text) => (**text).to_owned(),

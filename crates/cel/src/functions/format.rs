@@ -8,7 +8,7 @@ use crate::evaluate::show;
 use crate::evaluate::value::Value;
 use crate::values::format_clause::{Clause, clause};
 
-/// Largest number of decimals that are written.
+/// Largest number of written decimals.
 const MOST_DECIMALS: usize = 1_000;
 
 pub(crate) fn format<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
@@ -216,7 +216,7 @@ fn not_a_string(value: &Value<'_>) -> String {
     )
 }
 
-/// A value inside a list or map. Recurses as deep as the value, which the expression's nesting limits.
+/// A value inside a list or map. Recurses as deep as the value, limited by the expression's nesting.
 fn nested<'v>(machine: &mut Machine<'v>, value: &Value<'v>) -> Result<Result<String, String>, Stop> {
     machine.allocate(super::strings::ELEMENT_BYTES)?;
     Ok(Ok(match value {

@@ -10,10 +10,10 @@ use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::qualify;
 use crate::evaluate::value::Value;
 
-/// Longest list that `includes` iterates over in Kubernetes 1.36: its ResourceSliceMaxAttributeValuesPerDevice.
+/// Longest list iterated over by `includes` in Kubernetes 1.36: its ResourceSliceMaxAttributeValuesPerDevice.
 const MOST_INCLUDED: u64 = 48;
 
-/// Longest list that `lists.range` makes in Kubernetes 1.37: defaultMaxRangeSize of cel-go.
+/// Longest list made by `lists.range` in Kubernetes 1.37: defaultMaxRangeSize of cel-go.
 const LONGEST_RANGE: i64 = 1_000_000;
 
 pub(crate) fn map_insert<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) -> Answer<'v> {
@@ -119,7 +119,7 @@ pub(crate) fn flatten<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v>]) ->
         return fail("level must be non-negative");
     }
     let mut items = Vec::new();
-    // Lists that are being traversed, with the next index and the remaining depth.
+    // Lists in traversal, with the next index and the remaining depth.
     let mut open = vec![(machine.as_list(&arguments[0]), 0u64, depth)];
     while let Some((list, next, depth)) = open.last_mut() {
         let Some(element) = list.get(*next).cloned() else {

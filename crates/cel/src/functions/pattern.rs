@@ -1,4 +1,4 @@
-//! Functions with regular expressions that are computed during the evaluation.
+//! Functions with regular expressions computed during the evaluation.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::evaluate::machine::{Machine, Stop};
 use crate::evaluate::value::Value;
 use crate::values::pattern::{Compiled, compile};
 
-/// Largest number of patterns that one evaluation may compile. Upstream has no limit except the cost of using them.
+/// Largest number of patterns compiled by one evaluation. Upstream has no limit except the cost of using them.
 const MOST_COMPILED: usize = 256;
 
-/// Compiles a pattern that is not a constant.
+/// Compiles a pattern other than a constant.
 fn dynamic(machine: &mut Machine<'_>, pattern: &str) -> Result<Compiled, Stop> {
     if let Some((_, known)) = machine.patterns().compiled.iter().find(|(text, _)| **text == *pattern) {
         return Ok(known.clone());

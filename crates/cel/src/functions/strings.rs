@@ -102,7 +102,7 @@ pub(crate) fn last_index_of<'v>(machine: &mut Machine<'v>, arguments: &[Value<'v
     if offset >= characters(text) {
         return Ok(Value::Int(-1));
     }
-    // The match may begin at the offset and go beyond it.
+    // The match may begin at the offset and extend beyond.
     let end = byte_at(text, offset).map_or(text.len(), |begin| (begin + part.len()).min(text.len()));
     let mut end = end;
     while !text.is_char_boundary(end) {

@@ -217,7 +217,7 @@ impl Planner<'_> {
         let single = (overloads.len() == 1).then(|| overloads[0].id);
         let mut target = call_target(function, overloads);
         if let Some((cost, made)) = self.parsed_constant(function, overloads, operands)? {
-            // The cost stays where it was; the work is done once.
+            // The cost stays at its place; the work is done once.
             let index = self.constant_index(made);
             self.queue(vec![Task::Op(Op::Charge(cost)), Task::Op(Op::Constant(index))]);
             return Ok(());
@@ -234,7 +234,7 @@ impl Planner<'_> {
         {
             target = Target::Pattern(pattern_function, Box::new(pattern::compile(text)?));
         }
-        // Where upstream accepts any number of arguments, it stops at the first error and does not count the call.
+        // Upstream's calls with any number of arguments stop at the first error, and the call is not counted.
         let stops_early = operands.len() >= 3
             || matches!(target, Target::Dispatch(_) | Target::Pattern(..))
             || single == Some("string_format");

@@ -1,4 +1,4 @@
-//! What is known at planning time: values of nodes, sets for `in`, results of functions that only parse a text.
+//! Values known at planning time: of nodes, sets for `in`, results of functions only parsing a text.
 
 use std::sync::{Arc, LazyLock};
 
@@ -35,7 +35,7 @@ pub(super) fn stop_reason(stop: Stop) -> String {
 pub(super) const CONVERSIONS: [&str; 10] =
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
-/// Functions that only parse a text: for a constant text, their result is computed at planning time.
+/// Functions only parsing a text: for a constant text, their result is computed at planning time.
 pub(super) const PARSERS: [&str; 9] =
     ["quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "cidr", "isCIDR", "ip.isCanonical"];
 
@@ -155,7 +155,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The result, for a constant text, of a function that only parses a text, and its cost.
+    /// The result, for a constant text, of a function only parsing a text, and its cost.
     pub(super) fn parsed_constant(
         &self,
         function: &'static Function,

@@ -32,7 +32,7 @@ impl Planner<'_> {
             Reference::Variable(name) if self.find(scope, name).is_none() && is_device_variable(name))
     }
 
-    /// A node's direct read, if it is one.
+    /// A node's direct read, if any.
     pub(super) fn read_of(&mut self, node: NodeId, scope: Scope) -> Result<Option<Read>, String> {
         if self.constants[node as usize].is_some() {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Planner<'_> {
         Ok(read)
     }
 
-    /// A chain of selections: its steps, and the node that it starts from.
+    /// A chain of selections: its steps, and its starting node.
     pub(super) fn steps(&self, node: NodeId) -> Result<(Vec<Step>, NodeId), String> {
         let mut steps = Vec::new();
         let mut root = node;
@@ -166,7 +166,7 @@ impl Planner<'_> {
         let is_conditional = matches!(self.ast.kind(root),
             Kind::Call { function, .. } if &**function == operators::CONDITIONAL)
             && self.constants[root as usize].is_none();
-        // Behind a dot, names in brackets too are those outside of loops.
+        // Behind a dot, names in brackets are outside of loops, too.
         let index_scope = match &self.checked.references[root as usize] {
             Reference::Variable(name) if name.starts_with('.') => None,
             _ => scope,

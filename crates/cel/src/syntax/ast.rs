@@ -86,7 +86,7 @@ impl Ast {
         &self.nodes[id as usize].kind
     }
 
-    /// The dotted name that a chain of field selections spells (`a.b.c`), if it is one.
+    /// The dotted name spelled by a chain of field selections (`a.b.c`), if any.
     pub(crate) fn qualified_name(&self, id: NodeId) -> Option<String> {
         let mut parts: Vec<&str> = Vec::new();
         let mut at = id;

@@ -246,7 +246,7 @@ fn raw_string(rest: &[u8]) -> Option<usize> {
     None
 }
 
-/// Length of the escape sequence at the start of `rest`, which begins with a backslash.
+/// Length of the escape sequence at the start of `rest`, beginning with a backslash.
 fn escape(rest: &[u8]) -> Option<usize> {
     let hexadecimal = |count: usize| {
         let part = rest.get(2..2 + count)?;

@@ -1,7 +1,7 @@
-//! The macros of the environment: calls that the parser replaces by comprehensions and conditionals.
+//! The macros of the environment: calls replaced by the parser with comprehensions and conditionals.
 //!
-//! Standard macros, two-variable comprehensions, `cel.bind`, `optMap`, `optFlatMap` and `sortBy`, as cel-go 0.26
-//! expands them.
+//! Standard macros, two-variable comprehensions, `cel.bind`, `optMap`, `optFlatMap` and `sortBy`, expanded as in cel-go
+//! 0.26.
 
 mod copy;
 
@@ -11,10 +11,10 @@ use crate::syntax::ast::{Ast, Comprehension, Kind, Literal, NodeId, operators};
 use crate::syntax::source::Issue;
 use copy::copy;
 
-/// The accumulator's name, which cannot appear in a source text.
+/// The accumulator's name, impossible in a source text.
 pub(crate) const ACCUMULATOR: &str = "@result";
 const OLD_ACCUMULATOR: &str = "__result__";
-/// The iteration variable of comprehensions that only bind a name.
+/// The iteration variable of comprehensions only binding a name.
 const UNUSED: &str = "#unused";
 const SORT_INPUT: &str = "@__sortBy_input__";
 
@@ -72,7 +72,7 @@ impl Builder<'_> {
     }
 }
 
-/// The expansion of a call; `None` where it is not a macro call.
+/// The expansion of a call; `None` if not a macro call.
 pub(crate) fn expand(
     ast: &mut Ast,
     at: u32,

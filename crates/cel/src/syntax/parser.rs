@@ -1,7 +1,7 @@
 //! Parses an expression into an [`Ast`]; accepts and refuses the same as cel-go's parser.
 //!
 //! Upstream's parser recurses and limits its recursion; this one keeps its state in two vectors (operands, and open
-//! constructs) and counts the depth that upstream's recursion would have, so that both refuse the same expressions and
+//! constructs) and counts the depth of upstream's recursion, so both refuse the same expressions and
 //! this one needs no stack. The parser of the `cel` crate was not an option: it recurses without such a limit.
 
 mod open;
@@ -72,7 +72,7 @@ struct Parser<'s> {
     ast: Ast,
     operands: Vec<Operand>,
     open: Vec<Open>,
-    /// Number of upstream's rules `expr`, `relation` and `calc` that would be active; no other rule is active more
+    /// Number of active rules `expr`, `relation` and `calc` of upstream; no other rule is active more
     /// often.
     expressions: u32,
     relations: u32,
@@ -165,7 +165,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Reads what follows an operand. Returns true if the expression is complete, false if an operand is expected.
+    /// Reads the tokens after an operand. Returns true if the expression is complete, false if an operand is expected.
     fn after_operand(&mut self) -> Result<bool, Issue> {
         loop {
             match self.kind() {

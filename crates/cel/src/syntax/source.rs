@@ -1,6 +1,6 @@
-//! The text of an expression, and error messages that point into it like upstream's.
+//! The text of an expression, and error messages pointing into it like upstream's.
 
-/// Longest line that an error message repeats, in characters. Upstream's `maxSnippetLength` is 16 Ki; ours fits into an
+/// Longest line repeated in an error message, in characters. Upstream's `maxSnippetLength` is 16 Ki; ours fits into an
 /// event or a status condition.
 const LONGEST_SNIPPET: usize = 400;
 
@@ -24,7 +24,7 @@ impl Issue {
     }
 }
 
-/// Renders issues in order of their position, each with its line and a mark below it.
+/// Renders issues in order of their position, each with its line and a mark below.
 pub(crate) fn render(source: &str, issues: &[Issue]) -> String {
     let mut sorted: Vec<&Issue> = issues.iter().collect();
     sorted.sort_by_key(|issue| issue.offset);

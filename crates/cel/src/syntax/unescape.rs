@@ -43,7 +43,7 @@ pub(crate) fn bytes_value(literal: &str) -> Result<Vec<u8>, Failure> {
     Ok(value)
 }
 
-/// The text between the quotes, with normalised line ends, and whether it is raw.
+/// The text between the quotes, with normalised line ends, and whether the literal is raw.
 fn content(literal: &str) -> (String, bool) {
     let raw = literal.starts_with(['r', 'R']);
     let quoted = if raw { &literal[1..] } else { literal };

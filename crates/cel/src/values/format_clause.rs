@@ -12,7 +12,7 @@ pub(crate) enum Clause {
     Octal,
 }
 
-/// Parses the clause after a percent sign; returns it with its length, without the sign.
+/// Parses the clause after a percent sign. Returns the clause with its length, without the sign.
 pub(crate) fn clause(text: &str) -> Result<(Clause, usize), String> {
     let bytes = text.as_bytes();
     let mut at = 0;

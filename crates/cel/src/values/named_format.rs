@@ -11,14 +11,14 @@ use super::url;
 pub(crate) struct NamedFormat {
     /// Name for look-up.
     pub name: &'static str,
-    /// Name by which two formats are compared.
+    /// Name for comparing two formats.
     pub display_name: &'static str,
     /// Size of its regular expression, for the cost estimate.
     pub regex_size: u64,
     pub validate: fn(&str) -> Vec<String>,
 }
 
-/// All formats, in the order that the implementations' numbers refer to.
+/// All formats, in the order of the implementations' numbers.
 pub(crate) static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "dns1123Label",
@@ -75,7 +75,7 @@ pub(crate) static FORMATS: [NamedFormat; 13] = [
     NamedFormat { name: "datetime", display_name: "datetime", regex_size: 71, validate: date_time },
 ];
 
-/// A name prefix may end in a dash: replaces it by a letter.
+/// A name prefix may end in a dash: replaces the dash by a letter.
 fn without_dash(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => format!("{rest}a"),
@@ -222,7 +222,7 @@ fn unless(valid: bool, message: &str) -> Vec<String> {
     if valid { Vec::new() } else { vec![message.to_owned()] }
 }
 
-/// A fixed pattern; one that does not compile matches nothing.
+/// A fixed pattern; an invalid one matches nothing.
 fn fixed(pattern: &str) -> Option<Regex> {
     Regex::new(pattern).ok()
 }

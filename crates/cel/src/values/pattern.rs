@@ -1,4 +1,4 @@
-//! Regular expressions: Go's syntax (RE2), run by the `regex` crate, which is linear in the text as Go's is.
+//! Regular expressions: Go's syntax (RE2), run by the `regex` crate, linear in the text like Go's.
 
 mod translate;
 
@@ -26,7 +26,7 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .map_err(|_| "error parsing regexp: expression too large or not supported".to_owned())
 }
 
-/// A compiled pattern, or why it is invalid.
+/// A compiled pattern, or the reason why the pattern is invalid.
 pub(crate) type Compiled = Result<Arc<Regex>, Arc<str>>;
 
 /// Patterns compiled during an evaluation.

@@ -10,7 +10,7 @@ const LAST: i64 = 253_402_300_799;
 
 pub(crate) const NANOSECONDS: i64 = 1_000_000_000;
 
-/// A point in time with the offset it was written with.
+/// A point in time with the offset from its text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timestamp {
     seconds: i64,
@@ -99,7 +99,7 @@ impl Timestamp {
         self.seconds == FIRST && self.nanoseconds == 0
     }
 
-    /// Reads RFC 3339; `None` if it is not that, an error if it is out of range.
+    /// Reads RFC 3339; `None` for other text, an error if out of range.
     pub(crate) fn parse(text: &str) -> Option<Result<Self, &'static str>> {
         let (date, rest) = text.split_once('T')?;
         let (year, month, day) = parse_date(date)?;
@@ -269,7 +269,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
         rest = &rest[unit_length..];
         let mut value = whole.checked_mul(unit).filter(|value| *value <= 1 << 63)?;
         if !fraction.is_empty() {
-            // Go uses the digits that fit 63 bits and ignores the rest.
+            // Go uses as many digits as fit into 63 bits and ignores the rest.
             let (mut digits, mut scale) = (0u64, 1f64);
             for digit in fraction.bytes() {
                 let Some(next) = digits
@@ -289,6 +289,6 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() }
 }
 
-/// Time zones that one evaluation has read, by name.
+/// Time zones read by one evaluation, by name.
 #[derive(Debug, Default)]
 pub(crate) struct ZoneCache(pub Vec<(&'static str, TimeZone)>);

@@ -17,7 +17,7 @@ pub(crate) struct Url {
     fragment: Option<String>,
 }
 
-/// The part of a URL that an escape is in.
+/// The part of a URL around an escape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Path,
@@ -100,7 +100,7 @@ fn escape(bytes: &[u8], part: Part) -> String {
     text
 }
 
-/// The scheme and what follows its colon.
+/// The scheme and the text after its colon.
 fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -159,7 +159,7 @@ fn is_user_information(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte))
 }
 
-/// Parses a URL; with `request` it must be an absolute URL or path, as in an HTTP request.
+/// Parses a URL. With `request` it must be an absolute URL or path, as in an HTTP request.
 fn parse(text: &str, request: bool) -> Result<Url, String> {
     if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());

@@ -1,4 +1,4 @@
-//! A program that uses an emulated card as a CUDA program uses a real one.
+//! A program using an emulated card as a CUDA program uses a real one.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The command that puts a machine's cards into confidential computing mode.
+//! The command for confidential computing mode of a machine's cards.
 
 use clap::Args;
 

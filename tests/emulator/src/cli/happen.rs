@@ -15,7 +15,7 @@ use crate::state::{
 /// XID of a card that fell off the bus.
 const XID_OFF_THE_BUS: u64 = 79;
 
-/// XIDs with which the driver recommends a reset of the card, by the column "Xid 154 linkage" of NVIDIA's catalog.
+/// XIDs for which the driver recommends a card reset: column "Xid 154 linkage" of NVIDIA's catalog.
 const XIDS_OF_RESET: [u64; 13] = [48, 62, 64, 74, 95, 109, 110, 120, 136, 143, 155, 156, 158];
 
 /// `NVML_GPU_RECOVERY_ACTION_GPU_RESET` and `NVML_GPU_RECOVERY_ACTION_NODE_REBOOT`.
@@ -115,7 +115,7 @@ pub(super) fn xid(arguments: &Xid) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let card = target.card(arguments.card)?;
     target.update(|state| {
-        // Before the event, with which somebody may look.
+        // Set before the event is sent, because a receiver may read the recovery action at once.
         let recovery = &mut state.cards[card as usize].health.recovery_action;
         if arguments.xid == XID_OFF_THE_BUS {
             *recovery = RECOVERY_REBOOT;
@@ -173,7 +173,7 @@ pub(super) fn restore(arguments: &Restore) -> anyhow::Result<()> {
                 card.links_down.clear();
                 card.health = CardHealth::default();
                 if faulty {
-                    // Such a fault ends by a reset, after which a card counts anew.
+                    // Such a fault ends by a reset, after which the card's counters start anew.
                     card.meter = Meter::starting(meter::now());
                 }
             }
@@ -336,7 +336,7 @@ pub(super) struct Reboot {
     directory: Directory,
 }
 
-/// A reboot keeps what is kept on the card (MIG mode, where the card keeps it) and what a tester ordered (faults, lost cards,
+/// A reboot keeps MIG mode on cards with persistent mode, and everything injected by a tester (faults, lost cards,
 /// links down).
 pub(super) fn reboot(arguments: &Reboot) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
@@ -371,14 +371,14 @@ pub(super) struct Reset {
     card: u32,
 }
 
-/// A reset is refused as the driver refuses it: while processes are on the card.
+/// Refused while processes are on the card, as by the driver.
 pub(super) fn reset(arguments: &Reset) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let index = target.card(arguments.card)? as usize;
     Ok(reset::card(&target.store, index)?)
 }
 
-/// Calls that make partitions and those that destroy them, as far as they take their time on hardware.
+/// Calls creating partitions, and below calls destroying them, as far as they are slow on hardware.
 const CREATION: [&str; 2] = ["nvmlDeviceCreateGpuInstance", "nvmlDeviceCreateGpuInstanceWithPlacement"];
 const DESTRUCTION: [&str; 1] = ["nvmlGpuInstanceDestroy"];
 
@@ -397,7 +397,7 @@ pub(super) struct PartitionTime {
     card: Option<u32>,
 }
 
-/// Delays of those calls replace each other, so that the last order counts.
+/// Delays of these calls replace each other: the last order counts.
 pub(super) fn partition_time(arguments: &PartitionTime) -> anyhow::Result<()> {
     let target = Target::open(&arguments.directory.directory)?;
     let card = arguments.card.map(|card| target.card(card)).transpose()?;

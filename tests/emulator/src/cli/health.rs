@@ -41,7 +41,7 @@ pub(super) struct Health {
     recovery_action: Option<u32>,
 }
 
-/// What is not given stays as it is.
+/// Values not given stay unchanged.
 pub(super) fn health(arguments: &Health) -> anyhow::Result<()> {
     /// `nvmlClocksEventReasonHwThermalSlowdown`
     const HOT: u64 = 0x40;

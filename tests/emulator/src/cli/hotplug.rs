@@ -1,4 +1,4 @@
-//! Commands that change what a running machine is made of.
+//! Commands that change the composition of a running machine.
 
 use anyhow::Context as _;
 use clap::Args;

@@ -9,7 +9,7 @@ use super::create;
 use crate::hardware;
 use crate::state::Store;
 
-/// NVIDIA's PCI vendor id, as sysfs has it.
+/// NVIDIA's PCI vendor id, as in sysfs.
 const NVIDIA: &str = "0x10de";
 /// Display controllers, by the first digits of sysfs' `class`.
 const DISPLAY: &str = "0x03";

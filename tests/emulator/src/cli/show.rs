@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The MIG devices of all cards, as NVML tells of them.
+/// The MIG devices of all cards, as NVML reports them.
 fn mig_devices(machine: &Machine, state: &State) -> Vec<Value> {
     let mut devices = Vec::new();
     for (card, state) in machine.cards.iter().zip(&state.cards) {
@@ -88,7 +88,7 @@ fn mig_devices(machine: &Machine, state: &State) -> Vec<Value> {
     devices
 }
 
-/// MIG mode and partitions of the cards that have any.
+/// MIG mode and partitions of the cards with MIG state.
 fn partitions(machine: &Machine, state: &State) {
     let mut rows =
         table(&["CARD", "MIG MODE", "GPU INSTANCE", "PROFILE", "SLICES", "COMPUTE INSTANCE", "UUID"]);

@@ -18,22 +18,22 @@ pub struct Client {
     pub server: u32,
     /// UUID of the device.
     pub uuid: String,
-    /// Bytes that it may allocate, if limited.
+    /// Memory limit in bytes, if any.
     pub memory_limit: Option<u64>,
     /// Percent of the device's multiprocessors.
     pub percentage: f64,
-    /// Multiprocessors of its static partition, where it has one.
+    /// Multiprocessors of the client's static partition, if any.
     pub multiprocessors: Option<u32>,
 }
 
-/// Whether a daemon answers at the place that the environment names.
+/// Connects to the daemon in the directory named by the environment, if one answers.
 pub fn daemon() -> Option<UnixStream> {
     UnixStream::connect(Place::of_environment().control()).ok()
 }
 
 impl Client {
-    /// Connects by the daemon behind `daemon`. A client sees the daemon's devices, independent of its own
-    /// environment; `device` counts those.
+    /// Connects by the daemon behind `daemon`. A client sees the daemon's devices, whatever its own environment;
+    /// `device` is an index among them.
     ///
     /// # Errors
     /// The error of CUDA.
@@ -77,7 +77,7 @@ impl Client {
         Ok(Client { writer, answers, server, uuid, memory_limit, percentage, multiprocessors })
     }
 
-    /// Sends a request; returns the bytes that the client then holds.
+    /// Sends a request. Returns the bytes held by the client afterwards.
     ///
     /// # Errors
     /// The error of CUDA.
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// The error by which the context was lost, if it was within this time.
+    /// The error by which the context was lost, if lost within this time.
     pub fn lost(&self, within: Duration) -> Option<u32> {
         match self.answers.recv_timeout(within) {
             Ok(FromServer::Lost(code)) => Some(code),
@@ -107,6 +107,6 @@ impl Client {
 pub enum Failed {
     /// This call only.
     Call(u32),
-    /// The context is lost, and with it all that follows.
+    /// The context is lost: all later calls fail.
     Context(u32),
 }

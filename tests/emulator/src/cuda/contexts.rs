@@ -1,7 +1,7 @@
-//! Processes on cards that are removed when their owner ends, however it ends.
+//! Processes on cards, removed when their owner ends for any reason.
 //!
-//! A real driver notices that a process is gone. Here the owner of processes holds a lock on a file of its own, which
-//! the kernel releases when it dies; the next process that looks then removes what it left.
+//! A real driver notices the end of a process. Here the owner of processes locks a file of its own; the kernel releases
+//! the lock when the owner dies, and the next process reading the state removes the entries left behind.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -43,10 +43,10 @@ impl Owner {
         Ok(Owner { store: store.clone(), name, path, _lock: lock })
     }
 
-    /// Puts a process on a card, or changes its memory but not its load. `check` sees the state before.
+    /// Puts a process on a card, or changes its memory but not its load. `check` gets the state before the change.
     ///
     /// # Errors
-    /// What `check` says, or when the state cannot be written.
+    /// The error of `check`, or the state cannot be written.
     pub fn put<E: From<StoreError>>(
         &self,
         card: usize,
@@ -109,7 +109,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Without this the next one that looks does the same.
+        // After an error here, the next sweep does the same.
         let _: Result<(), StoreError> = self.store.update(|state| {
             end(state, &self.name);
             Ok(())
@@ -125,7 +125,7 @@ pub fn sweep(store: &Store) {
     if dead.is_empty() {
         return;
     }
-    // A directory that is not writable is cleaned by its owner.
+    // A machine's directory without write access is cleaned by its owner.
     let _: Result<(), StoreError> = store.update(|state| {
         for name in &dead {
             end(state, name);
@@ -137,8 +137,8 @@ pub fn sweep(store: &Store) {
     }
 }
 
-/// Gives processes in process namespaces of their own the ids by which this process sees them, as NVML does: `/proc/locks` says who holds
-/// an owner's lock. One that is not seen from here keeps the id that it has given itself.
+/// Gives processes in other process namespaces the ids by which this process sees them, as NVML does. `/proc/locks` names the holder
+/// of an owner's lock. A process invisible from here keeps the id from its own namespace.
 pub fn seen_from_here(store: &Store, state: &mut State) {
     if state.contexts.is_empty() {
         return;
@@ -150,15 +150,15 @@ pub fn seen_from_here(store: &Store, state: &mut State) {
         let Some(seen) = holders.get(&file.ino()).filter(|seen| **seen != own) else { continue };
         let owner = number(name);
         let processes = state.cards.iter_mut().flat_map(|card| &mut card.processes);
-        // A server of MPS owns its clients, too, whose ids the kernel has told it.
+        // An MPS server also owns its clients, whose ids come from the kernel.
         for process in processes.filter(|process| (process.owner, process.pid) == (owner, own)) {
             process.pid = *seen;
         }
     }
 }
 
-/// Process ids by the inodes on which they hold a lock for themselves alone: `1: FLOCK  ADVISORY  WRITE 710 fe:00:1247 0 EOF`. The kernel
-/// writes ids of the process namespace that `/proc` is of, and leaves out what is not in it.
+/// Process ids by inode of their exclusive locks: `1: FLOCK  ADVISORY  WRITE 710 fe:00:1247 0 EOF`. The kernel writes ids of the
+/// process namespace of this `/proc`, and leaves out processes outside of the namespace.
 fn holders(locks: &str) -> BTreeMap<u64, u32> {
     let holder = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -17,7 +17,7 @@ pub struct Device {
     pub uuid: String,
     /// Index of its card.
     pub card: usize,
-    /// Memory that programs may take, bytes.
+    /// Memory available to programs, bytes.
     pub memory: u64,
     /// Streaming multiprocessors, where known.
     pub multiprocessors: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A process that uses it.
+    /// A process on this device.
     pub fn process(&self, pid: u32, used_memory_bytes: u64, kind: ProcessKind) -> Process {
         let mut process = Process::new(pid, used_memory_bytes, kind);
         process.gpu_instance = self.instances.map(|(gpu, _)| gpu);
@@ -75,7 +75,7 @@ fn partitions(card: &Card, mig: &Mig) -> Vec<Device> {
         .collect()
 }
 
-/// Compute slices of a card: those of its largest profile.
+/// Compute slices of a card: the number in its largest profile.
 fn card_slices(profiles: &[GpuInstanceProfile]) -> u32 {
     profiles.iter().map(|profile| profile.compute_slices).max().unwrap_or(1)
 }
@@ -98,7 +98,7 @@ fn whole(card: &Card) -> Device {
     }
 }
 
-/// Those whose nodes are in `/dev`: in a container, what it was granted. Where there are none at all, as on a machine that
+/// Devices whose nodes are in `/dev`: in a container, the granted ones. Without any node, as on a machine that
 /// only exists in a directory, every device.
 pub fn granted(machine: &Machine, devices: Vec<Device>) -> Vec<Device> {
     let is_seen = |device: &Device| {
@@ -116,8 +116,8 @@ pub fn granted(machine: &Machine, devices: Vec<Device>) -> Vec<Device> {
     devices.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|(device, _)| device).collect()
 }
 
-/// Those that `CUDA_VISIBLE_DEVICES` names, in its order, by number or by the beginning of a UUID. As in CUDA, the
-/// first invalid name hides itself and all that follow.
+/// Devices named by `CUDA_VISIBLE_DEVICES`, in its order, by number or by the beginning of a UUID. As in CUDA, the
+/// first invalid name hides itself and all later ones.
 pub fn visible(devices: Vec<Device>, variable: Option<&str>) -> Vec<Device> {
     let Some(variable) = variable else { return devices };
     let mut visible: Vec<Device> = Vec::new();
@@ -135,9 +135,9 @@ pub fn visible(devices: Vec<Device>, variable: Option<&str>) -> Vec<Device> {
     visible
 }
 
-/// Clients that an MPS server takes for one device: 16 before Volta, 48 since, 60 from CUDA 13.1 (NVIDIA's MPS
-/// documentation). Of a partition fewer, in proportion to its compute instance (MIG User Guide, "CUDA Multi-Process
-/// Service": 48 of the whole card's); NVIDIA's rounding is not documented; here it is rounded down.
+/// Most clients of an MPS server for one device: 16 before Volta, 48 since, 60 from CUDA 13.1 (NVIDIA's MPS
+/// documentation). On a partition fewer, in proportion to its compute instance (MIG User Guide, "CUDA Multi-Process
+/// Service": 48 on the whole card). NVIDIA's rounding is not documented; here the number is rounded down.
 pub fn most_clients(machine: &Machine, device: &Device) -> usize {
     if machine.cards[device.card].board.architecture < Architecture::Volta {
         return 16;

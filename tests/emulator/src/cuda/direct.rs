@@ -31,10 +31,10 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Makes it.
+    /// Makes a context.
     ///
     /// # Errors
-    /// [`DEVICE_UNAVAILABLE`] if the card's compute mode does not allow it.
+    /// [`DEVICE_UNAVAILABLE`] if the card's compute mode does not allow one.
     pub fn new(store: &Store, device: &Device) -> Result<Self, CudaError> {
         let owner = Owner::new(store)?;
         let pid = std::process::id();
@@ -43,17 +43,17 @@ impl Direct {
         Ok(Direct { owner, device: device.clone(), pid, held: 0 })
     }
 
-    /// Sets the bytes that it holds.
+    /// Sets the held memory, bytes.
     ///
     /// # Errors
-    /// [`OUT_OF_MEMORY`] if the card does not have that much free memory.
+    /// [`OUT_OF_MEMORY`] if the card has too little free memory.
     pub fn hold(&mut self, bytes: u64) -> Result<(), CudaError> {
         hold(&self.owner, &self.device, self.pid, ProcessKind::Compute, self.held, bytes)?;
         self.held = bytes;
         Ok(())
     }
 
-    /// Keeps the card busy for that percentage of the time.
+    /// Keeps the card busy for this percentage of the time.
     ///
     /// # Errors
     /// When the emulated machine cannot be written.
@@ -62,7 +62,7 @@ impl Direct {
         self.owner.keep_busy(context, percent)
     }
 
-    /// Bytes it holds.
+    /// Held memory, bytes.
     pub fn held(&self) -> u64 {
         self.held
     }
@@ -71,7 +71,7 @@ impl Direct {
 /// Checks whether the compute mode allows one more process.
 ///
 /// # Errors
-/// [`DEVICE_UNAVAILABLE`] where it does not.
+/// [`DEVICE_UNAVAILABLE`] otherwise.
 pub fn admit(state: &State, device: &Device) -> Result<(), CudaError> {
     let card = state.cards.get(device.card).ok_or(CudaError::Code(crate::mps::NO_DEVICE))?;
     let is_used = card.processes.iter().any(|process| process.kind == ProcessKind::Compute);
@@ -85,10 +85,10 @@ pub fn admit(state: &State, device: &Device) -> Result<(), CudaError> {
     }
 }
 
-/// Lets a process hold `bytes` instead of `before`, if the device has enough.
+/// Changes a process's memory from `before` to `bytes`, if the device has enough.
 ///
 /// # Errors
-/// [`OUT_OF_MEMORY`] where it has not.
+/// [`OUT_OF_MEMORY`] otherwise.
 pub fn hold(
     owner: &Owner,
     device: &Device,

@@ -1,5 +1,5 @@
-//! The part of `libcuda.so.1` that `cargo xtask gpu-check --mps` calls, so that the check can be checked: contexts and
-//! memory as `cuda-sample` has them. Which machine it is of, [`machine::VARIABLE`](super::machine::VARIABLE) says. One device,
+//! The part of `libcuda.so.1` called by `cargo xtask gpu-check --mps`, so that the check itself can be tested: contexts and
+//! memory as in `cuda-sample`. The machine is named by [`machine::VARIABLE`](super::machine::VARIABLE). One device,
 //! one context.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn process() -> MutexGuard<'static, Process> {
     PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call; its result as CUDA numbers it.
+/// Runs a call and returns CUDA's number of its result.
 fn answer(call: impl FnOnce(&mut Process) -> Result<(), c_uint>) -> c_uint {
     call(&mut process()).err().unwrap_or(0)
 }
@@ -48,7 +48,7 @@ fn code(ended: &Ended) -> c_uint {
 }
 
 /// # Safety
-/// `out` is null or as cuda.h says.
+/// `out` is null or as required by cuda.h.
 unsafe fn set<T>(out: *mut T, value: T) -> Result<(), c_uint> {
     if out.is_null() {
         return Err(INVALID_VALUE);
@@ -89,7 +89,7 @@ pub extern "C" fn cuInit(flags: c_uint) -> c_uint {
 /// `cuDeviceGet`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> c_uint {
     // SAFETY: by the caller's promise.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> c_uin
 /// `cuDevicePrimaryCtxRetain`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_uint {
     answer(|process| {
@@ -129,7 +129,7 @@ pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_uint {
 /// `cuDeviceGetUuid_v2`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) -> c_uint {
     answer(|process| {
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int)
 /// `cuDeviceGetAttribute`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_uint {
     answer(|process| {
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
 /// `cuMemGetInfo_v2`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_uint {
     answer(|process| {
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 /// `cuMemAlloc_v2`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_uint {
     answer(|process| {
@@ -203,7 +203,7 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> c_uint {
 /// `cuGetErrorName`
 ///
 /// # Safety
-/// As cuda.h says.
+/// As required by cuda.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(code: c_uint, name: *mut *const c_char) -> c_uint {
     let text: &'static CStr = match code {

@@ -1,13 +1,13 @@
-//! Which emulated machine a program runs on.
+//! Finds the emulated machine of a program.
 
 use std::path::{Path, PathBuf};
 
 use crate::state::Store;
 
-/// Names the machine's directory for a program outside of it, for example in a container.
+/// Names the machine's directory for a program elsewhere, for example in a container.
 pub const VARIABLE: &str = "GPU_EMULATOR_MACHINE";
 
-/// The machine that [`VARIABLE`] names, or in whose `bin` the running program lies.
+/// The machine named by [`VARIABLE`], or the one with the running program in its `bin`.
 ///
 /// # Errors
 /// When there is none.

@@ -95,7 +95,7 @@ impl From<CudaError> for Ended {
     }
 }
 
-/// As a launcher does that runs a process for each part of the work.
+/// Like a launcher with one process for each part of the work.
 fn several(arguments: &Arguments) -> ExitCode {
     let mut words: Vec<String> = Vec::new();
     words.extend(arguments.allocate_mib.iter().map(|mib| format!("--allocate-mib={mib}")));
@@ -182,7 +182,7 @@ pub(super) fn connect(number: usize) -> Result<Connected, Ended> {
         return Ok(Connected { device: device.clone(), context: Context::Direct(direct) });
     };
     let client = Client::connect(daemon, number, &first.uuid).map_err(Ended::Cuda)?;
-    // Of a daemon, a client sees the daemon's devices.
+    // A client of a daemon uses the daemon's devices.
     let all = device::all(&machine, &state);
     let device = all.iter().find(|device| device.uuid == client.uuid).unwrap_or(first);
     Ok(Connected { device: device.clone(), context: Context::Mps(client) })
@@ -196,7 +196,7 @@ impl Connected {
         }
     }
 
-    /// Bytes that it may allocate, if limited.
+    /// Memory limit in bytes, if any.
     pub(super) fn memory_limit(&self) -> Option<u64> {
         self.client().and_then(|client| client.memory_limit)
     }
@@ -205,7 +205,7 @@ impl Connected {
         self.client().map_or(100.0, |client| client.percentage)
     }
 
-    /// The part of the multiprocessors that it may use; CUDA rounds to whole ones.
+    /// Share of the multiprocessors, if limited; CUDA rounds to whole ones.
     pub(super) fn multiprocessors(&self) -> Option<u32> {
         let own = self.client().and_then(|client| client.multiprocessors);
         let part = |count| (f64::from(count) * self.percentage() / 100.0).ceil() as u32;
@@ -237,7 +237,7 @@ fn orders() -> Receiver<String> {
 }
 
 impl Context {
-    /// Allocates more bytes; returns the bytes that it then holds.
+    /// Allocates more bytes. Returns the bytes held afterwards.
     pub(super) fn allocate(&mut self, bytes: u64) -> Result<u64, Ended> {
         match self {
             Context::Mps(client) => client.ask(&ToServer::Allocate(bytes)).map_err(|failed| match failed {
@@ -263,7 +263,7 @@ impl Context {
         }
     }
 
-    /// Runs kernels for that percentage of the time.
+    /// Runs kernels for this percentage of the time.
     fn keep_busy(&mut self, percent: u32) -> Result<(), Ended> {
         match self {
             Context::Mps(client) => match client.ask(&ToServer::Busy(percent)) {
@@ -297,7 +297,7 @@ impl Context {
         }
     }
 
-    /// Failed allocations are reported and do not end it: a program may continue after one.
+    /// Failed allocations are reported and do not end the program: a real one may continue, too.
     fn take_orders(&mut self, orders: &Receiver<String>) -> Result<(), Ended> {
         const LOOK: Duration = Duration::from_millis(10);
         let (mut lingers, mut has_lost) = (false, false);

@@ -1,4 +1,4 @@
-//! What shows partitions outside NVML: `DIR/proc/driver/nvidia/capabilities`,
+//! Files showing partitions outside NVML: `DIR/proc/driver/nvidia/capabilities`,
 //! `DIR/proc/driver/nvidia-caps/mig-minors` and `DIR/dev/nvidia-caps`. NVIDIA's MIG User Guide describes them
 //! ("Device Nodes and Capabilities").
 
@@ -12,11 +12,11 @@ use super::error::{CreateError, at};
 use crate::machine::{Card, Machine};
 use crate::state::mig::Mig;
 
-/// Number of cards in the list of minor numbers, which names all possible ones.
+/// Number of cards in the list of minor numbers; the list has all possible ones.
 const CARDS: u32 = 32;
-/// Ids that a GPU instance can have.
+/// Number of possible ids of a GPU instance.
 const GPU_INSTANCES: u32 = 15;
-/// Ids that a compute instance can have.
+/// Number of possible ids of a compute instance.
 const COMPUTE_INSTANCES: u32 = 8;
 /// Minor number of the capability to configure partitions.
 const CONFIG: u32 = 1;
@@ -27,14 +27,14 @@ const CONFIG_MODE: u32 = 0o400;
 /// Mode of the other nodes: `r--r--r--`.
 const MODE: u32 = 0o444;
 
-/// Minor number of the capability to use a GPU instance, or a compute instance in it: every possible instance has its
-/// own.
+/// Minor number of the capability to use a GPU instance, or a compute instance of the GPU instance. Every possible
+/// instance has its own.
 pub fn minor(card: u32, gpu_instance: u32, compute_instance: Option<u32>) -> u32 {
     let of_gpu_instance = MONITOR + 1 + (card * GPU_INSTANCES + gpu_instance) * (1 + COMPUTE_INSTANCES);
     of_gpu_instance + compute_instance.map_or(0, |id| 1 + id)
 }
 
-/// Creates the files that exist without any partition.
+/// Creates the files of a machine without partitions.
 ///
 /// # Errors
 /// When a file cannot be made.

@@ -15,9 +15,9 @@ pub const MAJOR_NVIDIA: u32 = 195;
 const MINOR_MODESET: u32 = 254;
 /// Minor number of `nvidiactl`.
 const MINOR_CONTROL: u32 = 255;
-/// Major number that `nvidia-uvm` has here: the kernel gives it one from the range for that at load.
+/// Major number of `nvidia-uvm` here. The kernel assigns one from the dynamic range at load.
 pub const MAJOR_UVM: u32 = 234;
-/// Major number that `nvidia-caps` has here, likewise.
+/// Major number of `nvidia-caps` here, likewise.
 pub const MAJOR_CAPABILITIES: u32 = 237;
 
 /// Whether the nodes became character devices.
@@ -42,7 +42,7 @@ fn nodes(machine: &Machine) -> Vec<(String, u32, u32)> {
     nodes
 }
 
-/// Makes the nodes: as devices where that is permitted, else as empty files.
+/// Makes the nodes: as devices where permitted, else as empty files.
 ///
 /// # Errors
 /// When neither can be made.
@@ -64,7 +64,7 @@ pub(super) fn node(path: &Path, major: u32, minor: u32, mode: u32) -> Result<Nod
     let mode = Mode::from_raw_mode(mode);
     match mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor)) {
         Ok(()) => {
-            // mknod applies the umask; the driver's nodes have their modes without it.
+            // mknod applies the umask; the driver's nodes have their full modes.
             rustix::fs::chmod(path, mode).map_err(|error| at(path)(error.into()))?;
             Ok(Nodes::CharacterDevices)
         }

@@ -14,7 +14,7 @@ use crate::machine::Machine;
 /// Name of the NVML library as cargo builds it.
 const LIBRARY: &str = "libtessera_emulator.so";
 
-/// Libraries of a driver installation beside NVML, with the name under which programs load them (the lists of
+/// Libraries of a driver installation beside NVML, with the name used by programs to load them (the lists of
 /// libnvidia-container and of the driver's manifest). They are empty: nothing here computes.
 const LIBRARIES: &[(&str, &str)] = &[
     ("libcuda", "libcuda.so.1"),
@@ -28,14 +28,14 @@ const LIBRARIES: &[(&str, &str)] = &[
 /// Firmware files of the open kernel modules: Turing, and Ampere and newer.
 const FIRMWARE: &[&str] = &["gsp_tu10x.bin", "gsp_ga10x.bin"];
 
-/// Stub tools of the driver, and a program that uses a card.
+/// Stub tools of the driver, and a program using a card.
 const PROGRAMS: &[&str] = &["nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "cuda-sample"];
 
-/// Makes them. `programs` is where `gpu-emulator` lies; `without` names functions to leave out of the library,
-/// besides those that its driver version lacks.
+/// Makes them. `programs` is the folder of `gpu-emulator`; `without` names functions to leave out of the library,
+/// besides those missing in its driver version.
 ///
 /// # Errors
-/// When something that is built with `gpu-emulator` is missing, a function is unknown, or a file cannot be made.
+/// A file built with `gpu-emulator` is missing, a function is unknown, or a file cannot be made.
 pub fn create(
     root: &Path,
     machine: &Machine,
@@ -45,7 +45,7 @@ pub fn create(
     let version = &machine.driver.version;
     let lib = root.join("lib");
     fs::create_dir_all(&lib).map_err(at(&lib))?;
-    // For programs that search 64-bit directories only.
+    // For programs searching 64-bit directories only.
     link(&root.join("lib64"), "lib")?;
     nvml(&lib, version, programs, without)?;
     empty_libraries(&lib, version)?;
@@ -63,10 +63,10 @@ pub fn create(
     Ok(())
 }
 
-/// Adds the libraries of another version, which programs find from now on.
+/// Adds the libraries of another version, found by programs from now on.
 ///
 /// # Errors
-/// When what is built with `gpu-emulator` is missing, or a file cannot be made.
+/// A file built with `gpu-emulator` is missing, or a file cannot be made.
 pub fn library(root: &Path, version: &str, programs: &Path) -> Result<(), CreateError> {
     nvml(&root.join("lib"), version, programs, &[])?;
     empty_libraries(&root.join("lib"), version)
@@ -97,7 +97,7 @@ fn nvml(lib: &Path, version: &str, programs: &Path, without: &[String]) -> Resul
     link(&lib.join("libnvidia-ml.so.1"), &format!("libnvidia-ml.so.{version}"))
 }
 
-/// Finds what is built together with `gpu-emulator`: beside it, or in `deps`, where cargo leaves the newer one after
+/// Finds a file built together with `gpu-emulator`: beside it, or in `deps`, where cargo leaves the newer one after
 /// `cargo test`.
 fn find(programs: &Path, name: &str) -> Result<PathBuf, CreateError> {
     let beside = programs.join(name);

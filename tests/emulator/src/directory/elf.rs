@@ -1,7 +1,7 @@
-//! The part of the ELF format that driver files need: creating an empty library with a name, and removing functions
+//! The part of the ELF format needed for driver files: creating an empty library with a name, and removing functions
 //! from one.
 //!
-//! Numbers of the format are those of the System V ABI, 64 bit, little endian.
+//! Numbers of the format are from the System V ABI, 64 bit, little endian.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(number(bytes, at)?)).ok()
 }
 
-/// Removes functions from a library: `dlsym` no longer finds them. Returns those that it did not have.
+/// Removes functions from a library: `dlsym` no longer finds them. Returns the names missing in the library.
 ///
 /// # Errors
 /// When `library` is not an ELF library.
@@ -48,7 +48,7 @@ pub fn remove_functions(
     let mut missing: BTreeSet<String> = functions.iter().map(|name| (*name).to_owned()).collect();
     for (at, name) in symbols {
         if functions.contains(name.as_str()) {
-            // An undefined symbol (st_shndx 0, st_value 0) is none that a lookup finds.
+            // Lookups ignore an undefined symbol (st_shndx 0, st_value 0).
             library[at + 6..at + 16].fill(0);
             missing.remove(&name);
         }
@@ -78,7 +78,7 @@ fn dynamic_symbols(library: &[u8]) -> Option<Vec<(usize, String)>> {
         .collect()
 }
 
-/// A library without functions that is called `soname`. It can be loaded.
+/// A loadable library without functions, with the name `soname`.
 pub fn empty_library(soname: &str) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.dynsym\0.dynstr\0.hash\0.dynamic\0.shstrtab\0";
     const DT_HASH: u64 = 4;

@@ -7,23 +7,23 @@ use crate::state::StoreError;
 /// Why a machine's directory cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// There is a machine in it already.
+    /// The directory already has a machine.
     #[error("{0} holds an emulated machine already; remove it first, or choose another directory")]
     Exists(PathBuf),
-    /// Something that is built with `gpu-emulator` does not lie beside it.
+    /// A file built with `gpu-emulator` does not lie beside the program.
     #[error(
         "{path} is missing: it is built together with gpu-emulator (cargo build -p tessera-emulator) and must lie beside it"
     )]
     Missing {
-        /// What was looked for.
+        /// Path of the missing file.
         path: PathBuf,
     },
     /// The library beside `gpu-emulator` is not a valid one.
     #[error("{path}: {problem}; build it anew (cargo build -p tessera-emulator)")]
     Library {
-        /// Which file.
+        /// Path of the library.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         problem: super::elf::NotALibrary,
     },
     /// A function to leave out is not in the library.
@@ -32,9 +32,9 @@ pub enum CreateError {
     /// A file cannot be made.
     #[error("{path}: {source}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The state cannot be written.
@@ -43,7 +43,7 @@ pub enum CreateError {
 }
 
 impl CreateError {
-    /// What NVML says where a file could not be changed.
+    /// NVML's error for a file that could not be changed.
     pub(crate) fn failure(&self) -> Failure {
         match self {
             CreateError::File { source, .. }
@@ -59,7 +59,7 @@ impl CreateError {
     }
 }
 
-/// The error of a file that could not be made or changed.
+/// The error of a failed creation or change of a file.
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> CreateError {
     let path = path.to_owned();
     move |source| CreateError::File { path, source }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::{CreateError, at};
 
-/// Removes what an interrupted creation left at `path`, if anything.
+/// Removes the remains of an interrupted creation at `path`, if any.
 pub(super) fn remove(path: &Path) -> Result<(), CreateError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),

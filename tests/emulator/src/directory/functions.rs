@@ -12,7 +12,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, Option<u32>)> {
     })
 }
 
-/// Functions that a driver of that version lacks.
+/// Functions missing in a driver of this version.
 pub fn lacked_by(version: &str) -> BTreeSet<&'static str> {
     let branch: u32 = version.split('.').next().and_then(|branch| branch.parse().ok()).unwrap_or(u32::MAX);
     all()

@@ -1,5 +1,5 @@
-//! What every PCI device has in sysfs besides its ids: `config`, `resource` and `iommu_group`. Programs that look for cards by
-//! their PCI devices, such as those on NVIDIA's go-nvlib, read them of all devices and stop at the first that has none.
+//! Files of every PCI device in sysfs besides its ids: `config`, `resource` and `iommu_group`. Programs searching cards by their
+//! PCI devices, such as users of NVIDIA's go-nvlib, read them for all devices and stop at the first device without them.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,13 @@ use super::files::link;
 
 /// Bytes of a PCI Express device's configuration space.
 const CONFIG_BYTES: usize = 4096;
-/// Lines of `resource`: six BARs, the expansion ROM, and what the kernel keeps for virtual functions.
+/// Lines of `resource`: six BARs, the expansion ROM, and the kernel's lines for virtual functions.
 const RESOURCES: usize = 13;
 /// Flags of the kernel's `ioport.h`: memory, with a size and aligned to it.
 const MEMORY: u64 = 0x0004_0200;
 /// The same, 64 bits wide and prefetchable.
 const WIDE_MEMORY: u64 = 0x0014_220c;
-/// A BAR is mapped at this multiple of its size, or at one of the next: aligned, and apart from those of other sizes.
+/// A BAR is mapped at this multiple of its size, or at one of the next: aligned, and apart from BARs of other sizes.
 const FIRST_PLACE: u64 = 1 << 12;
 
 /// A PCI device.
@@ -23,13 +23,13 @@ const FIRST_PLACE: u64 = 1 << 12;
 pub(super) struct PciDevice<'a> {
     /// Vendor and device.
     pub ids: (u16, u16),
-    /// Vendor and device of the subsystem, if it has any.
+    /// Vendor and device of the subsystem, if any.
     pub subsystem: Option<(u16, u16)>,
     /// Class, subclass and interface: `0x030200`.
     pub class: &'a str,
-    /// Whether it is a bridge to another bus.
+    /// Whether the device is a bridge to another bus.
     pub is_bridge: bool,
-    /// Its BARs: number, bytes (a power of two), and whether it is 64 bits wide, and so two of them.
+    /// BARs: number, bytes (a power of two), and whether 64 bits wide, and so two of them.
     pub bars: &'a [(usize, u64, bool)],
 }
 
@@ -57,7 +57,7 @@ impl PciDevice<'_> {
         write("resource", self.resource(number as u64).as_bytes())
     }
 
-    /// The header of the configuration space, little-endian, and one capability: that it is a PCI Express device.
+    /// The header of the configuration space, little-endian, and the PCI Express capability.
     fn config(&self) -> Vec<u8> {
         const CAPABILITY: u8 = 0x60;
         const PCI_EXPRESS: u8 = 0x10;

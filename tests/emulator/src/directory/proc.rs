@@ -1,4 +1,4 @@
-//! `DIR/proc`: what the driver and the kernel tell there.
+//! `DIR/proc`: files of the driver and the kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
     new_boot(root)
 }
 
-/// Makes or replaces what the driver tells of itself and its cards.
+/// Makes or replaces the driver's files about itself and its cards.
 ///
 /// # Errors
 /// When a file cannot be made.
@@ -41,7 +41,7 @@ pub fn driver(root: &Path, machine: &Machine) -> Result<(), CreateError> {
     machine.cards.iter().try_for_each(|card| plugged(root, card, version))
 }
 
-/// Makes or replaces what the driver tells of a card.
+/// Makes or replaces the driver's files about a card.
 ///
 /// # Errors
 /// When a file cannot be made.
@@ -57,10 +57,10 @@ pub fn plugged(root: &Path, card: &Card, version: &str) -> Result<(), CreateErro
     )
 }
 
-/// Removes what the driver tells of a card.
+/// Removes the driver's files about a card.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// When they cannot be removed.
 pub fn unplugged(root: &Path, card: &Card) -> Result<(), CreateError> {
     let directory = directory(root, card);
     fs::remove_dir_all(&directory).map_err(at(&directory))

@@ -1,4 +1,4 @@
-//! A reset of a card, whoever orders it.
+//! Card reset, shared by all callers.
 
 use super::{CreateError, capabilities};
 use crate::mig::mode;
@@ -18,15 +18,15 @@ pub enum ResetError {
     /// The machine's files cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The files that show its partitions cannot be changed.
+    /// The files showing its partitions cannot be changed.
     #[error(transparent)]
     Files(#[from] CreateError),
 }
 
-/// Resets the card with that index: its partitions are gone, a pending MIG mode is the mode, and it counts anew.
+/// Resets the card with this index: partitions are gone, a pending MIG mode takes effect, and counters start anew.
 ///
 /// # Errors
-/// As the driver refuses it: while processes are on the card. Or when the machine's files cannot be changed.
+/// Processes are on the card (the driver refuses the reset, too), or the machine's files cannot be changed.
 pub fn card(store: &Store, index: usize) -> Result<(), ResetError> {
     let machine = store.machine()?;
     store.update(|state| {

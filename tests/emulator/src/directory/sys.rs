@@ -9,17 +9,17 @@ use super::pci_files::PciDevice;
 use crate::hardware::board::PciId;
 use crate::machine::{Machine, PciAddress, Remote};
 
-/// PCI class of a 3D controller, which compute cards are.
+/// PCI class of a 3D controller, as of compute cards.
 const CLASS_3D_CONTROLLER: &str = "0x030200";
 /// PCI class of a PCI bridge.
 const CLASS_PCI_BRIDGE: &str = "0x060400";
-/// PCI class of a bridge of no other kind, which NVSwitches are.
+/// PCI class of a bridge of no other kind, as of NVSwitches.
 const CLASS_OTHER_BRIDGE: &str = "0x068000";
-/// The ids of bridges, which no capture shows: QEMU's PCIe root port.
+/// Ids of bridges, missing in all captures: QEMU's PCIe root port.
 const BRIDGE: (u16, u16) = (0x1b36, 0x000c);
 /// The control registers of a card, and of an NVSwitch (BAR 0).
 const REGISTERS: (usize, u64, bool) = (0, 16 << 20, false);
-/// What is left of a card's BARs beside its registers and its memory.
+/// The BAR beside a card's registers and its memory.
 const RAMIN: (usize, u64, bool) = (3, 32 << 20, true);
 
 /// Makes the tree.
@@ -51,7 +51,7 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
             }
         }
         path.push(card.pci.to_string());
-        // BAR 1 shows the card's memory, of which NVML tells how much. Its size is a power of two.
+        // BAR 1 shows the card's memory; NVML reports the shown size. The BAR's own size is a power of two.
         let window = card.board.bar1_total_mib.map(|mib| (1, (mib << 20).next_power_of_two(), true));
         let bars: Vec<_> = [Some(REGISTERS), window, Some(RAMIN)].into_iter().flatten().collect();
         let like = PciDevice {
@@ -75,7 +75,7 @@ pub fn create(root: &Path, machine: &Machine) -> Result<(), CreateError> {
     nodes(&sys, machine)
 }
 
-/// NVSwitches, where the host sees them: root ports for them would need buses that no capture shows, so each is on a
+/// NVSwitches, where visible to the host. Root ports for them would need buses missing in captures, so each is on a
 /// root complex of its own bus.
 fn switches(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
     let Some(id) = machine.nvlink.as_ref().and_then(|nvlink| nvlink.switch_pci_id) else { return Ok(()) };
@@ -130,7 +130,7 @@ fn device(sys: &Path, path: &Path, address: PciAddress, like: PciDevice<'_>) -> 
     )
 }
 
-/// The kernel writes -1 if the firmware does not tell the node.
+/// The kernel writes -1 if the firmware does not report the node.
 fn numa(directory: &Path, node: Option<u32>, cpus: Option<&str>) -> Result<(), CreateError> {
     write(&directory.join("numa_node"), &node.map_or("-1".to_owned(), |node| node.to_string()))?;
     match cpus {
@@ -139,7 +139,7 @@ fn numa(directory: &Path, node: Option<u32>, cpus: Option<&str>) -> Result<(), C
     }
 }
 
-/// NUMA nodes with CPUs, and those without that are the memory of cards.
+/// NUMA nodes with CPUs, and nodes without CPUs for the memory of cards.
 fn nodes(sys: &Path, machine: &Machine) -> Result<(), CreateError> {
     let directory = sys.join("devices/system/node");
     fs::create_dir_all(&directory).map_err(at(&directory))?;

@@ -7,10 +7,10 @@ use super::{Card, Driver, Fabric, Link, Machine, NumaNode, NvLink, Remote, ident
 use crate::hardware::topology::{Connection, Level, PciAddress};
 use crate::hardware::{self, Board, FabricFacts, FactsError, Hardware, Topology};
 
-/// The most cards of one machine: four times those of a real node, so that limits can be tested.
+/// Most cards of one machine: four times the maximum of a real node, so that limits can be tested.
 pub const MOST_CARDS: usize = 64;
 
-/// Which machine to build.
+/// Options of a new machine.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Name of the machine.
@@ -46,17 +46,17 @@ pub enum BuildError {
     /// The PCI addresses of the topology leave no buses for its bridges.
     #[error("the PCI addresses of topology {0} leave no room for its bridges; use another topology")]
     NoRoomForBridges(String),
-    /// A version is not of the form that NVIDIA uses.
+    /// A version has a form not used by NVIDIA.
     #[error("{what} {value:?} is not of the form {form}")]
     Version {
-        /// Which version.
+        /// The kind of version.
         what: &'static str,
-        /// What was given.
+        /// The given text.
         value: String,
-        /// What is expected.
+        /// The expected form.
         form: &'static str,
     },
-    /// The CUDA version of that driver is unknown.
+    /// The CUDA version of this driver is unknown.
     #[error("no known CUDA version belongs to driver {0}; give it with --cuda-version")]
     UnknownDriver(String),
     /// The cluster UUID is not one.
@@ -183,7 +183,7 @@ pub fn build(options: &Options) -> Result<Machine, BuildError> {
     })
 }
 
-/// Cards of one block meet as the topology says; cards of different blocks share neither bridge nor board.
+/// Cards of one block meet at the topology's levels; cards of different blocks share neither bridge nor board.
 fn level(topology: &Topology, one: (usize, u32), other: (usize, u32)) -> Level {
     let near = topology.level(one.0, other.0);
     if one.1 == other.1 {
@@ -239,7 +239,7 @@ fn links(topology: &Topology, board: &Board, count: usize) -> Vec<Vec<Link>> {
         .collect()
 }
 
-/// Minor numbers of the first `count` cards: in the order in which the driver meets them, without gaps.
+/// Minor numbers of the first `count` cards: in the driver's order of discovery, without gaps.
 fn minors(topology: &Topology, count: usize) -> Vec<u32> {
     let key = |card: usize| {
         let position = card % topology.cards();
@@ -311,7 +311,7 @@ fn driver(options: &Options, facts: &Hardware) -> Result<Driver, BuildError> {
     Ok(Driver { version: version.clone(), cuda_version })
 }
 
-/// `major.minor` as the driver counts it: 13.0 is 13000.
+/// NVML's number of a `major.minor` version: 13000 for 13.0.
 pub fn cuda_number(version: &str) -> Option<i32> {
     let (major, minor) = version.split_once('.')?;
     let (major, minor): (u16, u16) = (major.parse().ok()?, minor.parse().ok()?);

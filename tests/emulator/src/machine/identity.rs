@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// 32 bytes that depend on nothing but the given words.
+/// 32 bytes derived from the given words only.
 fn digest(words: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for word in words {

@@ -1,4 +1,4 @@
-//! Bridges above each card, placed so that any two cards meet at the level their topology says.
+//! Bridges above each card, placed so that any two cards meet at the level given by their topology.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub struct Place {
     pub bridges: Vec<PciAddress>,
 }
 
-/// A card that needs a place.
+/// A card to be placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
     /// Its PCI address.
@@ -67,7 +67,7 @@ pub fn place(cards: &[Input], levels: &[Vec<Level>]) -> Option<Vec<Place>> {
             }
             continue;
         }
-        // From the card up, so that every bridge lies on a lower bus than what is below it.
+        // From the card up, so that every bridge lies on a lower bus than the devices below it.
         let mut above: Vec<(Vec<usize>, Vec<PciAddress>, u8)> = Vec::new();
         for port_group in port_groups {
             let switches = groups(&port_group, Level::Single, levels);
@@ -128,7 +128,7 @@ pub fn place(cards: &[Input], levels: &[Vec<Level>]) -> Option<Vec<Place>> {
     places.into_iter().collect()
 }
 
-/// The level at which two placed cards meet, as far as the tree alone tells: cards of different host bridges meet at
+/// The level at which two placed cards meet, as far as known from the tree alone: cards of different host bridges meet at
 /// their NUMA node or further.
 pub fn meeting_level(one: &Place, one_domain: u32, other: &Place, other_domain: u32) -> Option<Level> {
     if one_domain != other_domain || one.host_bridge_bus != other.host_bridge_bus {
@@ -137,7 +137,7 @@ pub fn meeting_level(one: &Place, one_domain: u32, other: &Place, other_domain: 
     let shared = one.bridges.iter().zip(&other.bridges).take_while(|(one, other)| one == other).count();
     Some(match shared {
         0 => Level::HostBridge,
-        // Root port and upstream port in common: one switch, if nothing but that switch lies between the two.
+        // Root port and upstream port in common: one switch, if nothing but this switch lies between the two.
         _ if one.bridges.len() == shared + 1 && other.bridges.len() == shared + 1 => Level::Single,
         _ => Level::Multiple,
     })

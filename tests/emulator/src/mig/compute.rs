@@ -4,14 +4,14 @@ use crate::failure::Failure;
 use crate::hardware::mig::{GpuInstanceProfile, MigModel};
 use crate::state::mig::{ComputeInstance, GpuInstance, Mig};
 
-/// A kind of compute instance that a GPU instance offers.
+/// A kind of compute instance offered by a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeProfile {
-    /// `NVML_COMPUTE_INSTANCE_PROFILE_*`; captures show that its id is the same number.
+    /// `NVML_COMPUTE_INSTANCE_PROFILE_*`; its id is the same number in captures.
     pub id: u32,
     /// Compute slices.
     pub slices: u32,
-    /// First compute slices of the GPU instance that an instance can have.
+    /// Possible first compute slices of an instance, within the GPU instance.
     pub starts: &'static [u32],
     /// Streaming multiprocessors, where known.
     pub multiprocessors: Option<u32>,
@@ -22,7 +22,7 @@ pub const PROFILES: u32 = 9;
 /// `NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1`
 const ONE_SLICE_REVISION_1: u32 = 7;
 
-/// What a GPU instance of so many compute slices offers, as (profile, slices, starts): `nvidia-smi mig -lcip` and `-lcipp` of
+/// Profiles of a GPU instance with so many compute slices, as (profile, slices, starts): `nvidia-smi mig -lcip` and `-lcipp` of
 /// A100 and H100 cards in NVIDIA's MIG User Guide. 3c is not offered inside 4g; 5c and 6c do not exist.
 fn offers(slices: u32) -> &'static [(u32, u32, &'static [u32])] {
     match slices {
@@ -37,10 +37,10 @@ fn offers(slices: u32) -> &'static [(u32, u32, &'static [u32])] {
     }
 }
 
-/// What GPU instances of a profile offer, by id.
+/// Compute profiles of a GPU instance with this profile, by id.
 pub fn profiles(model: &MigModel, gpu: &GpuInstanceProfile) -> Vec<ComputeProfile> {
-    // A slice of a wider instance has as many multiprocessors as the narrowest instance; the full width has all,
-    // which is more.
+    // A slice of a wider instance has as many multiprocessors as the narrowest instance. The full width has all of
+    // them, so more.
     let of_a_slice = model.profiles.iter().find(|profile| profile.enumerator == 0);
     let multiprocessors = |slices: u32| {
         if slices == gpu.compute_slices {
@@ -72,17 +72,17 @@ fn free(gpu: &GpuInstance, start: u32, slices: u32) -> bool {
         .all(|other| start + slices <= other.start || other.start + other.size <= start)
 }
 
-/// Number of further instances of a profile that can be created.
+/// Number of further instances possible with a profile.
 pub fn remaining(gpu: &GpuInstance, profile: &ComputeProfile) -> u32 {
     profile.starts.iter().filter(|start| free(gpu, **start, profile.slices)).count() as u32
 }
 
-/// Makes an instance in the GPU instance with the serial number `gpu`, at `placement` or the first free place, and gives its
+/// Makes an instance in the GPU instance with the serial number `gpu`, at `placement` or the first free place. Returns its
 /// serial number.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` where the GPU instance is gone, `NOT_SUPPORTED` for a profile that it does not offer, `INVALID_ARGUMENT` for a
-/// placement that the profile does not have, `INSUFFICIENT_RESOURCES` where slices are taken.
+/// `INVALID_ARGUMENT` where the GPU instance is gone, `NOT_SUPPORTED` for a profile not offered by it, `INVALID_ARGUMENT` for a
+/// placement unknown to the profile, `INSUFFICIENT_RESOURCES` where slices are taken.
 pub fn create(
     model: &MigModel,
     mig: &mut Mig,
@@ -116,10 +116,10 @@ pub fn create(
     Ok(serial)
 }
 
-/// Destroys an instance. `used` says whether processes run on it.
+/// Destroys an instance. `used` is whether processes run on it.
 ///
 /// # Errors
-/// `IN_USE` while it has processes, `INVALID_ARGUMENT` where it is gone.
+/// `IN_USE` while processes run on it, `INVALID_ARGUMENT` if the instance is gone.
 pub fn destroy(
     mig: &mut Mig,
     serial: u64,
@@ -137,7 +137,7 @@ pub fn destroy(
     Err(Failure::INVALID_ARGUMENT)
 }
 
-/// The name of a MIG device after that of its card: `1g.10gb`, or `1c.3g.40gb` where it has not all slices.
+/// The name of a MIG device after its card's name: `1g.10gb`, or `1c.3g.40gb` if it has not all slices.
 pub fn name(gpu: &GpuInstanceProfile, slices: u32) -> String {
     let width = if slices == gpu.compute_slices { String::new() } else { format!("{slices}c.") };
     format!("{width}{}", gpu.name)

@@ -11,8 +11,8 @@ fn overlap(one: Range, other: Range) -> bool {
     one.0 < other.0 + other.1 && other.0 < one.0 + one.1
 }
 
-/// Id of an instance. It is the place in the tree of halves: 0 is the whole card, 1 and 2 its halves, 3 to 6 its quarters, 7
-/// to 14 its eighths. Captures of 8-unit Ampere boards show both this order and the one with the halves swapped, hence
+/// Id of an instance, by its place in the tree of halves: 0 is the whole card, 1 and 2 its halves, 3 to 6 its quarters, 7
+/// to 14 its eighths. Captures of 8-unit Ampere boards show both this order and the swapped order of halves, hence
 /// `swapped`.
 pub fn id(model: &MigModel, start: u32, size: u32, swapped: bool) -> u32 {
     let places = (model.memory_slices / size.max(1)).max(1);
@@ -34,7 +34,7 @@ fn count(mig: &Mig, profile: &GpuInstanceProfile) -> u32 {
 }
 
 /// Whether the engines of the card suffice for the instances and one more. The card has as many of each kind as its widest
-/// profile; a kind of which a number is unknown limits nothing.
+/// profile; a kind whose number is unknown limits nothing.
 fn engines_suffice(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> bool {
     let most = |kind: usize| model.profiles.iter().map(|profile| profile.engines()[kind]).max().flatten();
     (0..profile.engines().len()).all(|kind| {
@@ -49,7 +49,7 @@ fn engines_suffice(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) ->
     })
 }
 
-/// The driver's choice of a placement. The real rule is unknown; the emulator takes the first of those that block the
+/// The driver's choice of a placement. The real rule is unknown; the emulator takes the first placement among those blocking the
 /// fewest other placements.
 pub fn choose(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> Option<u32> {
     let spoiled = |start: u32| {
@@ -66,7 +66,7 @@ pub fn choose(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> Opti
     free.min_by_key(|start| (spoiled(*start), *start))
 }
 
-/// Number of further instances of a profile that can be created.
+/// Number of further instances possible with a profile.
 pub fn remaining(model: &MigModel, mig: &Mig, profile: &GpuInstanceProfile) -> u32 {
     let mut mig = mig.clone();
     let mut more = 0;
@@ -95,11 +95,11 @@ fn insert(mig: &mut Mig, profile: &GpuInstanceProfile, start: u32, id: u32) -> u
     serial
 }
 
-/// Makes an instance, at `placement` or where the driver likes, and gives its serial number.
+/// Makes an instance, at `placement` or where the driver likes. Returns its serial number.
 ///
 /// # Errors
-/// `NOT_SUPPORTED` with the mode off, `INVALID_ARGUMENT` for a profile or a placement that the card does not have,
-/// `INSUFFICIENT_RESOURCES` where it cannot be made now.
+/// `NOT_SUPPORTED` with the mode off, `INVALID_ARGUMENT` for a profile or a placement unknown to the card,
+/// `INSUFFICIENT_RESOURCES` where engines or slices are taken.
 pub fn create(
     model: &MigModel,
     mig: &mut Mig,
@@ -124,10 +124,10 @@ pub fn create(
     Ok(insert(mig, profile, start, id(model, start, profile.memory_slices, swapped)))
 }
 
-/// Destroys an instance. `used` says whether processes run on it.
+/// Destroys an instance. `used` is whether processes run on it.
 ///
 /// # Errors
-/// `IN_USE` while it has compute instances or processes, `INVALID_ARGUMENT` where it is gone.
+/// `IN_USE` while it has compute instances or processes, `INVALID_ARGUMENT` if the instance is gone.
 pub fn destroy(mig: &mut Mig, serial: u64, used: impl FnOnce(&GpuInstance) -> bool) -> Result<(), Failure> {
     let place = mig
         .instances

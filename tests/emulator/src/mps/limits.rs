@@ -1,7 +1,7 @@
 //! Limits as users write them.
 
-/// Bytes of `10G`, `900M` or `512MB`; what the documentation of `set_default_device_pinned_mem_limit` and of
-/// `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` shows.
+/// Bytes of `10G`, `900M` or `512MB`: the forms in the documentation of `set_default_device_pinned_mem_limit` and of
+/// `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.
 pub fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
@@ -12,7 +12,7 @@ pub fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// As the daemon prints a limit: in G where it is whole, else in M.
+/// A limit as printed by the daemon: in G if whole, else in M.
 pub fn text(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 30) { format!("{}G", bytes >> 30) } else { format!("{}M", bytes >> 20) }
 }

@@ -1,7 +1,7 @@
-//! Static SM partitions: multiprocessors that a daemon started with `-S` reserves for some of its clients.
+//! Static SM partitions: multiprocessors reserved for some clients by a daemon started with `-S`.
 //!
-//! Commands, answers and refusals are those of NVIDIA's documentation ("Using Static SM Partitioning") and of programs that
-//! read the real daemon's output; what is made up is the form of the opaque ids.
+//! Commands, answers and refusals are from NVIDIA's documentation ("Using Static SM Partitioning") and from programs
+//! parsing the real daemon's output; the form of the opaque ids is made up.
 
 use std::fmt::Write;
 
@@ -18,18 +18,18 @@ pub struct Partitions {
     next: u32,
 }
 
-/// Multiprocessors that only some clients use.
+/// Multiprocessors reserved for some clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// Without the device's UUID.
     pub id: String,
-    /// How many chunks it has.
+    /// Number of chunks.
     pub chunks: u32,
     /// How many multiprocessors.
     pub multiprocessors: u32,
 }
 
-/// What a device must be to be partitioned.
+/// Properties of a device needed for partitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunks {
     /// Multiprocessors of a chunk.
@@ -63,7 +63,7 @@ impl Partitions {
             chunk: chunks.size,
             chunks: chunks.count,
             there: Vec::new(),
-            // Each daemon has other ids, so that clients cannot rely on old ones.
+            // Ids differ between daemons, so that clients cannot rely on old ones.
             next: std::process::id() << 8,
         }
     }
@@ -94,7 +94,7 @@ impl Partitions {
                 super::error_name(INVALID_RESOURCE_CONFIGURATION)
             );
         }
-        // As long as a real one, and like it with slashes of its own.
+        // As long as a real id, and also with slashes in it.
         let id = format!("{:A<36}", format!("D/{:x}e/", self.next));
         self.next = self.next.wrapping_add(1);
         let answer = format!("Partition {}/{id} created", self.uuid);
@@ -147,7 +147,7 @@ impl Partitions {
     }
 }
 
-/// The partition that `CUDA_MPS_SM_PARTITION` names on a device: `GPU-…/<id>`, also with the beginning of the UUID.
+/// The partition named by `CUDA_MPS_SM_PARTITION` on a device: `GPU-…/<id>`, also with the beginning of the UUID.
 pub fn named(variable: &str, uuid: &str) -> Option<String> {
     let (device, id) = variable.split_once('/')?;
     (device.starts_with("GPU-") && uuid.starts_with(device)).then(|| id.to_owned())

@@ -12,7 +12,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the environment says, or NVIDIA's defaults.
+    /// From the environment, or NVIDIA's defaults.
     pub fn of_environment() -> Self {
         let directory = |name: &str, default: &str| {
             std::env::var_os(name).filter(|value| !value.is_empty()).map_or(default.into(), PathBuf::from)
@@ -38,12 +38,12 @@ impl Place {
         self.pipe.join("control_lock")
     }
 
-    /// Named pipe into which servers log.
+    /// Named pipe for the servers' logs.
     pub fn log_pipe(&self) -> PathBuf {
         self.pipe.join("log")
     }
 
-    /// Process id of the daemon; gone when it ended in order.
+    /// File with the daemon's process id; removed by an orderly end.
     pub fn pid(&self) -> PathBuf {
         self.pipe.join("nvidia-cuda-mps-control.pid")
     }
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// A program that lies beside the running one.
+/// A program beside the running one.
 pub fn beside(name: &str) -> std::io::Result<PathBuf> {
     let current = std::env::current_exe()?;
     Ok(current.parent().unwrap_or(Path::new(".")).join(name))

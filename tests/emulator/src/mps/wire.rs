@@ -20,7 +20,7 @@ pub enum ToDaemon {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FromDaemon {
-    /// What the shell prints.
+    /// Text to be printed by the shell.
     Text(String),
     /// The server to connect to, by process id.
     Server(u32),
@@ -34,24 +34,24 @@ pub enum FromDaemon {
 pub enum ToServer {
     /// First: the limits in the client's environment.
     Connect {
-        /// Which of the server's devices.
+        /// Index among the server's devices.
         device: usize,
-        /// `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` for it, bytes.
+        /// `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` for the device, bytes.
         memory_limit: Option<u64>,
         /// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`
         percentage: Option<f64>,
         /// `CUDA_MPS_SM_PARTITION`, without the device's UUID.
         partition: Option<String>,
-        /// Program that the client runs.
+        /// The client's program.
         program: String,
     },
     /// Allocates bytes.
     Allocate(u64),
     /// Frees all memory.
     Free,
-    /// Runs kernels for that percentage of the time.
+    /// Runs kernels for this percentage of the time.
     Busy(u32),
-    /// Does what no program should.
+    /// Faults, as no correct program should.
     Fault,
 }
 
@@ -63,16 +63,16 @@ pub enum FromServer {
     Connected {
         /// UUID of the device.
         uuid: String,
-        /// Bytes that it may allocate; `None` is all of the device's.
+        /// Memory limit in bytes; `None` is the device's whole memory.
         memory_limit: Option<u64>,
         /// Percent of the device's multiprocessors.
         percentage: f64,
-        /// Multiprocessors of its partition, where it has one.
+        /// Multiprocessors of the client's partition, if any.
         multiprocessors: Option<u32>,
     },
-    /// Done; the bytes that it now holds.
+    /// Done; bytes held afterwards.
     Holds(u64),
-    /// It failed with this error of CUDA.
+    /// Failed with this error of CUDA.
     Error(u32),
     /// The context is lost: a client of the device faulted, or was ended.
     Lost(u32),
@@ -82,7 +82,7 @@ pub enum FromServer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToServerProcess {
-    /// Limits for clients that connect later.
+    /// Limits for later clients.
     Limits {
         /// Percent of threads.
         percentage: f64,
@@ -106,9 +106,9 @@ pub enum ToServerProcess {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FromServerProcess {
-    /// It takes clients.
+    /// Ready for clients.
     Ready,
-    /// It cannot work.
+    /// Unable to work.
     Failed(String),
     /// The clients there are.
     Clients {
@@ -124,18 +124,18 @@ pub enum FromServerProcess {
 /// A client of a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Client {
-    /// Its process id, as the server sees it.
+    /// Process id, as seen by the server.
     pub pid: u32,
-    /// Which of the server's devices.
+    /// Index among the server's devices.
     pub device: usize,
-    /// Program that it runs.
+    /// The client's program.
     pub program: String,
     /// Its static SM partition.
     #[serde(default)]
     pub partition: Option<String>,
 }
 
-/// The longest line that is read.
+/// Longest accepted line.
 const LONGEST: u64 = 64 << 10;
 
 /// Both ends of a connection, by lines.
@@ -146,10 +146,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Of a stream.
+    /// Wraps a stream.
     ///
     /// # Errors
-    /// When it cannot be had twice.
+    /// The stream cannot be duplicated.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         Ok(Lines { writer: stream.try_clone()?, reader: BufReader::new(stream) })
     }
@@ -165,7 +165,7 @@ impl Lines {
     /// Reads one message; `None` at the end.
     ///
     /// # Errors
-    /// When the other end broke off or says what cannot be read.
+    /// The other end broke off or sent an unreadable message.
     pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         receive(&mut self.reader)
     }
@@ -185,7 +185,7 @@ pub fn send(writer: &mut impl Write, message: &impl Serialize) -> io::Result<()>
 /// Reads one message; `None` at the end.
 ///
 /// # Errors
-/// When the other end broke off or says what cannot be read.
+/// The other end broke off or sent an unreadable message.
 pub fn receive<T: DeserializeOwned>(reader: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = Vec::new();
     let read = io::Read::take(&mut *reader, LONGEST).read_until(b'\n', &mut line)?;

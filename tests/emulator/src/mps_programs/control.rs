@@ -6,7 +6,7 @@ use super::daemon::Mode;
 use super::{daemon, shell};
 use crate::mps::place::Place;
 
-/// Runs the program: `-d` and `-f` start a daemon, without options it is a shell to the running one.
+/// Runs the program: `-d` and `-f` start a daemon; without options, a shell to the running daemon.
 pub fn main() -> ExitCode {
     let mut start = None;
     let mut mode = Mode::default();

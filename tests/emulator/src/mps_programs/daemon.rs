@@ -45,7 +45,7 @@ struct Daemon {
     mode: Mode,
     /// Locked while this daemon is the one of its directory.
     only_one: File,
-    /// Whether it is shutting down: no more requests are answered.
+    /// Whether the daemon is shutting down: no more requests are answered.
     ended: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -59,10 +59,10 @@ struct Inner {
     quitting: bool,
 }
 
-/// Runs a daemon until it is told to quit.
+/// Runs a daemon until asked to quit.
 ///
 /// # Errors
-/// When one runs already, or its files cannot be made; the text is for standard error.
+/// A daemon runs already, or its files cannot be made; the text is for standard error.
 pub fn run(place: &Place, mode: Mode) -> Result<(), String> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
@@ -273,7 +273,7 @@ impl Daemon {
     }
 }
 
-/// The partitions of the first device that the daemon sees: those that use this stub have one.
+/// The partitions of the daemon's first device: users of this stub have only one.
 fn partitions() -> Result<Partitions, String> {
     let store = machine::find()?;
     let machine = store.machine().map_err(|error| error.to_string())?;

@@ -17,14 +17,14 @@ impl Log {
     /// Opens the file for appending; `source` is `Control` or `Server`.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the file cannot be made.
     pub fn open(directory: &Path, name: &str, source: &'static str) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let file = File::options().create(true).append(true).open(directory.join(name))?;
         Ok(Log { file: Mutex::new(file), source })
     }
 
-    /// Adds a line. A full disk loses it.
+    /// Adds a line. On a full disk the line is lost.
     pub fn line(&self, text: &str) {
         let line = format!("[{} {} {:5}] {text}\n", now(), self.source, std::process::id());
         if let Ok(mut file) = self.file.lock() {

@@ -23,10 +23,10 @@ use crate::mps::{
 };
 use crate::state::{Context, ProcessKind};
 
-/// Memory of a card that a server holds itself. Chosen here: captures show some 30 MiB.
+/// A server's own memory on a card. Chosen here: captures show some 30 MiB.
 const OWN_MEMORY: u64 = 30 << 20;
 
-/// How often a server that is ending checks whether its last client is gone.
+/// Interval at which an ending server checks for its last client.
 const LOOK: Duration = Duration::from_millis(20);
 
 struct Server {
@@ -54,12 +54,12 @@ struct Connected {
     held: u64,
     limit: Option<u64>,
     stream: UnixStream,
-    /// Its context is lost: its requests are no longer answered, and it counts as a client until its process has
+    /// The context is lost: requests are no longer answered, and the client counts as one until its process has
     /// ended.
     lost: bool,
 }
 
-/// Runs the server, which talks to its daemon by standard input and output.
+/// Runs the server, connected to its daemon by standard input and output.
 pub fn main() -> ExitCode {
     let place = Place::of_environment();
     let answer = |answer: &FromServerProcess| wire::send(&mut io::stdout().lock(), answer);
@@ -280,7 +280,7 @@ impl Server {
                 Some(*multiprocessors)
             }
         };
-        // A client's own limits only tighten those of the server.
+        // A client's own limits only tighten the server's.
         let of_server = inner.memory.get(client.device).copied().flatten();
         let limit = limit.into_iter().chain(of_server).min();
         let percentage = match multiprocessors {
@@ -296,7 +296,7 @@ impl Server {
         Ok((number, FromServer::Connected { uuid, memory_limit: limit, percentage, multiprocessors }))
     }
 
-    /// Allocates more memory for a client, or frees all of it.
+    /// Allocates more memory for a client, or frees all its memory.
     fn allocate(&self, number: u64, more: Option<u64>) -> FromServer {
         let mut inner = self.lock();
         let Some(connected) = inner.clients.get_mut(&number) else {
@@ -317,7 +317,7 @@ impl Server {
         }
     }
 
-    /// Lets a client run kernels for that percentage of the time.
+    /// Lets a client run kernels for this percentage of the time.
     fn keep_busy(&self, number: u64, percent: u32) -> FromServer {
         let inner = self.lock();
         let Some(connected) = inner.clients.get(&number) else {
@@ -331,8 +331,8 @@ impl Server {
         }
     }
 
-    /// A fault ends the contexts of all clients of the server's devices; with static partitions and a driver that
-    /// contains faults, only those of the client's partition.
+    /// A fault ends the contexts of all clients of the server's devices. With static partitions and a driver
+    /// containing faults, only those of the client's partition.
     fn fault(&self, number: u64, pid: u32) {
         self.log.line(&format!("Client {pid} caused a fatal exception; ending its clients"));
         let mut inner = self.lock();

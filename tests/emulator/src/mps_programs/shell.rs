@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::mps::place::Place;
 use crate::mps::wire::{FromDaemon, Lines, ToDaemon};
 
-/// What the real program prints where no daemon answers.
+/// The real program's message if no daemon answers.
 const NO_DAEMON: &str = "Cannot find MPS control daemon process";
 
 /// Reads commands until the end, or until one ended the daemon.

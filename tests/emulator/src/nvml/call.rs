@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::state::{Moment, State};
 
-/// Runs a call that concerns no card.
+/// Runs a call without a card.
 pub fn system(function: &'static str, body: impl FnOnce(&Context) -> Result<(), Failure>) -> u32 {
     run(function, |_, _| None, false, body)
 }
@@ -25,7 +25,7 @@ pub fn device(
     run(function, of(handle), false, |context| body(context.handle(handle)?))
 }
 
-/// Runs a call that changes a card's partitions: one at a time for each card, including delays, as the driver does.
+/// Runs a change of a card's partitions: one at a time for each card, including delays, as in the driver.
 pub fn device_in_turn(
     function: &'static str,
     handle: Handle,
@@ -74,7 +74,7 @@ fn of(handle: Handle) -> impl Fn(&Snapshot, &Machine) -> Option<u32> {
     move |_, machine| handle.index(machine.cards.len()).ok()
 }
 
-/// Runs a call that looks up a card or a MIG device; faults of that card apply to it too.
+/// Runs a lookup of a card or a MIG device; faults of the found card apply to the call, too.
 pub fn lookup(
     function: &'static str,
     find: impl Fn(&Machine, &State) -> Result<Object, Failure>,
@@ -91,7 +91,7 @@ pub fn lookup(
     })
 }
 
-/// Applies the faults before the call, runs it, and applies the faults after it.
+/// Applies the faults before the call, runs the call, and applies the faults after it.
 fn run(
     function: &'static str,
     card: impl Fn(&Snapshot, &Machine) -> Option<u32>,
@@ -135,13 +135,13 @@ pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> u32 {
 }
 
 /// Exports functions of `nvml.h`. The type of the first argument selects the runner: for a card, a card or a MIG
-/// device, a GPU instance, a compute instance, or the machine. `…InTurn` is for calls that change partitions: one at
+/// device, a GPU instance, a compute instance, or the machine. `…InTurn` is for changes of partitions: one at
 /// a time for each card.
 macro_rules! nvml_functions {
     (@one $(#[$attribute:meta])* $name:ident, $runner:ident, [$($turn:expr)?], $subject:ident, [$($argument:ident: $type:ty),*], $body:block) => {
         $(#[$attribute])*
         /// # Safety
-        /// Pointers must be null or valid for what `nvml.h` says of them.
+        /// Pointers must be null or valid as `nvml.h` requires.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(handle: $crate::nvml::handle::Handle $(, $argument: $type)*) -> u32 {
             $crate::nvml::call::$runner(stringify!($name), handle, $($turn,)? |$subject| $body)
@@ -169,7 +169,7 @@ macro_rules! nvml_functions {
         $(
             $(#[$attribute])*
             /// # Safety
-            /// Pointers must be null or valid for what `nvml.h` says of them.
+            /// Pointers must be null or valid as `nvml.h` requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(device: $crate::nvml::handle::Handle $(, $argument: $type)*) -> u32 {
                 $crate::nvml::call::device(stringify!($name), device, |$card| $body)
@@ -180,7 +180,7 @@ macro_rules! nvml_functions {
         $(
             $(#[$attribute])*
             /// # Safety
-            /// Pointers must be null or valid for what `nvml.h` says of them.
+            /// Pointers must be null or valid as `nvml.h` requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                 $crate::nvml::call::system(stringify!($name), |$context| $body)

@@ -18,9 +18,9 @@ mod clock_id {
 const REASON_IDLE: u64 = 1;
 /// `nvmlClocksEventReasonSwPowerCap`
 const REASON_POWER_CAP: u64 = 4;
-/// All reasons that `nvidia-smi -q` shows on the boards here.
+/// All reasons shown by `nvidia-smi -q` on the boards here.
 const REASONS_SUPPORTED: u64 = 0x1ff;
-/// `NVML_PSTATE_0`, in which data-centre cards stay.
+/// `NVML_PSTATE_0`, the permanent state of data-centre cards.
 const PERFORMANCE_STATE: u32 = 0;
 
 /// One clock by `nvmlClockType_t`.
@@ -34,7 +34,7 @@ fn clock(clocks: Option<Clocks>, kind: u32) -> Result<u32, Failure> {
     clocks.and_then(pick).ok_or(Failure::NOT_SUPPORTED)
 }
 
-/// One applications clock: there is one for graphics, which the SMs share, and one for memory.
+/// One applications clock: one is for graphics, shared with the SMs, and one for memory.
 fn applications_clock(clocks: Option<ApplicationsClocks>, kind: u32) -> Result<u32, Failure> {
     match (kind, clocks) {
         (4.., _) => Err(Failure::INVALID_ARGUMENT),
@@ -52,7 +52,7 @@ fn current(view: &CardView<'_>) -> Option<Clocks> {
 fn reasons(view: &CardView<'_>) -> u64 {
     let of_load = match view.state.busy_percent() {
         0 => REASON_IDLE,
-        // It draws as much as it may.
+        // The power draw is at its limit.
         100 => REASON_POWER_CAP,
         _ => 0,
     };

@@ -1,4 +1,4 @@
-//! Confidential computing, which concerns all cards of a machine.
+//! Confidential computing, common to all cards of a machine.
 
 use nvml_wrapper_sys::bindings::{
     NVML_CC_ACCEPTING_CLIENT_REQUESTS_FALSE, NVML_CC_ACCEPTING_CLIENT_REQUESTS_TRUE,
@@ -12,7 +12,7 @@ use super::ffi::Out;
 use crate::failure::Failure;
 use crate::state::ConfCompute;
 
-/// The mode of a machine whose cards are in it.
+/// The mode, on machines in it.
 fn mode(context: &Context) -> Result<ConfCompute, Failure> {
     match context.state().conf_compute {
         ConfCompute::Off => Err(Failure::NOT_SUPPORTED),

@@ -1,4 +1,4 @@
-//! What a call may look at: the machine, one card, a GPU instance, a MIG device.
+//! Data available to a call: the machine, one card, a GPU instance, a MIG device.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::state::fault::PARTS;
 use crate::state::mig::{ComputeInstance, GpuInstance};
 use crate::state::{CardState, Meter, Moment, State, meter};
 
-/// What a call may look at.
+/// Data available to a call.
 pub struct Context {
     /// The machine.
     pub session: Arc<Session>,
@@ -43,10 +43,10 @@ impl Context {
         })
     }
 
-    /// The card with that index, if it is there and answers.
+    /// The card with this index, if present and answering.
     ///
     /// # Errors
-    /// [`Failure::GPU_IS_LOST`] for a card that fell off the bus, and for one that was taken out or replaced since the process
+    /// [`Failure::GPU_IS_LOST`] for a card fallen off the bus, and for one taken out or replaced since the process
     /// opened the machine.
     pub fn card(&self, index: u32) -> Result<CardView<'_>, Failure> {
         let card = self.machine().cards.get(index as usize).ok_or(Failure::INVALID_ARGUMENT)?;
@@ -60,10 +60,10 @@ impl Context {
         Ok(CardView { context: self, card, state })
     }
 
-    /// The card behind a handle, if it answers.
+    /// The card behind a handle, if answering.
     ///
     /// # Errors
-    /// [`Failure::INVALID_ARGUMENT`] for what is not the handle of a card or a MIG device, [`Failure::GPU_IS_LOST`] for a
+    /// [`Failure::INVALID_ARGUMENT`] unless the handle is of a card or a MIG device, [`Failure::GPU_IS_LOST`] for a
     /// lost card, [`Failure::NOT_SUPPORTED`] for a MIG device, since most functions know only cards.
     pub fn handle(&self, handle: Handle) -> Result<CardView<'_>, Failure> {
         match self.device(handle)? {
@@ -72,10 +72,10 @@ impl Context {
         }
     }
 
-    /// The card or MIG device behind a handle, if it answers.
+    /// The card or MIG device behind a handle, if answering.
     ///
     /// # Errors
-    /// [`Failure::INVALID_ARGUMENT`] for what is not the handle of a card or of a MIG device that exists,
+    /// [`Failure::INVALID_ARGUMENT`] unless the handle is of a card or of an existing MIG device,
     /// [`Failure::GPU_IS_LOST`] for a lost card.
     pub fn device(&self, handle: Handle) -> Result<Device<'_>, Failure> {
         match handle.object(self.machine().cards.len())? {
@@ -93,11 +93,11 @@ pub struct CardView<'context> {
     pub context: &'context Context,
     /// Its fixed properties.
     pub card: &'context Card,
-    /// What does.
+    /// The changing part.
     pub state: &'context CardState,
 }
 
-/// What an `nvmlDevice_t` can be.
+/// Possible objects of an `nvmlDevice_t`.
 pub enum Device<'context> {
     /// A card.
     Card(CardView<'context>),
@@ -124,16 +124,16 @@ pub struct GpuInstanceView<'context> {
     pub model: &'context MigModel,
     /// Its profile.
     pub profile: &'context GpuInstanceProfile,
-    /// What it is.
+    /// The instance.
     pub instance: &'context GpuInstance,
 }
 
-/// One compute instance, or the MIG device that it is, in a call.
+/// One compute instance, and so one MIG device, in a call.
 #[derive(Clone, Copy)]
 pub struct MigView<'context> {
     /// Its GPU instance.
     pub gpu: GpuInstanceView<'context>,
-    /// What it is.
+    /// The instance.
     pub instance: &'context ComputeInstance,
 }
 
@@ -147,7 +147,7 @@ impl<'context> CardView<'context> {
         self.context.session.store.update(|state| change(state.cards.get_mut(index).ok_or(Failure::UNKNOWN)?))
     }
 
-    /// Changes the partitions of this card, and the files that show them.
+    /// Changes the partitions of this card, and the files showing them.
     ///
     /// # Errors
     /// [`Failure::NO_PERMISSION`] if the machine's files are not writable, or the error of `change`.
@@ -165,15 +165,15 @@ impl<'context> CardView<'context> {
         })
     }
 
-    /// What it has done up to now.
+    /// The card's counters up to now.
     pub fn meter(&self) -> Meter {
         self.state.meter.at(self.state, meter::now())
     }
 
-    /// Applies the faults that name a part of what a function tells: a field, a metric, a clock.
+    /// Applies the faults for a part of a function's answer: a field, a metric, a clock.
     ///
     /// # Errors
-    /// That of the fault.
+    /// The fault's error.
     pub fn part(&self, name: &'static str) -> Result<(), Failure> {
         debug_assert!(PARTS.contains(&name), "{name}");
         let state = self.context.state();

@@ -1,4 +1,4 @@
-//! Error correction and bad memory. Emulated memory has the errors that a tester ordered.
+//! Error correction and bad memory. Errors of emulated memory are ordered by a tester.
 
 use nvml_wrapper_sys::bindings::nvmlRowRemapperHistogramValues_t;
 

@@ -1,6 +1,6 @@
-//! Sets of cards whose events a client waits for.
+//! Event sets: cards whose events a client waits for.
 //!
-//! The events are in the machine's state and each set remembers which it has seen, so that every waiting process gets
+//! The events are in the machine's state, and each set keeps its own position in them, so every waiting process gets
 //! every event.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::state::{EVENT_XID_CRITICAL_ERROR, Event};
 
 /// `nvmlEventTypeSingleBitEccError` and `nvmlEventTypeDoubleBitEccError`
 const EVENTS_ECC: u64 = 0x3;
-/// Partition of an event that concerns a whole card.
+/// Partition of an event of a whole card.
 const NO_INSTANCE: u32 = u32::MAX;
 
 /// `nvmlEventSet_t`
@@ -30,9 +30,9 @@ pub struct SetHandle(*mut std::ffi::c_void);
 /// Cards of a set, with the events asked for.
 #[derive(Default)]
 struct EventSet {
-    /// By card: event types, and the number of the first event that happened after the registration.
+    /// By card: event types, and the number of the first event after the registration.
     cards: BTreeMap<u32, Registration>,
-    /// Number of the first event that has not been returned.
+    /// Number of the first event not yet returned.
     next: u64,
 }
 
@@ -42,7 +42,7 @@ struct Registration {
     since: u64,
 }
 
-/// Sets of this process by handle. Handles are never reused, so that a freed one is recognised.
+/// Sets of this process by handle. Handles are never reused, so a freed one is recognised.
 struct Sets {
     last: usize,
     sets: BTreeMap<usize, Arc<Mutex<EventSet>>>,
@@ -64,7 +64,7 @@ fn supported(view: &CardView<'_>) -> u64 {
 }
 
 impl EventSet {
-    /// The next event, and the set after returning it.
+    /// The next event. Advances the set behind it.
     fn take(&mut self, events: &[Event]) -> Option<Event> {
         let event = events.iter().find(|event| {
             event.number >= self.next
@@ -101,7 +101,7 @@ fn wait(context: &Context, set: &Mutex<EventSet>, timeout: Duration) -> Result<E
     }
 }
 
-/// What `nvmlEventSetWait` fills: the partition came with version 2.
+/// Struct of `nvmlEventSetWait`: the partition came with version 2.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EventDataV1 {
@@ -113,7 +113,7 @@ pub struct EventDataV1 {
 /// `nvmlEventSetCreate`
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlEventSetCreate(handle: Out<SetHandle>) -> u32 {
     system("nvmlEventSetCreate", |_context: &Context| {
@@ -138,7 +138,7 @@ pub extern "C" fn nvmlEventSetFree(handle: SetHandle) -> u32 {
 /// `nvmlEventSetWait`
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlEventSetWait(handle: SetHandle, data: Out<EventDataV1>, timeout: u32) -> u32 {
     system("nvmlEventSetWait", |context| {
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn nvmlEventSetWait(handle: SetHandle, data: Out<EventData
 /// `nvmlEventSetWait_v2`
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlEventSetWait_v2(
     handle: SetHandle,

@@ -1,4 +1,4 @@
-//! The NVLink fabric that a card is registered with.
+//! A card's NVLink fabric.
 
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t};
 
@@ -18,7 +18,7 @@ mod fabric_state {
     pub const COMPLETED: u8 = 3;
 }
 
-/// State, cluster UUID and clique of a card. `nvml.h` offers the function for Hopper and newer; on such a card
+/// State, cluster UUID and clique of a card. `nvml.h` offers the function for Hopper and newer. On such a card
 /// without a fabric it succeeds, with the state "not supported".
 fn registration(view: &CardView<'_>) -> Result<FabricInfo, Failure> {
     if view.card.board.architecture < Architecture::Hopper {
@@ -42,7 +42,7 @@ fn registration(view: &CardView<'_>) -> Result<FabricInfo, Failure> {
     Ok(FabricInfo { cluster, status, clique, state, padding: [0; 3] })
 }
 
-/// `nvmlGpuFabricInfo_t`. This struct and the next have explicit padding fields, so that callers find zeros there:
+/// `nvmlGpuFabricInfo_t`. This struct and the next have explicit padding fields, so callers find zeros there:
 /// some read the state as a longer integer.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ nvml_functions! {
         info.set(registration(&view)?)
     }
 
-    /// `nvmlDeviceGetGpuFabricInfoV`: which struct it fills is told by the version in it.
+    /// `nvmlDeviceGetGpuFabricInfoV`: the version in the struct selects its layout.
     fn nvmlDeviceGetGpuFabricInfoV(view: CardView, version: Out<u32>) {
         const V2: u32 = struct_version::<FabricInfoV2>(2);
         const V3: u32 = struct_version::<FabricInfoV3>(3);

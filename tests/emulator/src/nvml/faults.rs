@@ -23,7 +23,7 @@ pub fn suffer(
     }
     let counted = state.faults.iter().any(|fault| fault.remaining.is_some() && meets(fault));
     let effects: Vec<FaultEffect> = if counted {
-        // The count is shared by all processes, so it is decided under the lock whether a fault still applies.
+        // The count is shared by all processes, so the lock covers the decision whether a fault still applies.
         session.store.update(|state| {
             let mut effects = Vec::new();
             for fault in state.faults.iter_mut().filter(|fault| meets(fault)) {

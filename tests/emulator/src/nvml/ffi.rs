@@ -1,13 +1,13 @@
 //! Safe wrappers for arguments of C callers.
 //!
-//! `nvml.h` requires of every pointer that it is either null or valid for what the function does with it. The types
-//! here are those pointers; they only come from foreign callers, who must keep the requirement.
+//! `nvml.h` requires every pointer to be either null or valid for the function's use of the pointer. The types
+//! here are these pointers; they only come from foreign callers, who must keep the requirement.
 
 use std::ffi::{CStr, c_char};
 
 use crate::failure::Failure;
 
-/// A pointer to which a value is written.
+/// A pointer for an output value.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Out<T>(*mut T);
@@ -23,12 +23,12 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// The same place for another type: versioned structs begin with their version, which tells what they are.
+    /// The same place for another type: versioned structs begin with their version, and the version selects the type.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 
-    /// The place `position` values further, in an array that is long enough by the caller's word.
+    /// The place `position` values further, in an array whose caller vouches for its length.
     pub fn at(self, position: usize) -> Result<Out<T>, Failure> {
         if self.0.is_null() {
             return Err(Failure::INVALID_ARGUMENT);
@@ -36,7 +36,7 @@ impl<T> Out<T> {
         Ok(Out(self.0.wrapping_add(position)))
     }
 
-    /// The place right behind the value, where an array follows that is longer than this header's.
+    /// The place right behind the value, for an array behind a header.
     pub fn behind<U>(self) -> Out<U> {
         Out(self.0.wrapping_add(1).cast())
     }
@@ -74,13 +74,13 @@ impl<T: Copy> Out<T> {
             return Err(Failure::INVALID_ARGUMENT);
         }
         for (position, value) in values.iter().enumerate() {
-            // SAFETY: the caller says that there is room for `room` values, and position < values.len() <= room.
+            // SAFETY: the caller vouches for room for `room` values, and position < values.len() <= room.
             unsafe { self.0.add(position).write_unaligned(*value) };
         }
         Ok(())
     }
 
-    /// Writes `values`, which the caller must have sized exactly, and zeros where it gave more room.
+    /// Writes `values`, for which the caller must have sized the array exactly, and zeros in the remaining room.
     pub fn fill(self, room: u32, values: &[T], filler: T) -> Result<(), Failure> {
         if self.0.is_null() || room == 0 {
             return Err(Failure::INVALID_ARGUMENT);
@@ -90,14 +90,14 @@ impl<T: Copy> Out<T> {
         }
         for position in 0..room as usize {
             let value = values.get(position).copied().unwrap_or(filler);
-            // SAFETY: the caller says that there is room for `room` values, and position < room.
+            // SAFETY: the caller vouches for room for `room` values, and position < room.
             unsafe { self.0.add(position).write_unaligned(value) };
         }
         Ok(())
     }
 }
 
-/// A buffer for text that ends in a zero byte.
+/// A buffer for text with a zero byte at its end.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct OutText(*mut c_char);
@@ -120,24 +120,24 @@ impl OutText {
     }
 }
 
-/// Text that ends in a zero byte.
+/// Text with a zero byte at its end.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct InText(*const c_char);
 
 impl InText {
-    /// The text; a null pointer is an invalid argument, and text that is not UTF-8 is not found.
+    /// The text; a null pointer is an invalid argument, and text outside of UTF-8 is not found.
     pub fn get<'text>(self) -> Result<&'text str, Failure> {
         if self.0.is_null() {
             return Err(Failure::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so a string that ends in a zero byte by the contract of nvml.h; it is only used while the call
+        // SAFETY: not null, so by the contract of nvml.h a string with a zero byte at its end, only used while the call
         // lasts.
         unsafe { CStr::from_ptr(self.0) }.to_str().map_err(|_| Failure::NOT_FOUND)
     }
 }
 
-/// Puts text into a fixed array of C characters; what does not fit is cut off.
+/// Puts text into a fixed array of C characters, cut off at the array's length.
 pub fn characters<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().take(N - 1).zip(text.bytes()) {

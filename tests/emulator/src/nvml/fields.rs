@@ -22,7 +22,7 @@ enum Reading {
     Long(u64),
 }
 
-/// Field ids of `nvml.h` that are answered; every other one is not supported, as on a card that cannot tell.
+/// Supported field ids of `nvml.h`. Every other one is not supported, as on a card without the value.
 fn read(view: &CardView<'_>, field: u32, scope: u32) -> Result<Reading, Failure> {
     use Reading::{Long, Unsigned};
     let board = &view.card.board;
@@ -88,7 +88,7 @@ fn read(view: &CardView<'_>, field: u32, scope: u32) -> Result<Reading, Failure>
     }
 }
 
-/// The field by the name that a fault calls it, where a fault may.
+/// The field's name in faults, for fields with one.
 fn part(field: u32) -> Option<&'static str> {
     Some(match field {
         82 => "NVML_FI_DEV_MEMORY_TEMP",

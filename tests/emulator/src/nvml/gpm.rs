@@ -1,4 +1,4 @@
-//! Performance counters of cards and GPU instances (GPM): samples, and what was done between two.
+//! Performance counters of cards and GPU instances (GPM): samples, and the work done between two.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::hardware::board::Architecture;
 /// `NVML_GPM_SUPPORT_VERSION`, `NVML_GPM_METRICS_GET_VERSION`
 const VERSION: u32 = 1;
 
-/// What is told, with the name of the part that a fault may name, and how much of it a program causes that keeps multiprocessors
+/// Supported metrics, with the name of the part in faults, and the share caused by a program keeping multiprocessors
 /// busy: made up.
 const METRICS: [(u32, &str, f64); 4] = [
     (2, "NVML_GPM_METRIC_SM_UTIL", 1.0),
@@ -32,7 +32,7 @@ struct Sample {
     busy: u64,
 }
 
-/// The samples of this process, by the number that is their handle: a wrong one is told, and never followed.
+/// The samples of this process, by number. The number is the handle, so a wrong handle is reported and never dereferenced.
 static SAMPLES: Mutex<Samples> = Mutex::new(Samples { last: 0, of: BTreeMap::new() });
 
 struct Samples {
@@ -49,7 +49,7 @@ fn samples() -> MutexGuard<'static, Samples> {
 #[derive(Clone, Copy)]
 pub struct SampleHandle(usize);
 
-/// `nvmlGpmMetricsGet_t` up to its records, of which versions of the header have different numbers.
+/// `nvmlGpmMetricsGet_t` up to its records, whose number differs between versions of the header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MetricsGet {
@@ -79,7 +79,7 @@ fn take(view: &CardView<'_>, gpu_instance: Option<u32>, handle: SampleHandle) ->
     Ok(())
 }
 
-/// A sample that was taken.
+/// A sample taken earlier.
 fn taken(handle: SampleHandle) -> Result<Sample, Failure> {
     samples().of.get(&handle.0).copied().flatten().ok_or(Failure::INVALID_ARGUMENT)
 }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(*mut std::ffi::c_void);
 
-/// What a handle names. Instances are named by serial numbers, so that the handle of a destroyed instance is invalid.
+/// Objects with a handle. Instances have serial numbers, so the handle of a destroyed instance is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// `nvmlDevice_t` of a card.
@@ -20,7 +20,7 @@ pub enum Object {
     ComputeInstance(u32, u64),
 }
 
-/// Base of cards' handles, so that no small number and no real address is taken for a card.
+/// Base of cards' handles, so no small number and no real address is taken for a card.
 const HANDLE_BASE: usize = 0x4e56_4d4c_0000;
 /// Distance of two handles, as if each were an object.
 const HANDLE_STEP: usize = 64;
@@ -53,15 +53,15 @@ impl Handle {
         Handle(std::ptr::without_provenance_mut(kind << KIND | serial << SERIAL | (card as usize) << CARD))
     }
 
-    /// As the pointer that C knows.
+    /// The pointer for C.
     pub fn raw(self) -> *mut std::ffi::c_void {
         self.0
     }
 
-    /// Its object, on a machine with that many cards.
+    /// The handle's object, on a machine with `cards` cards.
     ///
     /// # Errors
-    /// [`Failure::INVALID_ARGUMENT`] if it is not a valid handle.
+    /// [`Failure::INVALID_ARGUMENT`] for an invalid handle.
     pub fn object(self, cards: usize) -> Result<Object, Failure> {
         let address = self.0.addr();
         if let Some(offset) = address.checked_sub(HANDLE_BASE) {
@@ -85,10 +85,10 @@ impl Handle {
         }
     }
 
-    /// Index of its card, or of its instance's card.
+    /// Index of the handle's card, or of its instance's card.
     ///
     /// # Errors
-    /// [`Failure::INVALID_ARGUMENT`] if it is not a valid handle.
+    /// [`Failure::INVALID_ARGUMENT`] for an invalid handle.
     pub fn index(self, cards: usize) -> Result<u32, Failure> {
         match self.object(cards)? {
             Object::Card(card)

@@ -1,4 +1,4 @@
-//! What identifies a card: names, UUIDs, versions and numbers.
+//! A card's identity: names, UUIDs, versions and numbers.
 
 use super::call::nvml_functions;
 use super::context::{Context, Device};
@@ -137,7 +137,7 @@ nvml_functions! {
 /// `nvmlDeviceOnSameBoard`: no board here has two cards.
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceOnSameBoard(one: Handle, other: Handle, same: Out<i32>) -> u32 {
     super::call::device("nvmlDeviceOnSameBoard", one, |view| {
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn nvmlDeviceOnSameBoard(one: Handle, other: Handle, same:
 /// `nvmlGetExcludedDeviceInfoByIndex`: there are none.
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlGetExcludedDeviceInfoByIndex(_index: u32, _info: Out<u32>) -> u32 {
     super::call::system("nvmlGetExcludedDeviceInfoByIndex", |_context: &Context| {

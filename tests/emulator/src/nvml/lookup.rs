@@ -74,7 +74,7 @@ macro_rules! lookups {
         $(
             $(#[$attribute])*
             /// # Safety
-            /// Pointers must be null or valid for what `nvml.h` says of them.
+            /// Pointers must be null or valid as `nvml.h` requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($key: $type, device: Out<Handle>) -> u32 {
                 let how: fn(&'static str, $type, Out<Handle>) -> u32 = $how;

@@ -34,7 +34,7 @@ fn memory(device: &Device<'_>) -> Memory {
     Memory { total, reserved, used: used.min(total - reserved) }
 }
 
-/// `nvmlMemory_v2_t` with an explicit padding field, so that callers find zeros there.
+/// `nvmlMemory_v2_t` with an explicit padding field, so callers find zeros there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemoryV2 {
@@ -49,7 +49,7 @@ pub struct MemoryV2 {
 const _: () = assert!(size_of::<MemoryV2>() == size_of::<nvmlMemory_v2_t>());
 
 nvml_functions! {
-    /// `nvmlDeviceGetMemoryInfo`: what the driver reserved counts as used.
+    /// `nvmlDeviceGetMemoryInfo`: memory reserved by the driver counts as used.
     fn nvmlDeviceGetMemoryInfo(device: Device, info: Out<nvmlMemory_t>) {
         let Memory { total, reserved, used } = memory(&device);
         info.set(nvmlMemory_t { total, free: total - reserved - used, used: reserved + used })

@@ -1,4 +1,4 @@
-//! Partitions: MIG mode, GPU instances, compute instances, and the MIG devices that they are.
+//! Partitions: MIG mode, GPU instances, compute instances, and their MIG devices.
 
 mod compute_instances;
 mod devices;

@@ -7,11 +7,11 @@ use super::ffi::{Out, OutText, check_version};
 use crate::failure::Failure;
 use crate::hardware::board::{AddressingMode, Architecture};
 
-/// `NVML_COMPUTEMODE_EXCLUSIVE_THREAD`, which drivers since CUDA 8 refuse.
+/// `NVML_COMPUTEMODE_EXCLUSIVE_THREAD`, refused by drivers since CUDA 8.
 const COMPUTE_MODE_EXCLUSIVE_THREAD: u32 = 1;
 /// `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`, the last one.
 const COMPUTE_MODE_LAST: u32 = 3;
-/// First driver branch that calls the display mode deprecated (captures of 570 and 580).
+/// First driver branch with a deprecated display mode (captures of 570 and 580).
 const DISPLAY_MODE_DEPRECATED: u32 = 580;
 
 nvml_functions! {

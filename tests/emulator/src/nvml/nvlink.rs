@@ -18,7 +18,7 @@ mod remote_type {
     pub const SWITCH: u32 = 2;
 }
 
-/// The link with that number, and whether it is up.
+/// The link with this number, and whether the link is up.
 fn link(view: &CardView<'_>, number: u32) -> Result<(Link, bool), Failure> {
     if number >= MOST_LINKS {
         return Err(Failure::INVALID_ARGUMENT);
@@ -27,7 +27,7 @@ fn link(view: &CardView<'_>, number: u32) -> Result<(Link, bool), Failure> {
     Ok((link, up(view, number)))
 }
 
-/// Whether a link is up: it is connected, was not taken down, and no card at its ends is in MIG mode.
+/// Whether a link is up: connected, not taken down, and no card at its ends in MIG mode.
 pub(super) fn up(view: &CardView<'_>, number: u32) -> bool {
     let Some(link) = view.card.links.get(number as usize) else { return false };
     if view.state.mig.enabled || view.state.links_down.contains(&number) {
@@ -39,7 +39,7 @@ pub(super) fn up(view: &CardView<'_>, number: u32) -> bool {
         Some(Remote::Card { index }) => {
             let state = view.context.state();
             let Some(other) = state.cards.get(index as usize) else { return false };
-            // The same link has another number at the other card: the n-th of those between the two.
+            // The same link has another number at the other card: the n-th link between the two.
             let position = between(view, view.card.index, index).position(|found| found == number);
             let theirs = position.and_then(|position| between(view, index, view.card.index).nth(position));
             !other.lost
@@ -49,7 +49,7 @@ pub(super) fn up(view: &CardView<'_>, number: u32) -> bool {
     }
 }
 
-/// Numbers of the links of card `one` that lead to card `other`.
+/// Numbers of the links from card `one` to card `other`.
 fn between<'view>(view: &'view CardView<'_>, one: u32, other: u32) -> impl Iterator<Item = u32> + 'view {
     let links =
         view.context.machine().cards.get(one as usize).map(|card| card.links.as_slice()).unwrap_or_default();
@@ -71,12 +71,12 @@ pub(super) fn up_between(one: &CardView<'_>, other: &CardView<'_>) -> bool {
     direct || (switched(one) && switched(other))
 }
 
-/// Whether the card has a link with that number.
+/// Whether the card has a link with this number.
 pub(super) fn exists(view: &CardView<'_>, number: u32) -> Result<(), Failure> {
     link(view, number).map(|_| ())
 }
 
-/// Speed of a link that is up, MB/s.
+/// Speed of a link, MB/s, if up.
 pub(super) fn speed(view: &CardView<'_>, number: u32) -> Result<u32, Failure> {
     let (_, up) = link(view, number)?;
     if !up {
@@ -86,8 +86,8 @@ pub(super) fn speed(view: &CardView<'_>, number: u32) -> Result<u32, Failure> {
     nvlink.megabytes_per_second.ok_or(Failure::NOT_SUPPORTED)
 }
 
-/// Data that one or all links have carried each way, KiB: made up, 1 MiB for each link and second in which the card is busy by
-/// a percent.
+/// Data carried by one or all links each way, KiB: made up, 1 MiB for each link, each second, and each percent of load of the
+/// card.
 pub(super) fn kibibytes(view: &CardView<'_>, scope: u32) -> Result<u64, Failure> {
     let links = match scope {
         u32::MAX => view.card.links.len() as u64,
@@ -111,7 +111,7 @@ fn version(generation: u32) -> Option<u32> {
     }
 }
 
-/// Version of the links of a card, as NVML numbers it.
+/// NVML's number of a card's link version.
 pub(super) fn link_version(view: &CardView<'_>) -> Result<u32, Failure> {
     let nvlink = view.context.machine().nvlink.as_ref().ok_or(Failure::NOT_SUPPORTED)?;
     version(nvlink.generation).ok_or(Failure::NOT_SUPPORTED)
@@ -133,8 +133,8 @@ fn remote_pci(view: &CardView<'_>, number: u32) -> Result<nvmlPciInfo_t, Failure
             let id = machine.nvlink.as_ref().and_then(|nvlink| nvlink.switch_pci_id).map_or(0, |id| id.0);
             Ok(pci_info(pci, id, 0))
         }
-        // A switch that the host does not see has an address of all ones, by which NCCL's src/graph/xml.cc recognises
-        // it.
+        // A switch invisible to the host has an address of all ones, by which NCCL's src/graph/xml.cc recognises
+        // such switches.
         Some(Remote::Switch { pci: None }) => Ok(nvmlPciInfo_t {
             busIdLegacy: characters("FFFF:FFFF:FF.0"),
             domain: u32::MAX,
@@ -148,7 +148,7 @@ fn remote_pci(view: &CardView<'_>, number: u32) -> Result<nvmlPciInfo_t, Failure
     }
 }
 
-/// `nvmlNvLinkCapability_t`: peer and system memory access and atomics, SLI bridge and validity of the link, of which no
+/// `nvmlNvLinkCapability_t`: peer and system memory access and atomics, SLI bridge and validity of the link. No
 /// board here has the bridge.
 const CAPABILITIES: [u32; 6] = [1, 1, 1, 1, 0, 1];
 

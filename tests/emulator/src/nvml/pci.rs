@@ -39,7 +39,7 @@ pub(super) fn parse_bus_id(text: &str) -> Option<PciAddress> {
     (function == 0).then_some(PciAddress { domain, bus, device })
 }
 
-/// What `nvmlDeviceGetPciInfo` and `nvmlDeviceGetPciInfo_v2` fill: the longer bus id came with version 3.
+/// Struct of `nvmlDeviceGetPciInfo` and `nvmlDeviceGetPciInfo_v2`: the longer bus id came with version 3.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PciInfoV2 {

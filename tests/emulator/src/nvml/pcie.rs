@@ -42,7 +42,7 @@ nvml_functions! {
         value.set(width(&view)?)
     }
 
-    /// `nvmlDeviceGetPcieThroughput`: made up, for each percent by which the card is busy.
+    /// `nvmlDeviceGetPcieThroughput`: made up, for each percent of load of the card.
     fn nvmlDeviceGetPcieThroughput(view: CardView, counter: u32, value: Out<u32>) {
         let (part, kilobytes) = match counter {
             0 => ("NVML_PCIE_UTIL_TX_BYTES", 5_000),

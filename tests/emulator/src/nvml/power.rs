@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// `NVML_FEATURE_ENABLED`
 const ENABLED: u32 = 1;
 
-/// Power draw, mW: as set, else from that of an idle card to the limit, by how busy it is.
+/// Power draw, mW: as set, else from an idle card's draw to the limit, in proportion to load.
 pub(super) fn usage(view: &CardView<'_>) -> Result<u32, Failure> {
     if let Some(milliwatts) = view.state.power_usage_milliwatts {
         return Ok(milliwatts);
@@ -30,7 +30,7 @@ pub(super) fn limit(view: &CardView<'_>) -> Result<u32, Failure> {
 pub(super) fn energy(view: &CardView<'_>) -> Result<u64, Failure> {
     let board = &view.card.board;
     let idle = board.power_usage_milliwatts.ok_or(Failure::NOT_SUPPORTED)?;
-    // The default limit: with one that can change, the sum of what was would change with it.
+    // The default limit: with a changeable limit, sums of the past would change with it.
     let most = board.power_limit_default_milliwatts.ok_or(Failure::NOT_SUPPORTED)?;
     let meter = view.meter();
     let age = match meter.since {

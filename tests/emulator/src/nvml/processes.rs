@@ -8,10 +8,10 @@ use super::ffi::Out;
 use crate::failure::Failure;
 use crate::state::ProcessKind;
 
-/// Partition id of a process that is in no partition.
+/// Partition id of a process outside of partitions.
 const NO_INSTANCE: u32 = u32::MAX;
 
-/// `nvmlProcessInfo_v1_t`. This struct and the next have explicit padding fields, so that callers find zeros there.
+/// `nvmlProcessInfo_v1_t`. This struct and the next have explicit padding fields, so callers find zeros there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ProcessInfoV1 {
@@ -20,7 +20,7 @@ pub struct ProcessInfoV1 {
     used_memory: u64,
 }
 
-/// `nvmlProcessInfo_t`, which versions 2 and 3 of the functions fill.
+/// `nvmlProcessInfo_t`, filled by versions 2 and 3 of the functions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ProcessInfoV2 {
@@ -32,7 +32,7 @@ pub struct ProcessInfoV2 {
 const _: () = assert!(size_of::<ProcessInfoV1>() == size_of::<nvmlProcessInfo_v1_t>());
 const _: () = assert!(size_of::<ProcessInfoV2>() == size_of::<nvmlProcessInfo_v2_t>());
 
-/// Processes of a card, including those on its partitions, or of one MIG device.
+/// Processes of a card, including processes on its partitions, or of one MIG device.
 fn of_kind(device: &Device<'_>, kind: ProcessKind) -> Vec<ProcessInfoV2> {
     let on = match device {
         Device::Card(_) => None,

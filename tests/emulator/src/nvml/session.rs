@@ -23,18 +23,18 @@ pub struct Session {
     /// Its files.
     pub store: Store,
     generation: Generation,
-    /// What was there when it was opened, which is all that it ever knows of, as with the real library.
+    /// Cards and driver present at the opening. The session never learns of later ones, as in the real library.
     driver_installations: u64,
     insertions: Vec<u64>,
     snapshot: RwLock<Arc<Snapshot>>,
     opened: Instant,
-    /// Milliseconds since `opened` at which the state's file was last looked at.
+    /// Milliseconds since `opened` at which the state's file was last read.
     looked: AtomicU64,
     /// Keeps the cards from being reset.
     _open: Option<File>,
 }
 
-/// The state as it was at one moment.
+/// The state at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     generation: u32,
@@ -44,7 +44,7 @@ pub struct Snapshot {
 }
 
 /// How long a reader trusts the shared counter alone, ms. The counter is raised right after the file is replaced. A
-/// writer that is killed between the two leaves it behind, which only a look at the file itself reveals.
+/// writer killed between the two leaves the counter behind. Only a look at the file itself reveals this.
 const TRUST: u64 = 200;
 
 static SESSION: RwLock<Opened> = RwLock::new(Opened { users: 0, session: None });
@@ -74,10 +74,10 @@ pub fn open() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Counts one user less and closes the machine after the last.
+/// Counts one user less, and closes the machine after the last.
 ///
 /// # Errors
-/// [`Failure::UNINITIALIZED`] when nobody opened it.
+/// [`Failure::UNINITIALIZED`] if nobody opened the machine.
 pub fn close() -> Result<(), Failure> {
     let mut opened = SESSION.write().unwrap_or_else(PoisonError::into_inner);
     opened.users = opened.users.checked_sub(1).ok_or(Failure::UNINITIALIZED)?;
@@ -87,16 +87,16 @@ pub fn close() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The machine that is open.
+/// The open machine.
 ///
 /// # Errors
-/// [`Failure::UNINITIALIZED`] when there is none.
+/// [`Failure::UNINITIALIZED`] if none is open.
 pub fn current() -> Result<Arc<Session>, Failure> {
     let opened = SESSION.read().unwrap_or_else(PoisonError::into_inner);
     opened.session.clone().ok_or(Failure::UNINITIALIZED)
 }
 
-/// The machine's directory: the library lies in `DIR/lib`, whatever links lead to it.
+/// The machine's directory: the library lies in `DIR/lib`, whatever links lead to the library.
 fn root() -> Option<PathBuf> {
     let mut information = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -110,7 +110,7 @@ fn root() -> Option<PathBuf> {
     if found == 0 || information.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: on success the loader's own string, which lives as long as the library is loaded, and it is: this code runs.
+    // SAFETY: on success the loader's own string, valid as long as the library is loaded, as now: this code runs.
     let path = unsafe { CStr::from_ptr(information.dli_fname) };
     let library = std::fs::canonicalize(OsStr::from_bytes(path.to_bytes())).ok()?;
     Some(library.parent()?.parent()?.to_owned())
@@ -143,7 +143,7 @@ impl Session {
         })
     }
 
-    /// As a container sees the machine: only cards whose device nodes it was given. No other card is open here, and these count
+    /// The view from a container: only cards with granted device nodes. No other card is open here, and these count
     /// as open by their processes.
     fn in_container(mut self) -> Self {
         self._open = None;
@@ -160,7 +160,7 @@ impl Session {
         if snapshot.generation == generation && !self.file_changed(&snapshot) {
             return snapshot;
         }
-        // Writers replace the file before they raise the counter, so this reads at least that state. If the file is
+        // Writers replace the file before they raise the counter, so this reads a state at least as new. If the file is
         // unreadable, the previous state stays: a card does not vanish because a disk is full.
         let Ok(new) = Snapshot::read(&self.store, generation) else { return snapshot };
         let new = Arc::new(new);
@@ -181,12 +181,12 @@ impl Session {
         identity(&self.store) != snapshot.file
     }
 
-    /// Whether the kernel module is still the one with which this session was opened.
+    /// Whether the kernel module is still the one present when this session was opened.
     pub fn has_its_driver(&self, state: &State) -> bool {
         self.driver_installations == state.driver_installations
     }
 
-    /// Whether the card with that index is still the one that was there when this session was opened.
+    /// Whether the card with this index is still the one present when this session was opened.
     pub fn has(&self, index: u32, state: &CardState) -> bool {
         !state.unplugged && self.insertions.get(index as usize) == Some(&state.insertions)
     }

@@ -53,7 +53,7 @@ pub extern "C" fn nvmlErrorString(result: u32) -> *const c_char {
     error_string(result).as_ptr()
 }
 
-/// Version of the library as it names itself: the CUDA major version before the driver's own, since CUDA 11.
+/// Version of the library in its own form: the CUDA major version before the driver's own, since CUDA 11.
 fn nvml_version(context: &Context) -> String {
     let driver = &context.machine().driver;
     let major = driver.cuda_version.split('.').next().unwrap_or_default();
@@ -97,7 +97,7 @@ nvml_functions! {
         version.set(cuda_version(context)?)
     }
 
-    /// `nvmlSystemGetProcessName`: the name that the system has for it.
+    /// `nvmlSystemGetProcessName`: the process's name in the system.
     fn nvmlSystemGetProcessName(_context: &Context, pid: u32, name: OutText, length: u32) {
         if length == 0 {
             return Err(Failure::INVALID_ARGUMENT);

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// `NVML_TEMPERATURE_GPU`, the only sensor.
 const SENSOR_GPU: u32 = 0;
 
-/// By how much a card gets warmer that is busy all the time, °C: made up.
+/// Temperature rise of a card at full load, °C: made up.
 const RISE: u32 = 40;
 
 fn temperature(view: &CardView<'_>, sensor: u32) -> Result<u32, Failure> {

@@ -14,7 +14,7 @@ const WORD: u32 = usize::BITS;
 const LEVELS: [Level; 6] =
     [Level::Internal, Level::Single, Level::Multiple, Level::HostBridge, Level::Node, Level::System];
 
-/// `nvmlAffinityScope_t`: the NUMA node, and the socket, which is one node on every machine here.
+/// `nvmlAffinityScope_t`: the NUMA node, and the socket, one node on every machine here.
 const SCOPES: [u32; 2] = [0, 1];
 
 /// `nvmlGpuP2PStatus_t`
@@ -122,7 +122,7 @@ fn give(found: &[Handle], count: Out<u32>, devices: Out<Handle>) -> Result<(), F
 /// `nvmlDeviceGetTopologyCommonAncestor`
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     one: Handle,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
 /// `nvmlDeviceGetP2PStatus`
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     one: Handle,
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
             capability::NVLINK if linked => p2p::OK,
             capability::NVLINK => p2p::NOT_SUPPORTED,
             capability::READ | capability::WRITE | capability::ATOMICS if linked => p2p::OK,
-            // Whether two cards reach each other over PCIe depends on the machine; no capture tells.
+            // Whether two cards reach each other over PCIe depends on the machine; captures do not show it.
             capability::READ | capability::WRITE | capability::ATOMICS | capability::PCI => p2p::UNKNOWN,
             _ => return Err(Failure::INVALID_ARGUMENT),
         })
@@ -178,7 +178,7 @@ fn active_links_between(one: &CardView<'_>, other: &CardView<'_>) -> bool {
 /// `nvmlSystemGetTopologyGpuSet`: the cards near a CPU.
 ///
 /// # Safety
-/// Pointers must be null or valid for what `nvml.h` says of them.
+/// Pointers must be null or valid as `nvml.h` requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetTopologyGpuSet(cpu: u32, count: Out<u32>, devices: Out<Handle>) -> u32 {
     system("nvmlSystemGetTopologyGpuSet", |context: &Context| {

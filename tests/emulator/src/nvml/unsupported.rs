@@ -1,8 +1,8 @@
-//! Every other function of `nvml.h`: exported as in the real library, so that clients can look it up, and answering
+//! Every other function of `nvml.h`: exported as in the real library, so clients can look them up, and answering
 //! "not supported".
 //!
-//! `data/nvml-functions.txt` lists all functions of the header; a test holds the built library to it. For a newer
-//! header, add its functions to that file, and their names to the list here that matches their first argument.
+//! `data/nvml-functions.txt` lists all functions of the header; a test compares the built library with the list. For a newer
+//! header, add its functions to the file, and their names to the list here for their first argument.
 
 use super::call::{device, system};
 use super::handle::Handle;
@@ -34,7 +34,7 @@ macro_rules! of_the_machine {
     };
 }
 
-/// Functions whose first argument is something that no emulated machine has (units, virtual GPUs): every value is
+/// Functions whose first argument is missing on every emulated machine (units, virtual GPUs): every value is
 /// invalid.
 macro_rules! of_nothing {
     ($($name:ident),* $(,)?) => {
@@ -48,7 +48,7 @@ macro_rules! of_nothing {
     };
 }
 
-// Callers pass more arguments than these take, which is safe in the C calling conventions of Linux: the caller cleans
+// Callers pass more arguments than declared here. This is safe in the C calling conventions of Linux: the caller cleans
 // up the arguments.
 of_a_card! {
     nvmlDeviceClearAccountingPids, nvmlDeviceClearCpuAffinity, nvmlDeviceClearEccErrorCounts,

@@ -4,7 +4,7 @@ use super::library::{Device, Library, SmiError};
 use super::memory::Memory;
 use super::mig_device::{self, MigDevice};
 
-/// What is read of one card; a field that the card does not have is its NVML error.
+/// Values read from one card; a field missing on the card is its NVML error.
 pub(super) struct Reading {
     pub index: u32,
     pub device: Device,
@@ -59,7 +59,7 @@ pub(super) struct Process {
 }
 
 impl Reading {
-    /// Reads all cards, or the one that `id` names by index, UUID or PCI bus id.
+    /// Reads all cards, or the one named by `id` (index, UUID or PCI bus id).
     pub fn all(library: &Library, id: Option<&str>) -> Result<Vec<Reading>, SmiError> {
         let count: u32 =
             library.named("Failed to get the number of GPUs", library.value0("nvmlDeviceGetCount_v2"))?;

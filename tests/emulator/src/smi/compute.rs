@@ -59,13 +59,13 @@ pub(super) fn set_mode(library: &Library, readings: &[Reading], mode: u32) -> Re
     Ok(text)
 }
 
-/// Whether the length of time slices can be set, which takes preemption between instructions: on the P100 and from
+/// Whether the length of time slices can be set. This needs preemption between instructions: on the P100 and from
 /// Volta on. A Tesla P4 refuses (issue 41 of NVIDIA's DRA driver).
 fn has_time_slice_lengths(ComputeCapability { major, minor }: ComputeCapability) -> bool {
     major >= 7 || (major == 6 && minor == 0)
 }
 
-/// The real one's words, as that issue has them.
+/// The real tool's words, quoted from the issue above.
 fn refusal(index: usize, slice: u32) -> String {
     let value = ["Default", "Short", "Medium", "Long"][slice as usize];
     format!(

@@ -17,17 +17,17 @@ pub(super) enum SmiError {
     /// The library reports an error.
     #[error("{what}: {text}")]
     Nvml {
-        /// What was asked.
+        /// The query.
         what: String,
         /// `nvmlReturn_t`.
         code: u32,
-        /// The library's text for it.
+        /// The library's text for the error.
         text: String,
     },
-    /// What was asked for is not there.
+    /// The requested object does not exist.
     #[error("{text}")]
     Plain {
-        /// What the real tool says.
+        /// The real tool's text.
         text: String,
         /// `nvmlReturn_t`.
         code: u32,
@@ -57,14 +57,14 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Loads and initialises it: from the installation this program is part of, else from where the loader finds it.
+    /// Loads and initialises the library: from the installation with this program, else from the loader's search path.
     pub fn open() -> Result<Self, SmiError> {
         const NAME: &str = "libnvidia-ml.so.1";
         let beside = std::env::current_exe()
             .ok()
             .and_then(|program| Some(program.parent()?.parent()?.join("lib").join(NAME)));
         let path = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(NAME));
-        // SAFETY: loading a driver library runs its initialisers, which every NVML client lets it do.
+        // SAFETY: loading a driver library runs its initialisers, as in every NVML client.
         let library = unsafe { libloading::Library::new(path) }.map_err(SmiError::NoLibrary)?;
         let library = Library { library };
         library.check("Failed to initialize NVML", library.call0("nvmlInit_v2"))?;
@@ -73,7 +73,7 @@ impl Library {
 
     /// Text of an error code.
     pub fn error_text(&self, code: u32) -> String {
-        // SAFETY: the signature of nvmlErrorString in nvml.h; it gives a string that is never freed.
+        // SAFETY: the signature of nvmlErrorString in nvml.h; the returned string is never freed.
         let text = unsafe {
             match self.library.get::<unsafe extern "C" fn(u32) -> *const c_char>(b"nvmlErrorString") {
                 Ok(function) => CStr::from_ptr(function(code)),
@@ -87,14 +87,14 @@ impl Library {
         outcome.map_err(|code| SmiError::Nvml { what: what.to_owned(), code, text: self.error_text(code) })
     }
 
-    /// Turns a code into an error that names what was asked.
+    /// Turns a code into an error with the query's name.
     pub fn named<T>(&self, what: &str, outcome: Result<T, u32>) -> Result<T, SmiError> {
         outcome.map_err(|code| SmiError::Nvml { what: what.to_owned(), code, text: self.error_text(code) })
     }
 
     /// Calls a function without arguments.
     pub fn call0(&self, name: &str) -> Result<(), u32> {
-        // SAFETY: used for functions of nvml.h that take nothing and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking nothing and returning nvmlReturn_t.
         unsafe {
             let function =
                 self.library.get::<unsafe extern "C" fn() -> u32>(name.as_bytes()).map_err(|_| MISSING)?;
@@ -102,10 +102,10 @@ impl Library {
         }
     }
 
-    /// Calls a function that fills one value.
+    /// Calls a function filling one value.
     pub fn value0<T: Default>(&self, name: &str) -> Result<T, u32> {
         let mut value = T::default();
-        // SAFETY: used for functions of nvml.h that take a pointer to T and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a pointer to T and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -116,16 +116,16 @@ impl Library {
         Ok(value)
     }
 
-    /// Calls a function that fills one value of a card.
+    /// Calls a function filling one value of a card.
     pub fn value<T: Default>(&self, name: &str, device: Device) -> Result<T, u32> {
         let mut value = T::default();
         self.fill(name, device, &mut value)?;
         Ok(value)
     }
 
-    /// Calls a function that sets one number of a card.
+    /// Calls a function setting one number of a card.
     pub fn set(&self, name: &str, device: Device, value: u32) -> Result<(), u32> {
-        // SAFETY: used for functions of nvml.h that take a card and a number and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card and a number and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -135,9 +135,9 @@ impl Library {
         }
     }
 
-    /// Calls a function that fills one value of a card, which has a version in it.
+    /// Calls a function filling one value of a card, with a version in the value.
     pub fn fill<T>(&self, name: &str, device: Device, value: &mut T) -> Result<(), u32> {
-        // SAFETY: used for functions of nvml.h that take a card and a pointer to T and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card and a pointer to T and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -147,10 +147,10 @@ impl Library {
         }
     }
 
-    /// Calls a function that fills one value of a card, chosen by a number.
+    /// Calls a function filling one value of a card, chosen by a number.
     pub fn value_of<T: Default>(&self, name: &str, device: Device, which: u32) -> Result<T, u32> {
         let mut value = T::default();
-        // SAFETY: used for functions of nvml.h that take a card, a number and a pointer to T and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card, a number and a pointer to T and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -161,9 +161,9 @@ impl Library {
         Ok(value)
     }
 
-    /// Calls a function that fills one value of a card, chosen by a number; the value may have a version in it.
+    /// Calls a function filling one value of a card, chosen by a number; the value may have a version in it.
     pub fn fill_of<T>(&self, name: &str, of: Device, which: u32, value: &mut T) -> Result<(), u32> {
-        // SAFETY: used for functions of nvml.h that take a handle, a number and a pointer to T and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a handle, a number and a pointer to T and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -173,9 +173,9 @@ impl Library {
         }
     }
 
-    /// Calls a function that takes only a handle.
+    /// Calls a function of a handle only.
     pub fn of(&self, name: &str, of: Device) -> Result<(), u32> {
-        // SAFETY: used for functions of nvml.h that take a handle and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a handle and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -187,7 +187,7 @@ impl Library {
 
     /// Calls `nvmlGpuInstanceGetComputeInstanceProfileInfoV` with the only engine profile there is.
     pub fn compute_profile<T>(&self, of: Device, which: u32, value: &mut T) -> Result<(), u32> {
-        // SAFETY: the signature in nvml.h; the struct has its version in it.
+        // SAFETY: the signature in nvml.h; the struct includes its version.
         unsafe {
             let function = self
                 .library
@@ -199,18 +199,18 @@ impl Library {
         }
     }
 
-    /// Calls a function that makes an instance of a profile.
+    /// Calls a function making an instance of a profile.
     pub fn make(&self, name: &str, of: Device, profile: u32) -> Result<Device, u32> {
         let mut made: Device = std::ptr::null_mut();
         self.fill_of(name, of, profile, &mut made)?;
         Ok(made)
     }
 
-    /// Calls a function that makes an instance of a profile at a placement.
+    /// Calls a function making an instance of a profile at a placement.
     pub fn make_at(&self, name: &str, of: Device, profile: u32, placement: [u32; 2]) -> Result<Device, u32> {
         let mut made: Device = std::ptr::null_mut();
-        // SAFETY: used for functions of nvml.h that take a handle, a profile, a placement, which is two numbers, and a place
-        // for a handle, and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a handle, a profile, a placement of two numbers, and a place
+        // for a handle, and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -223,13 +223,13 @@ impl Library {
         Ok(made)
     }
 
-    /// Calls a function that lists things of a profile; the list has room for more than there ever are.
+    /// Calls a function listing things of a profile; the list has room for more than there ever are.
     pub fn instances<T: Clone>(&self, name: &str, of: Device, profile: u32, empty: T) -> Result<Vec<T>, u32> {
         const ROOM: u32 = 64;
         let mut values = vec![empty; ROOM as usize];
         let mut count = ROOM;
-        // SAFETY: used for functions of nvml.h that take a handle, a profile, an array of T and a place for a count, write at
-        // most as many T as a card has slices, and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a handle, a profile, an array of T and a place for a count, writing at
+        // most as many T as a card has slices, and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -241,10 +241,10 @@ impl Library {
         Ok(values)
     }
 
-    /// Calls a function that fills two values of a card.
+    /// Calls a function filling two values of a card.
     pub fn pair<T: Default>(&self, name: &str, device: Device) -> Result<(T, T), u32> {
         let (mut first, mut second) = (T::default(), T::default());
-        // SAFETY: used for functions of nvml.h that take a card and two pointers to T and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card and two pointers to T and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -255,10 +255,10 @@ impl Library {
         Ok((first, second))
     }
 
-    /// Calls a function that fills a text of the system.
+    /// Calls a function filling a text of the system.
     pub fn text0(&self, name: &str) -> Result<String, u32> {
         let mut buffer = [0_u8; 96];
-        // SAFETY: used for functions of nvml.h that take a buffer and its length and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a buffer and its length and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -269,10 +269,10 @@ impl Library {
         Ok(text(&buffer))
     }
 
-    /// Calls a function that fills a text of a card.
+    /// Calls a function filling a text of a card.
     pub fn text(&self, name: &str, device: Device) -> Result<String, u32> {
         let mut buffer = [0_u8; 96];
-        // SAFETY: used for functions of nvml.h that take a card, a buffer and its length and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card, a buffer and its length and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -283,7 +283,7 @@ impl Library {
         Ok(text(&buffer))
     }
 
-    /// The card with that index.
+    /// The card with this index.
     pub fn device(&self, index: u32) -> Result<Device, u32> {
         let mut device: Device = std::ptr::null_mut();
         // SAFETY: the signature of nvmlDeviceGetHandleByIndex_v2 in nvml.h.
@@ -297,10 +297,10 @@ impl Library {
         Ok(device)
     }
 
-    /// Calls a function that tells something of two cards, chosen by a number.
+    /// Calls a function comparing two cards, chosen by a number.
     pub fn value_between(&self, name: &str, one: Device, other: Device, which: u32) -> Result<u32, u32> {
         let mut value = 0;
-        // SAFETY: used for functions of nvml.h that take two cards, a number and a pointer to a number and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking two cards, a number and a pointer to a number and returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library
@@ -327,7 +327,7 @@ impl Library {
         Ok(level)
     }
 
-    /// Calls a function that fills a set of so many words, as those of affinities do; some take a scope.
+    /// Calls a function filling a set of so many words, such as affinities; some take a scope.
     pub fn set_of(
         &self,
         name: &str,
@@ -338,8 +338,8 @@ impl Library {
         type Set = unsafe extern "C" fn(Device, u32, *mut u64) -> u32;
         type SetInScope = unsafe extern "C" fn(Device, u32, *mut u64, u32) -> u32;
         let mut set = vec![0; words as usize];
-        // SAFETY: used for functions of nvml.h that take a card, a number of words, that many words, and a scope where one is
-        // given, and give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card, a number of words, as many words, and a scope where one is
+        // given, and returning nvmlReturn_t.
         unsafe {
             let code = match scope {
                 None => {
@@ -356,13 +356,13 @@ impl Library {
         Ok(set)
     }
 
-    /// Calls a function that fills a list of a card's things.
+    /// Calls a function filling a list of a card's things.
     pub fn list<T: Clone + Default>(&self, name: &str, device: Device) -> Result<Vec<T>, u32> {
         const ROOM: u32 = 1024;
         let mut values = vec![T::default(); ROOM as usize];
         let mut count = ROOM;
-        // SAFETY: used for functions of nvml.h that take a card, the room and an array of T, write at most that many, and
-        // give nvmlReturn_t.
+        // SAFETY: used for nvml.h functions taking a card, the room and an array of T, writing no more than the room, and
+        // returning nvmlReturn_t.
         unsafe {
             let function = self
                 .library

@@ -1,4 +1,4 @@
-//! Memory as the library reports it.
+//! Memory, as reported by the library.
 
 use crate::nvml::ffi::struct_version;
 

@@ -65,7 +65,7 @@ pub(super) fn run(library: &Library, mig: &Mig) -> Result<String, SmiError> {
     Ok(text)
 }
 
-/// The profile that an admin names by id, by name, or by name behind `MIG `.
+/// The profile named by an admin, by id, by name, or by name behind `MIG `.
 fn named<'profiles>(profiles: &'profiles [Profile], text: &str) -> Option<&'profiles Profile> {
     let plain = text.strip_prefix("MIG ").unwrap_or(text);
     profiles.iter().find(|profile| profile.id.to_string() == text || profile.name == plain)

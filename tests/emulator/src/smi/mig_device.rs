@@ -28,7 +28,7 @@ pub(super) fn devices(library: &Library, card: Device) -> Vec<MigDevice> {
         .map(|(index, device)| {
             let mut memory = Memory::versioned();
             let memory = library.fill("nvmlDeviceGetMemoryInfo_v2", device, &mut memory).map(|()| memory);
-            // SAFETY: integers, for which zeros are valid.
+            // SAFETY: integers, so zeros are valid.
             let mut attributes: nvmlDeviceAttributes_t = unsafe { std::mem::zeroed() };
             let attributes =
                 library.fill("nvmlDeviceGetAttributes_v2", device, &mut attributes).map(|()| attributes);
@@ -46,7 +46,7 @@ pub(super) fn devices(library: &Library, card: Device) -> Vec<MigDevice> {
 }
 
 impl MigDevice {
-    /// Its name after that of its card.
+    /// The part of its name after its card's name.
     pub fn profile(&self) -> String {
         let name = self.name.as_deref().unwrap_or("Unknown Error");
         name.rsplit_once(" MIG ").map_or(name, |(_, profile)| profile).to_owned()

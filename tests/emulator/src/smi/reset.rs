@@ -1,4 +1,4 @@
-//! `nvidia-smi --gpu-reset`. NVML has no function for it: the machine's state is changed.
+//! `nvidia-smi --gpu-reset`. NVML has no function for a reset, so the machine's state is changed.
 
 use std::fmt::Write;
 
@@ -14,8 +14,8 @@ const NO_PERMISSION: u32 = 4;
 /// `NVML_ERROR_UNKNOWN`
 const UNKNOWN: u32 = 999;
 
-/// Resets cards, and says which. Refused as the driver refuses it, while another process has the driver's library open: this
-/// process has closed it.
+/// Resets cards and returns their list. Refused, as by the driver, while another process has the driver's library open: this
+/// process has closed the library.
 pub(super) fn print(readings: &[Reading]) -> Result<String, SmiError> {
     let failed = |text: String, code| SmiError::Plain { text, code };
     let store = machine::find().map_err(|text| failed(text, UNKNOWN))?;

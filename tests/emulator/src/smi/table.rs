@@ -28,7 +28,7 @@ pub(super) fn list(readings: &[Reading]) -> String {
 pub(super) fn versions(library: &Library) -> String {
     let text = |name: &str| library.text0(name).unwrap_or_else(|_| "N/A".to_owned());
     let driver = text("nvmlSystemGetDriverVersion");
-    // The library's begins with CUDA's: 13.580.105.08, of which two numbers are shown.
+    // The library's version begins with CUDA's: 13.580.105.08, with two numbers shown.
     let nvml: Vec<String> =
         text("nvmlSystemGetNVMLVersion").split('.').skip(1).take(2).map(str::to_owned).collect();
     format!(

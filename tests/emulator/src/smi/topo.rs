@@ -81,7 +81,7 @@ fn connection(library: &Library, one: &Reading, other: &Reading) -> String {
     .to_owned()
 }
 
-/// Active NVLinks of a card that lead to the other, or to a switch.
+/// Active NVLinks of a card to the other, or to a switch.
 fn links(library: &Library, device: Device, other: &Reading) -> usize {
     let leads_there = |link: u32| {
         let active: Result<u32, u32> = library.value_of("nvmlDeviceGetNvLinkState", device, link);
@@ -93,7 +93,7 @@ fn links(library: &Library, device: Device, other: &Reading) -> usize {
     (0..LINKS).filter(|link| leads_there(*link)).count()
 }
 
-/// Numbers of the bits that are set, as `0-3,8`.
+/// Numbers of the set bits, as `0-3,8`.
 fn ranges(words: Result<Vec<u64>, u32>) -> String {
     let Ok(words) = words else { return "N/A".to_owned() };
     let is_set = |number: usize| words.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1);

@@ -210,7 +210,7 @@ struct Fabric {
     state: u8,
 }
 
-/// Elements as in captures; a card that is in no fabric has them too.
+/// Elements as in captures; a card without fabric has them too.
 fn fabric(writer: &mut Writer, library: &Library, reading: &Reading) {
     let mut fabric = Fabric::default();
     let found = library.fill("nvmlDeviceGetGpuFabricInfo", reading.device, &mut fabric);

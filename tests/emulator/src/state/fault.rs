@@ -1,4 +1,4 @@
-//! Injected faults: calls that fail or are delayed.
+//! Injected faults: failing or delayed calls.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Parts of what a function tells that a fault may name in place of the function, so that one figure fails alone.
+/// Parts of a function's answer: a fault may name one in place of the function, so one figure fails alone.
 pub const PARTS: [&str; 13] = [
     "NVML_CLOCK_SM",
     "NVML_CLOCK_MEM",
@@ -27,19 +27,19 @@ pub const PARTS: [&str; 13] = [
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
-    /// Tells it from the others.
+    /// Unique number.
     pub number: u64,
-    /// Name of an NVML function, or one of [`PARTS`]; without a version at its end it means all versions; `None` means every
+    /// Name of an NVML function, or one of [`PARTS`]. A name without version is for all versions; `None` is for every
     /// function.
     pub call: Option<String>,
-    /// Index of a card; `None` means every card, and calls that concern no card.
+    /// Index of a card; `None` is for every card, and for calls without a card.
     pub card: Option<u32>,
-    /// What happens.
+    /// The effect on a call.
     pub effect: FaultEffect,
-    /// When it happens.
+    /// Before or after the call's own effect.
     #[serde(default)]
     pub moment: Moment,
-    /// Number of further calls it applies to; `None` means every one until it is removed.
+    /// Number of further affected calls; `None` is for every one until the fault is removed.
     pub remaining: Option<u32>,
 }
 
@@ -50,11 +50,11 @@ pub enum Moment {
     /// Before the call did anything.
     #[default]
     Before,
-    /// After the call took effect, so that its caller cannot know that it did.
+    /// After the call took effect, so its caller cannot know of the effect.
     After,
 }
 
-/// What a fault does to a call.
+/// A fault's effect on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FaultEffect {
@@ -77,7 +77,7 @@ impl fmt::Display for FaultEffect {
 }
 
 impl Fault {
-    /// Whether it applies to a call of `function` on `card`.
+    /// Whether the fault applies to a call of `function` on `card`.
     pub fn meets(&self, function: &str, card: Option<u32>) -> bool {
         let call = self
             .call
@@ -87,7 +87,7 @@ impl Fault {
     }
 }
 
-/// Whether `text` is what NVML puts behind a function's name for a newer version of it: `_v2`.
+/// Whether `text` is NVML's suffix for a newer version of a function: `_v2`.
 fn is_version(text: &str) -> bool {
     text.strip_prefix("_v")
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))

@@ -50,8 +50,8 @@ impl Generation {
         if file.metadata()?.len() < LENGTH as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the generation counter is cut short"));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice; the file is at least LENGTH long, and nothing of
-        // the emulator ever shortens it.
+        // SAFETY: a new mapping at an address of the kernel's choice; the file is at least LENGTH long, and no code of
+        // the emulator ever shortens the file.
         let address =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), LENGTH, protection, MapFlags::SHARED, file, 0)? };
         Ok(Generation { address: address.cast() })
@@ -78,7 +78,7 @@ impl Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the mapping, and no reference into it can outlive self.
+        // SAFETY: address and length are of the mapping, and no reference into the mapping can outlive self.
         let _ = unsafe { rustix::mm::munmap(self.address.cast_mut().cast(), LENGTH) };
     }
 }

@@ -1,12 +1,12 @@
-//! What a card's driver says is wrong with it, as a tester ordered.
+//! Faults reported by a card's driver, as ordered by a tester.
 
 use serde::{Deserialize, Serialize};
 
-/// Faults of a card. Those of its memory that a reset mends are gone after a reset or a reboot.
+/// Faults of a card. Memory faults repaired by a reset are gone after a reset or a reboot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CardHealth {
-    /// Memory errors that could not be corrected, since the last reset.
+    /// Uncorrectable memory errors since the last reset.
     pub uncorrected_errors: u64,
     /// Rows of memory are remapped at the next reset (Ampere and later).
     pub row_remap_pending: bool,
@@ -14,7 +14,7 @@ pub struct CardHealth {
     pub row_remap_failed: bool,
     /// Pages of memory are retired when the driver is loaded again (before Ampere).
     pub retired_pages_pending: bool,
-    /// Bits of `nvmlClocksEventReason*`, beside those that follow from the load.
+    /// Bits of `nvmlClocksEventReason*`, beside the reasons derived from the load.
     pub clocks_reasons: u64,
     /// In place of the machine's `healthMask` of the NVLink fabric.
     pub fabric_mask: Option<u32>,
@@ -44,7 +44,7 @@ impl CardHealth {
         *self == Self::default()
     }
 
-    /// What a reset does not mend.
+    /// The faults not repaired by a reset.
     pub fn after_reset(self) -> Self {
         Self {
             uncorrected_errors: 0,

@@ -1,8 +1,8 @@
-//! What a card has done so far: the sum over time of how busy it was, from which come energy, traffic and the shares of time
-//! that GPM tells.
+//! A card's work so far: its load summed over time, the base of energy, traffic and the shares of time in
+//! GPM.
 //!
-//! Between two changes of the state a card's load is constant, so that it is added up when the load changes, and when
-//! somebody asks.
+//! Between two changes of the state a card's load is constant. So the sum is updated when the load changes, and at
+//! every query.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use super::{CardState, State};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meter {
-    /// When counting began; 0 where that is when the machine was made.
+    /// Start of counting; 0 for the machine's creation.
     pub since: u64,
     /// Up to when the sums go; 0 where nothing was added yet.
     pub until: u64,
     /// Busy percent times microseconds.
     pub busy: u64,
-    /// That part of it during which a tester had set the power.
+    /// The part during which a tester had set the power.
     pub busy_at_set_power: u64,
     /// Microseconds during which a tester had set the power.
     pub set_power_time: u64,
-    /// Milliwatts that a tester had set, times microseconds.
+    /// Milliwatts set by a tester, times microseconds.
     pub set_power: u64,
     /// As `busy`, of each GPU instance, by its id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -32,17 +32,17 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// One that begins now.
+    /// Counters starting now.
     pub fn starting(now: u64) -> Self {
         Meter { since: now, until: now, ..Meter::default() }
     }
 
-    /// Whether it is that of a machine on which nothing ever ran.
+    /// Whether nothing has ever run on the machine.
     pub fn is_unused(&self) -> bool {
         *self == Meter::default()
     }
 
-    /// With what a card's load adds until `now`.
+    /// The counters with the card's load until `now`.
     #[must_use]
     pub fn at(&self, card: &CardState, now: u64) -> Self {
         let mut meter = self.clone();
@@ -62,7 +62,7 @@ impl Meter {
     }
 }
 
-/// Adds up what cards did before a change of their load.
+/// Adds up the work of cards before a change of their load.
 pub(super) fn advance(before: &State, after: &mut State, now: u64) {
     for (before, after) in before.cards.iter().zip(&mut after.cards) {
         let load =

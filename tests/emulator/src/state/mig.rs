@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Mig {
     /// Whether the mode is on.
     pub enabled: bool,
-    /// Whether it is on after the next reset.
+    /// The mode after the next reset.
     pub pending: bool,
     /// GPU instances, by id.
     pub instances: Vec<GpuInstance>,
-    /// Number of the last instance that was made on this card: handles name instances by it, so that a handle of one that
-    /// is gone never means another with the same id.
+    /// Number of the last instance made on this card. Handles name instances by this number, so the handle of a destroyed
+    /// instance never means another with the same id.
     pub last_serial: u64,
 }
 
@@ -57,7 +57,7 @@ impl Mig {
         self.instances.iter().flat_map(|gpu| gpu.compute_instances.iter().map(move |compute| (gpu, compute)))
     }
 
-    /// A number that no instance of this card ever had.
+    /// A new serial number for an instance of this card.
     pub fn next_serial(&mut self) -> u64 {
         self.last_serial += 1;
         self.last_serial

@@ -1,4 +1,4 @@
-//! The files in which a machine is kept.
+//! The files of a machine.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,17 +32,17 @@ pub enum StoreError {
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is not what the emulator wrote.
+    /// A file not in the emulator's format.
     #[error("{path}: {source}; it was changed by hand or is of another version: create the machine anew")]
     Malformed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
@@ -55,7 +55,7 @@ impl StoreError {
     }
 }
 
-/// What NVML says where the machine's files could not be read or changed.
+/// NVML's error if the machine's files could not be read or changed.
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         if error.is_permission() { Failure::NO_PERMISSION } else { Failure::UNKNOWN }
@@ -73,7 +73,7 @@ impl Store {
         self.directory.parent().unwrap_or(&self.directory)
     }
 
-    /// Waits for the lock on the partitions of that card; dropping the file releases it.
+    /// Waits for the lock on the partitions of this card; dropping the file releases the lock.
     ///
     /// # Errors
     /// When the lock's file cannot be made or locked.
@@ -84,8 +84,8 @@ impl Store {
         Ok(lock)
     }
 
-    /// Says that this process has the machine's cards open, as long as it keeps the file. `None` where the machine is of an
-    /// emulator that did not know that.
+    /// Marks the machine's cards as open in this process, as long as the file is kept. `None` for machines made by an
+    /// emulator without this mark.
     ///
     /// # Errors
     /// When the lock's file cannot be locked.
@@ -103,7 +103,7 @@ impl Store {
     pub fn is_open(&self) -> Result<bool, StoreError> {
         let Some(lock) = self.clients()? else { return Ok(false) };
         let is_locked = || rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err();
-        // A child that a process has just forked has its files open until it executes its program.
+        // A newly forked child has its parent's files open until its exec.
         Ok((0..5).all(|_| {
             let is_locked = is_locked();
             if is_locked {
@@ -168,7 +168,7 @@ impl Store {
         self.write("machine.json", machine)
     }
 
-    /// Replaces the machine. Processes that have opened it go on with what they know.
+    /// Replaces the machine. Processes with the machine already open keep their old view.
     ///
     /// # Errors
     /// When its file cannot be written.
@@ -198,7 +198,7 @@ impl Store {
     /// Changes the state atomically.
     ///
     /// # Errors
-    /// When the files cannot be locked, read or written; or what `change` says, and then nothing is written.
+    /// The files cannot be locked, read or written, or the error of `change`; nothing is written then.
     pub fn update<T, E: From<StoreError>>(
         &self,
         change: impl FnOnce(&mut State) -> Result<T, E>,
@@ -224,7 +224,7 @@ impl Store {
         serde_json::from_slice(&text).map_err(|source| StoreError::Malformed { path, source })
     }
 
-    /// Replaces a file as a whole: whoever reads it sees the old or the new one.
+    /// Replaces a file as a whole: readers get the old or the new one.
     fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
         let path = self.path(name);
         let mut text = serde_json::to_vec_pretty(value)

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The files of a plugin after a power failure.
 ///
-/// A file's content is on the disk once it was synced, and the names in a directory once the directory was. Everything
+/// A file's content is on the disk once the file was synced, and the names in a directory once the directory was. Everything
 /// else may or may not be there, depending on the file system.
 #[derive(Default)]
 pub struct Stable {
     names: BTreeMap<PathBuf, Name>,
 }
 
-/// What a power failure does to unsynced data.
+/// Effect of a power failure on unsynced data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Names are as at the directory's last sync: files created or renamed since are missing, and removed or replaced
-    /// ones are back. No name exists without its file's content, as on btrfs, and on ext4 for files that replace
+    /// ones are back. No name exists without its file's content, as on btrfs, and on ext4 for files replacing
     /// others.
     Names,
     /// Names are the latest ones, and files whose content was not synced are empty.
@@ -50,7 +50,7 @@ impl Stable {
     pub fn create(&mut self, path: &Path, bytes: &[u8]) {
         let name = self.name(path);
         let content = Arc::new(Content { bytes: bytes.to_owned(), is_synced: AtomicBool::new(false) });
-        // An existing file is overwritten, under all names that it has.
+        // An existing file is overwritten, under all its names.
         let is_same = |(one, other): (&Arc<Content>, &Arc<Content>)| Arc::ptr_eq(one, other);
         if name.now.as_ref().zip(name.on_disk.as_ref()).is_some_and(is_same) {
             name.on_disk = Some(content.clone());
@@ -86,7 +86,7 @@ impl Stable {
         }
     }
 
-    /// Excludes a directory that is not on a disk: a power failure leaves it to the code that clears memory.
+    /// Excludes a directory outside of disks: the code clearing memory is responsible for it at a power failure.
     pub fn forget(&mut self, directory: &Path) {
         self.names.retain(|path, _| !path.starts_with(directory));
     }
@@ -95,7 +95,7 @@ impl Stable {
     pub fn lose_power(&mut self, loss: Loss) {
         for (path, name) in std::mem::take(&mut self.names) {
             let left = if loss == Loss::Names { name.on_disk } else { name.now };
-            // A file that comes back comes back in its directory.
+            // A restored file is restored in its directory.
             if let (Some(_), Some(parent)) = (&left, path.parent()) {
                 fs::create_dir_all(parent).unwrap();
             }

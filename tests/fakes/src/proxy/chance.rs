@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Act, refusal};
 
-/// What requests meet.
+/// Random faults of requests.
 pub struct Chance {
     rng: fastrand::Rng,
     /// No request gets through.
@@ -57,7 +57,7 @@ impl Chance {
     }
 }
 
-/// What ends a watch whose version the server has forgotten.
+/// The event ending a watch at an expired version.
 fn expired() -> Act {
     let Act::Status(_, status) = refusal(410, "Expired") else { return Act::Hang };
     Act::WatchEvent(json!({ "type": "ERROR", "object": status }))

@@ -1,7 +1,7 @@
-//! Runs a cluster until it is killed or its standard input ends: for tests of the harness, and as a quick way to a
+//! Runs a cluster until killed or until standard input ends: for tests of the harness, and as a quick way to a
 //! cluster by hand.
 //!
-//! Arguments: the tier (`scheduler` or `node`), the number of nodes, and `panic` or `release` if it should do that once
+//! Arguments: the tier (`scheduler` or `node`), the number of nodes, and optionally `panic` or `release`, done once
 //! the cluster is ready. The first line on standard output is then the cluster's directory.
 
 use std::io::{Read, Write};

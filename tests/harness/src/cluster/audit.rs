@@ -1,4 +1,4 @@
-//! What the API server was asked, by its audit log, beside what RBAC grants.
+//! Requests to the API server, from its audit log, and the rights granted by RBAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{Cluster, ClusterError, ClusterRecord};
 
-/// Logs who asked for what. Only service accounts are of interest; kubelets and controllers would fill the log.
+/// Logs the author and kind of requests. Only service accounts are of interest; kubelets and controllers would fill the log.
 pub(super) const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -23,7 +23,7 @@ rules:
 - {level: None}
 ";
 
-/// HTTP status of a request that lacks a right, or that admission refuses.
+/// HTTP status of a request without the needed right, or refused by admission.
 const FORBIDDEN: u16 = 403;
 
 /// A right in the terms of RBAC's rules.
@@ -85,12 +85,12 @@ impl ClusterRecord {
 }
 
 impl Cluster {
-    /// The rights that a service account has used so far, each in at least one request that was not forbidden. Needs a
-    /// cluster with [`ClusterOptions::audit`](super::ClusterOptions::audit). What the API server asks besides, of single
-    /// fields, is not among them.
+    /// The rights used by a service account so far, each in at least one request that was not forbidden. Needs a
+    /// cluster with [`ClusterOptions::audit`](super::ClusterOptions::audit). Additional checks of the API server for single
+    /// fields are not included.
     ///
     /// # Errors
-    /// There is no audit log, or it makes no sense.
+    /// The audit log is missing or malformed.
     pub fn rights_used(&self, namespace: &str, account: &str) -> Result<BTreeSet<String>, ClusterError> {
         let path = self.record.audit_log();
         let text = fs::read_to_string(&path).map_err(ClusterError::io(&path))?;
@@ -115,7 +115,7 @@ impl Cluster {
         Ok(used)
     }
 
-    /// The rights that bindings grant a service account by its name, those of its groups left out.
+    /// The rights granted to a service account by bindings to its name, without rights of its groups.
     ///
     /// # Errors
     /// The API does not answer, or a role is missing.

@@ -15,7 +15,7 @@ impl Cluster {
     /// process. With `CI=true` callers treat the reason as a failure, never as a skip.
     ///
     /// # Errors
-    /// [`Unavailable`] says what is missing.
+    /// [`Unavailable`] with the missing part.
     pub fn node_tier_available() -> Result<(), Unavailable> {
         let program = host_executable().map_err(|error| Unavailable(error.to_string()))?;
         let output = Command::new(&program)

@@ -8,7 +8,7 @@ use crate::tools::Module;
 /// Result of kubectl or helm.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
-    /// Whether it ended with exit code 0.
+    /// Whether the exit code is 0.
     pub success: bool,
     /// Standard output.
     pub stdout: String,
@@ -20,7 +20,7 @@ impl Cluster {
     /// Runs kubectl as administrator and returns its standard output.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with its output, if it failed.
+    /// [`ClusterError::Command`] with kubectl's output, on failure.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         self.checked("kubectl", arguments, None).await
     }
@@ -28,15 +28,15 @@ impl Cluster {
     /// Runs kubectl with this standard input, for `-f -`.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with its output, if it failed.
+    /// [`ClusterError::Command`] with kubectl's output, on failure.
     pub async fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> Result<String, ClusterError> {
         self.checked("kubectl", arguments, Some(input)).await
     }
 
-    /// Runs kubectl and returns its result, also if it failed.
+    /// Runs kubectl and returns its result, also on failure.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// kubectl cannot be started.
     pub async fn try_kubectl(&self, arguments: &[&str]) -> Result<CommandOutput, ClusterError> {
         self.command("kubectl", arguments, None).await
     }
@@ -44,7 +44,7 @@ impl Cluster {
     /// Applies YAML or JSON with one or more documents, as server-side apply.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with kubectl's output, if it failed.
+    /// [`ClusterError::Command`] with kubectl's output, on failure.
     pub async fn apply(&self, manifests: &str) -> Result<String, ClusterError> {
         self.kubectl_with_input(&["apply", "--server-side", "-f", "-"], manifests).await
     }
@@ -53,7 +53,7 @@ impl Cluster {
     /// directory.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] with its output, if it failed; the cluster must have been started with
+    /// [`ClusterError::Command`] with helm's output, on failure; the cluster must have been started with
     /// [`super::ClusterOptions::helm`].
     pub async fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         self.checked("helm", arguments, None).await
@@ -62,7 +62,7 @@ impl Cluster {
     /// Path of a program for use on this machine: kubectl, helm, ctr.
     ///
     /// # Errors
-    /// The cluster was started without it.
+    /// The cluster was started without the program.
     pub fn program(&self, name: &str) -> Result<std::path::PathBuf, ClusterError> {
         let module = match name {
             "helm" => Module::Helm,
@@ -112,7 +112,7 @@ impl Cluster {
         let stdin = child.stdin.take();
         let feed = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // It may end before it has read everything.
+                // The program may end before reading everything.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
         };

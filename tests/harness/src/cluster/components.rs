@@ -25,9 +25,9 @@ pub enum Component {
     ControllerManager,
     /// kube-scheduler.
     Scheduler,
-    /// A node's containerd; its containers run on without it.
+    /// A node's containerd; its containers outlive it.
     Containerd(usize),
-    /// A node's kubelet; its pods run on without it.
+    /// A node's kubelet; its pods outlive it.
     Kubelet(usize),
 }
 
@@ -87,16 +87,16 @@ impl Cluster {
     /// Starts a stopped component. Returns once the process runs; see [`Cluster::wait_until_ready`].
     ///
     /// # Errors
-    /// It is running.
+    /// The component is running.
     pub async fn start_component(&self, component: Component) -> Result<(), ClusterError> {
         spawn(&self.record, component).await
     }
 
-    /// [`Cluster::start_component`] of another version of Kubernetes than the cluster has, whose programs are built first if they
-    /// are missing. A later start without a version is of the cluster's own.
+    /// [`Cluster::start_component`] of another version of Kubernetes than the cluster's own; missing programs are built
+    /// first. A later start without a version uses the cluster's own.
     ///
     /// # Errors
-    /// It is running; or the cluster is of the node tier, whose machines see the programs of one version only.
+    /// The component is running, or the cluster is of the node tier, whose machines have the programs of one version only.
     pub async fn start_component_of(
         &self,
         component: Component,
@@ -113,7 +113,7 @@ impl Cluster {
     /// Stops a component by TERM (KILL after 10 s) and waits for its end.
     ///
     /// # Errors
-    /// It was never started.
+    /// The component was never started.
     pub async fn stop_component(&self, component: Component) -> Result<Exit, ClusterError> {
         Ok(self.host_of(component)?.stop(component.name(), GRACE).await?)
     }
@@ -121,7 +121,7 @@ impl Cluster {
     /// Kills a component at once and waits for its end.
     ///
     /// # Errors
-    /// It was never started.
+    /// The component was never started.
     pub async fn kill_component(&self, component: Component) -> Result<Exit, ClusterError> {
         Ok(self.host_of(component)?.stop(component.name(), Duration::ZERO).await?)
     }
@@ -129,16 +129,16 @@ impl Cluster {
     /// [`Cluster::stop_component`], then [`Cluster::start_component`].
     ///
     /// # Errors
-    /// As those.
+    /// As for these two.
     pub async fn restart_component(&self, component: Component) -> Result<(), ClusterError> {
         self.stop_component(component).await?;
         self.start_component(component).await
     }
 
-    /// Freezes a component: it keeps its connections but does not answer.
+    /// Freezes a component: its connections stay open without answers.
     ///
     /// # Errors
-    /// It does not run.
+    /// The component does not run.
     pub async fn pause_component(&self, component: Component) -> Result<(), ClusterError> {
         Ok(self.host_of(component)?.signal(component.name(), Signal::SIGSTOP).await?)
     }
@@ -146,14 +146,14 @@ impl Cluster {
     /// Resumes a frozen component.
     ///
     /// # Errors
-    /// It does not run.
+    /// The component does not run.
     pub async fn resume_component(&self, component: Component) -> Result<(), ClusterError> {
         Ok(self.host_of(component)?.signal(component.name(), Signal::SIGCONT).await?)
     }
 
-    /// A power failure: kills everything on a node at once, and starts it again from its disk. `/run` is empty,
+    /// A power failure: kills everything on a node at once, and starts the node again from its disk. `/run` is empty,
     /// containers are gone, and the boot id is new, but only for the node's own processes: a container has its own
-    /// `/proc`, which the kernel fills.
+    /// `/proc`, filled by the kernel.
     ///
     /// # Errors
     /// The node does not come up again.
@@ -165,7 +165,7 @@ impl Cluster {
     /// The first half of [`Cluster::reboot_node`]: kills everything on the node.
     ///
     /// # Errors
-    /// It is off already.
+    /// The node is off already.
     pub async fn cut_power(&self, index: usize) -> Result<(), ClusterError> {
         node::stop_machine(known(&self.record, index)?, &self.control_plane()).await
     }
@@ -173,7 +173,7 @@ impl Cluster {
     /// The second half: starts the node from its disk.
     ///
     /// # Errors
-    /// It does not come up again.
+    /// The node does not come up again.
     pub async fn power_on(&self, index: usize) -> Result<(), ClusterError> {
         let node = known(&self.record, index)?;
         node::boot(&self.record, node, &self.control_plane()).await?;
@@ -181,7 +181,7 @@ impl Cluster {
         node::start_kubelet(&self.record, node).await
     }
 
-    /// All processes of the cluster, each with the name of the machine it runs on.
+    /// All processes of the cluster, each with its machine's name.
     ///
     /// # Errors
     /// A machine does not answer.

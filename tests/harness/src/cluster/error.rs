@@ -13,7 +13,7 @@ use crate::{
     tools::ToolError,
 };
 
-/// Why a cluster, or something in it, did not work.
+/// Failures of a cluster, or of something inside.
 #[derive(Debug, Error)]
 pub enum ClusterError {
     /// A program could not be built.
@@ -52,17 +52,17 @@ pub enum ClusterError {
     /// A time limit has passed.
     #[error("{what} did not come in time; last seen: {last}")]
     NotReady {
-        /// What was awaited.
+        /// The awaited condition.
         what: String,
         /// The last state seen.
         last: String,
     },
-    /// A component ended although it should run.
+    /// A component ended, but should run.
     #[error("{component} ended with {exit}; the end of its log:\n{log}")]
     Died {
         /// The component.
         component: String,
-        /// How it ended.
+        /// The exit code or signal.
         exit: String,
         /// The last lines of its log.
         log: String,
@@ -72,7 +72,7 @@ pub enum ClusterError {
     Command {
         /// The command.
         command: String,
-        /// How it ended.
+        /// The exit code or signal.
         exit: String,
         /// Its output.
         output: String,

@@ -1,5 +1,5 @@
-//! Keeps the logs of failed tests. A panic anywhere in the process marks all its clusters, because it is not known
-//! which of them the test used.
+//! Keeps the logs of failed tests. A panic anywhere in the process marks all its clusters, because the test's own
+//! cluster is not known.
 
 use std::{
     fs, panic,
@@ -27,7 +27,7 @@ pub(super) fn watch(state: &Path) {
     });
 }
 
-/// Removes a cluster that has ended.
+/// Removes an ended cluster.
 pub(super) fn forget(state: &Path) {
     CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != state);
 }

@@ -5,11 +5,11 @@ use serde_json::json;
 use super::{Cluster, ClusterError, ready::wait_for_service_account};
 
 impl Cluster {
-    /// Creates a namespace, and waits until pods can be created in it: the API server refuses them before the
+    /// Creates a namespace, and waits until pods can be created there: the API server refuses them before the
     /// controllers have created its service account `default`.
     ///
     /// # Errors
-    /// It exists already, or the service account is not there after a minute.
+    /// The namespace exists already, or the service account is missing after a minute.
     pub async fn create_namespace(&self, name: &str) -> Result<(), ClusterError> {
         let client = self.client().await?;
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
@@ -18,10 +18,10 @@ impl Cluster {
         wait_for_service_account(&client, name).await
     }
 
-    /// Deletes a namespace with everything in it, and waits until it is gone.
+    /// Deletes a namespace with all its objects, and waits until the namespace is gone.
     ///
     /// # Errors
-    /// It does not exist, or still exists after five minutes.
+    /// The namespace does not exist, or still exists after five minutes.
     pub async fn delete_namespace(&self, name: &str) -> Result<(), ClusterError> {
         self.kubectl(&["delete", "namespace", name, "--timeout=300s"]).await.map(drop)
     }

@@ -9,10 +9,10 @@ use super::{Cluster, ClusterError};
 use crate::node;
 
 impl Cluster {
-    /// Adds a node that is only an API object, ready and with room for 110 pods: for the scheduler tier.
+    /// Adds a node as a mere API object, ready and with room for 110 pods: for the scheduler tier.
     ///
     /// # Errors
-    /// The API refuses it.
+    /// The API refuses the node.
     pub async fn add_node_object(&self, name: &str) -> Result<NodeObject, ClusterError> {
         let resources = json!({ "cpu": "64", "memory": "512Gi", "pods": "110" });
         let node = json!({
@@ -37,7 +37,7 @@ impl Cluster {
     /// Imports an image archive, for example of [`crate::Image::write`], on all nodes.
     ///
     /// # Errors
-    /// containerd refuses it.
+    /// containerd refuses the archive.
     pub async fn import_image(&self, archive: &Path) -> Result<(), ClusterError> {
         try_join_all(self.nodes().iter().map(|node| node::import_image(&self.record, node, archive))).await?;
         Ok(())

@@ -43,7 +43,7 @@ pub struct ExtraFlags {
 /// The kind of cluster to start.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
-    /// How much of it is real.
+    /// The real part of the cluster.
     pub tier: Tier,
     /// The version of its control plane and its kubelets.
     pub kubernetes: KubernetesVersion,
@@ -54,14 +54,14 @@ pub struct ClusterOptions {
     pub extra: ExtraFlags,
     /// Whether to include helm.
     pub helm: bool,
-    /// Whether the API server logs what service accounts ask for: [`Cluster::rights_used`](super::Cluster::rights_used).
+    /// Whether the API server logs requests of service accounts: [`Cluster::rights_used`](super::Cluster::rights_used).
     pub audit: bool,
     /// Receives progress reports.
     pub progress: Progress,
 }
 
 impl ClusterOptions {
-    /// A control plane with this many nodes that are only API objects.
+    /// A control plane with this many nodes as mere API objects.
     pub fn scheduler_tier(nodes: usize) -> Self {
         Self { tier: Tier::Scheduler, kubernetes: KubernetesVersion::of_tests(), nodes, ..Self::default() }
     }

@@ -21,7 +21,7 @@ pub enum PodState {
     Succeeded,
     /// A container ended with another exit code.
     Failed,
-    /// It is gone from the API.
+    /// Gone from the API.
     Gone,
 }
 
@@ -43,7 +43,7 @@ impl PodState {
 }
 
 impl Cluster {
-    /// Creates a pod from its JSON; the namespace is `default` unless it names one.
+    /// Creates a pod from its JSON; the namespace is `default` if not set.
     ///
     /// # Errors
     /// The JSON is not a pod, or the API refuses it.
@@ -55,7 +55,7 @@ impl Cluster {
         Ok(pods.create(&PostParams::default(), &pod).await?)
     }
 
-    /// Waits until a pod is in this state and returns it (for [`PodState::Gone`], as last seen).
+    /// Waits until a pod is in this state and returns the pod (for [`PodState::Gone`], as last seen).
     ///
     /// # Errors
     /// [`ClusterError::NotReady`] with the pod's status and events, once `limit` has passed.
@@ -90,10 +90,10 @@ impl Cluster {
         }
     }
 
-    /// Deletes a pod with its own grace period, and waits until it is gone.
+    /// Deletes a pod with its own grace period, and waits until the pod is gone.
     ///
     /// # Errors
-    /// There is no such pod, or it still exists after a minute.
+    /// The pod does not exist, or still exists after a minute.
     pub async fn delete_pod(&self, namespace: &str, name: &str) -> Result<(), ClusterError> {
         let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
         pods.delete(name, &DeleteParams::default()).await?;
@@ -101,10 +101,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// The log of a container; of the first one if none is named.
+    /// The log of the named container, or of the first one.
     ///
     /// # Errors
-    /// It does not run yet, or does not exist.
+    /// The container does not run yet, or does not exist.
     pub async fn logs_of(
         &self,
         namespace: &str,
@@ -120,7 +120,7 @@ impl Cluster {
     /// Runs a command in a container and returns its standard output.
     ///
     /// # Errors
-    /// [`ClusterError::Command`] if it failed.
+    /// [`ClusterError::Command`] if the command failed.
     pub async fn exec(
         &self,
         namespace: &str,

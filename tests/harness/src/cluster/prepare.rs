@@ -17,16 +17,16 @@ use crate::{
     workspace,
 };
 
-/// Longest base directory of clusters, so that the paths of sockets in it stay within 107 bytes.
+/// Longest base directory of clusters, so that socket paths below stay within 107 bytes.
 const LONGEST_BASE: usize = 20;
 
-/// The clusters' directory: that for temporary files, unless its path is too long.
+/// The clusters' directory: the one for temporary files, unless its path is too long.
 pub(super) fn base_directory() -> PathBuf {
     let directory = env::temp_dir();
     if directory.as_os_str().len() <= LONGEST_BASE { directory } else { PathBuf::from("/tmp") }
 }
 
-/// Creates the cluster's directory with everything that is known beforehand.
+/// Creates the cluster's directory with everything known beforehand.
 pub(super) fn prepare(options: &ClusterOptions, tools: Tools) -> Result<ClusterRecord, ClusterError> {
     let base = base_directory();
     let state = tempfile::Builder::new()
@@ -35,7 +35,7 @@ pub(super) fn prepare(options: &ClusterOptions, tools: Tools) -> Result<ClusterR
         .tempdir_in(&base)
         .map_err(ClusterError::io(&base))?
         .keep();
-    // Containers that run as other users need access to the paths below it.
+    // Containers of other users need access to the paths below.
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).map_err(ClusterError::io(&state))?;
     for folder in ["log", "pki", "inside"] {
         let path = state.join(folder);
@@ -115,7 +115,7 @@ fn write_keys(record: &ClusterRecord) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Ports that are free now. All are held while they are chosen, so that they differ.
+/// Free ports. All are held until the last is chosen, so they differ.
 fn free_ports() -> Result<[u16; 3], ClusterError> {
     let failed = ClusterError::io(Path::new("127.0.0.1"));
     let choose = || -> std::io::Result<[u16; 3]> {
@@ -126,7 +126,7 @@ fn free_ports() -> Result<[u16; 3], ClusterError> {
     choose().map_err(failed)
 }
 
-/// Writes a file that only its owner may read: most have keys or tokens.
+/// Writes a file readable only by its owner: most have keys or tokens.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), ClusterError> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(ClusterError::io(path))

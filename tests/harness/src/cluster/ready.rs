@@ -63,7 +63,7 @@ async fn alive(record: &ClusterRecord, components: &[Component]) -> Result<(), C
     Ok(())
 }
 
-/// Waits for the namespace's service account, before which pods are refused.
+/// Waits for the namespace's service account: pods are refused until then.
 pub(super) async fn wait_for_service_account(client: &Client, namespace: &str) -> Result<(), ClusterError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let end = Instant::now() + LIMIT;
@@ -84,7 +84,7 @@ impl Cluster {
     /// Waits until the API and all real nodes are ready.
     ///
     /// # Errors
-    /// It takes longer than a minute, or a component has ended.
+    /// The wait takes longer than a minute, or a component has ended.
     pub async fn wait_until_ready(&self) -> Result<(), ClusterError> {
         let client = self.client().await?;
         let watch = Stopwatch::start(Progress::silent());

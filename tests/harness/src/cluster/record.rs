@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{ClusterError, ExtraFlags, Tier, prepare::write};
 use crate::{host::Host, node::Node, tools::Tools};
 
-/// The fixed properties of a started cluster, stored in its directory so that another process can attach to it.
+/// The fixed properties of a started cluster, stored in its directory for other processes to attach.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterRecord {
     /// Its directory.
@@ -28,7 +28,7 @@ pub struct ClusterRecord {
     pub(crate) tools: Tools,
     pub(crate) extra: ExtraFlags,
     pub(crate) audit: bool,
-    /// Directories that are reachable inside the machines.
+    /// Directories reachable inside the machines.
     pub(crate) visible: Vec<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl ClusterRecord {
     /// Reads the record of the cluster in this directory.
     ///
     /// # Errors
-    /// There is none, or it is from another version.
+    /// There is none, or one of another version.
     pub fn read(state: &Path) -> Result<Self, ClusterError> {
         let path = state.join(Self::FILE);
         let text = fs::read(&path).map_err(ClusterError::io(&path))?;

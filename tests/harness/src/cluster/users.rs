@@ -60,7 +60,7 @@ pub(super) fn token_file(tokens: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// A kubeconfig file's content (JSON, which is YAML).
+/// A kubeconfig file's content (JSON is valid YAML).
 pub(super) fn kubeconfig(server: &str, authority: &str, token: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -107,7 +107,7 @@ impl ClusterRecord {
     }
 }
 
-/// A new client; it belongs to the caller's runtime.
+/// A new client, bound to the caller's runtime.
 pub(super) async fn client(config: Kubeconfig) -> Result<Client, ClusterError> {
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
@@ -121,8 +121,8 @@ impl Cluster {
         self.record.state.join("admin.kubeconfig")
     }
 
-    /// A client with all rights. Each call makes a new one, which belongs to the caller's runtime: tests that
-    /// share a cluster each have their own.
+    /// A client with all rights. Each call makes a new one, bound to the caller's runtime: tests sharing
+    /// a cluster each have their own.
     ///
     /// # Errors
     /// The cluster's certificate cannot be read.
@@ -133,7 +133,7 @@ impl Cluster {
     /// A client with the rights of a node's kubelet.
     ///
     /// # Errors
-    /// There is no such node among those the cluster was started with.
+    /// The node is not among those the cluster was started with.
     pub async fn client_for_node(&self, node: &str) -> Result<Client, ClusterError> {
         client(self.record.config(&node_user(node))?).await
     }
@@ -151,10 +151,10 @@ impl Cluster {
     }
 
     /// A kubeconfig with the rights of an existing service account. With `pod`, a name and UID, the token is bound to
-    /// that pod, like tokens mounted in pods: it then also names the pod's node.
+    /// this pod, like tokens mounted in pods, and then also names the pod's node.
     ///
     /// # Errors
-    /// There is no such account or pod.
+    /// The account or pod does not exist.
     pub async fn service_account_config(
         &self,
         namespace: &str,

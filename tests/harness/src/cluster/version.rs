@@ -13,8 +13,8 @@ pub enum KubernetesVersion {
     V1_37,
 }
 
-/// Feature gates that are on by default and may not be while another is off: the components end at once. With that other gate,
-/// and the first version that has both. Source: `defaultKubernetesFeatureGateDependencies` in `pkg/features/kube_features.go`.
+/// Feature gates on by default, but forbidden while another gate is off: the components exit at once. With the other gate,
+/// and the first version with both. Source: `defaultKubernetesFeatureGateDependencies` in `pkg/features/kube_features.go`.
 const DEPENDENTS: [(&str, &str, KubernetesVersion); 2] = [
     ("DRADeviceTaints", "DRADeviceTaintRules", KubernetesVersion::V1_37),
     ("DRAConsumableCapacity", "DRAFractionalCapacityRange", KubernetesVersion::V1_37),
@@ -43,7 +43,7 @@ impl KubernetesVersion {
         }
     }
 
-    /// Flags with which 1.36 and newer have PodGroups, which kube-scheduler then schedules together, and DeviceTaintRules.
+    /// Flags for PodGroups in 1.36 and newer, scheduled together by kube-scheduler, and for DeviceTaintRules.
     pub fn with_all_kinds(self) -> ExtraFlags {
         // In 1.37 one gate does both for PodGroups, and DeviceTaintRules are there by default.
         let gates: &[&str] = match self {

@@ -19,7 +19,7 @@ use super::protocol::{
 /// Why a request to a `cluster-host` process failed.
 #[derive(Debug, Error)]
 pub enum HostError {
-    /// There is no listener on its socket: it has ended, or never started.
+    /// No listener on its socket: the host has ended, or never started.
     #[error("cluster-host does not answer on {}: {source}", .socket.display())]
     Unreachable {
         /// Its socket.
@@ -28,23 +28,23 @@ pub enum HostError {
         #[source]
         source: io::Error,
     },
-    /// It ended, or sent an invalid answer.
+    /// The host ended, or sent an invalid answer.
     #[error("cluster-host on {} gave no proper answer: {message}", .socket.display())]
     Answer {
         /// Its socket.
         socket: PathBuf,
-        /// What is wrong with the answer.
+        /// The defect of the answer.
         message: String,
     },
-    /// It could not carry out the request.
+    /// The host could not carry out the request.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Result of a program that was run to its end.
+/// Result of a program run to its end.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended; `None` if it was killed at its time limit.
+    /// Exit code or signal; `None` if killed at its time limit.
     pub exit: Option<Exit>,
     /// Standard output.
     pub stdout: String,
@@ -53,7 +53,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether it ended with exit code 0.
+    /// Whether the exit code is 0.
     pub fn success(&self) -> bool {
         self.exit.is_some_and(|exit| exit.code == Some(0))
     }
@@ -66,7 +66,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host that listens on `socket`; does not connect yet.
+    /// The host listening on `socket`; does not connect yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into() }
     }
@@ -76,7 +76,7 @@ impl Host {
         &self.socket
     }
 
-    /// Waits until it answers.
+    /// Waits for the host's first answer.
     ///
     /// # Errors
     /// The last [`HostError`], once `limit` has passed.
@@ -94,7 +94,7 @@ impl Host {
     /// Starts a process and returns its id inside.
     ///
     /// # Errors
-    /// The program cannot be started, or a process of that name is running.
+    /// The program cannot be started, or a process of the same name is running.
     pub async fn spawn(&self, name: &str, command: CommandLine, log: PathBuf) -> Result<u32, HostError> {
         match self.request(&Request::Spawn { name: name.to_owned(), command, log }).await? {
             Response::Spawned { process } => Ok(process),
@@ -121,7 +121,7 @@ impl Host {
     /// Sends TERM, then KILL after `grace`, and waits for the end.
     ///
     /// # Errors
-    /// No process of that name was ever started.
+    /// No process of this name was ever started.
     pub async fn stop(&self, name: &str, grace: Duration) -> Result<Exit, HostError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.ended(&Request::Stop { name: name.to_owned(), grace_ms }).await
@@ -130,7 +130,7 @@ impl Host {
     /// Waits for a process to end.
     ///
     /// # Errors
-    /// No process of that name was ever started.
+    /// No process of this name was ever started.
     pub async fn wait_for_exit(&self, name: &str) -> Result<Exit, HostError> {
         self.ended(&Request::Wait { name: name.to_owned() }).await
     }
@@ -149,7 +149,7 @@ impl Host {
     /// Runs a program to its end.
     ///
     /// # Errors
-    /// The program cannot be started. [`Output::success`] says whether it failed.
+    /// The program cannot be started. [`Output::success`] is false for a failed one.
     pub async fn run(
         &self,
         command: CommandLine,
@@ -184,7 +184,7 @@ impl Host {
         self.done(&Request::Network(configuration)).await
     }
 
-    /// Ends the host and all it started.
+    /// Ends the host and all its processes.
     ///
     /// # Errors
     /// Only when the host is gone already.

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Environment variable with the path of `cluster-host`, if it is not beside the running program.
+/// Environment variable with the path of `cluster-host`, if not beside the running program.
 pub const EXECUTABLE_VARIABLE: &str = "TESSERA_CLUSTER_HOST";
 
 /// Why the `cluster-host` program was not found.
@@ -11,7 +11,7 @@ pub enum HostExecutableError {
     /// The path of the running program is unknown.
     #[error("cannot find out the path of the running program: {0}")]
     Current(#[source] std::io::Error),
-    /// It is neither beside the running program nor in the folder above.
+    /// The program is neither beside the running one nor in the folder above.
     #[error(
         "no program cluster-host in {}: build it with `cargo build -p tessera-harness --bin cluster-host`, or name it in {EXECUTABLE_VARIABLE}",
         .0.display()

@@ -2,17 +2,17 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Byte by which the owner releases the cluster, on its pipe: from then on only [`Request::Shutdown`] ends it.
+/// The owner's byte on the pipe for releasing the cluster: from then on only [`Request::Shutdown`] ends the cluster.
 pub const RELEASE: u8 = b'r';
 
 /// Configuration of a cluster's outermost process, `cluster-host supervise`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SupervisorConfiguration {
-    /// The cluster's directory. The supervisor holds a lock in it while it runs, and removes it at the end.
+    /// The cluster's directory. The running supervisor holds a lock in it, and removes the directory at the end.
     pub state: PathBuf,
     /// Whether the cluster gets namespaces of its own (node tier) or shares the machine's (scheduler tier).
     pub isolated: bool,
-    /// Directories that must be reachable under the same path inside the cluster.
+    /// Directories to be reachable under the same path inside the cluster.
     pub visible: Vec<PathBuf>,
 }
 
@@ -26,18 +26,18 @@ pub struct MachineConfiguration {
     /// The cluster's directory.
     pub state: PathBuf,
     /// Whether the machine gets its own `/run`, `/var/lib` and `/var/log` (from its directory), cgroups and kernel
-    /// parameters, which a kubelet needs.
+    /// parameters, as needed by a kubelet.
     pub node: bool,
-    /// Directories that must be reachable under the same path.
+    /// Directories to be reachable under the same path.
     pub visible: Vec<PathBuf>,
 }
 
-/// Configuration of `cluster-host host`, the process that serves requests.
+/// Configuration of `cluster-host host`, the process serving requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostConfiguration {
     /// Its unix socket.
     pub socket: PathBuf,
-    /// Whether it has a network namespace of its own.
+    /// Whether the host has a network namespace of its own.
     pub isolated: bool,
     /// Target of connections to the listener inherited as standard input; `None` without such a listener.
     pub forward: Option<String>,
@@ -116,7 +116,7 @@ pub struct Link {
 pub struct NetworkConfiguration {
     /// Interface pairs, created first.
     pub links: Vec<Link>,
-    /// Addresses by interface, which is brought up.
+    /// Addresses by interface; the interface is brought up.
     pub addresses: Vec<(String, Address)>,
     /// Routes, added last.
     pub routes: Vec<Route>,
@@ -130,7 +130,7 @@ pub struct NetworkConfiguration {
 pub enum Target {
     /// A process started by [`Request::Spawn`].
     Name(String),
-    /// Any process that the host sees, by its id there.
+    /// Any process visible to the host, by its id there.
     Process(i32),
 }
 
@@ -145,7 +145,7 @@ pub enum Request {
         name: String,
         /// The command.
         command: CommandLine,
-        /// File that gets standard output and error.
+        /// File for standard output and error.
         log: PathBuf,
     },
     /// Sends a signal.
@@ -175,7 +175,7 @@ pub enum Request {
         command: CommandLine,
         /// Standard input.
         input: Option<String>,
-        /// Timeout in milliseconds, after which it is killed.
+        /// Timeout in milliseconds; the program is killed then.
         timeout_ms: u64,
     },
     /// Connects from inside; after [`Response::Done`] the connection carries the bytes of both sides.
@@ -185,7 +185,7 @@ pub enum Request {
     },
     /// Sets up interfaces, addresses and routes.
     Network(NetworkConfiguration),
-    /// Ends the host with everything it started.
+    /// Ends the host with all its processes.
     Shutdown,
 }
 
@@ -202,9 +202,9 @@ pub enum Channel {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Its exit code, if it ended by itself.
+    /// Exit code, unless ended by a signal.
     pub code: Option<i32>,
-    /// The signal that killed it.
+    /// The fatal signal.
     pub signal: Option<i32>,
 }
 
@@ -225,9 +225,9 @@ pub struct ProcessState {
     pub name: String,
     /// Its id in the host's namespace.
     pub process: u32,
-    /// Resident memory in KiB, while it runs.
+    /// Resident memory in KiB, while running.
     pub resident_kib: Option<u64>,
-    /// How it ended; `None` while it runs.
+    /// Exit code or signal; `None` while running.
     pub exit: Option<Exit>,
 }
 
@@ -251,9 +251,9 @@ pub enum Response {
     },
     /// To [`Request::Run`].
     Output {
-        /// How it ended; `None` at a timeout.
+        /// Exit code or signal; `None` at a timeout.
         exit: Option<Exit>,
-        /// Standard output; bytes that are not UTF-8 are replaced.
+        /// Standard output; bytes outside of UTF-8 are replaced.
         stdout: String,
         /// Standard error, in the same way.
         stderr: String,

@@ -2,7 +2,7 @@ use std::{env::consts::ARCH, fmt};
 
 use object::elf::{EM_AARCH64, EM_X86_64};
 
-/// Architectures that images are made for.
+/// Architectures of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// x86-64.
@@ -15,7 +15,7 @@ impl Architecture {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
 
-    /// That of this machine; `None` if images are not made for it.
+    /// This machine's architecture; `None` if images do not support it.
     #[must_use]
     pub fn native() -> Option<Self> {
         match ARCH {
@@ -43,7 +43,7 @@ impl Architecture {
         }
     }
 
-    /// Name of the cross compiler that links for it, in Debian, Ubuntu and Fedora.
+    /// Name of the cross compiler linking for this architecture, in Debian, Ubuntu and Fedora.
     #[must_use]
     pub fn cross_compiler(self) -> &'static str {
         match self {

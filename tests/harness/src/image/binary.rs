@@ -1,4 +1,4 @@
-//! Finds what a program needs at run time: its loader and its libraries.
+//! Finds a program's needs at run time: its loader and its libraries.
 
 use std::{
     collections::BTreeSet,
@@ -15,17 +15,17 @@ use object::{
 
 use super::{Architecture, Image, ImageError};
 
-/// Libraries of the C library's own family that a library loaded at run time may need, even if the program does not.
-/// Those that the machine does not have are left out.
+/// Libraries of the C library's own family, possibly needed by a library loaded at run time even if the program needs none.
+/// Libraries missing on the machine are left out.
 const LOADED_LATER: &[&str] =
     &["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1"];
 
-/// The parts of an ELF file that matter here.
+/// The used parts of an ELF file.
 struct Elf {
     architecture: Architecture,
     /// Its loader; `None` for a static program.
     loader: Option<PathBuf>,
-    /// The libraries it is linked to, by name.
+    /// Linked libraries, by name.
     needed: Vec<String>,
 }
 
@@ -33,8 +33,8 @@ struct Elf {
 type Library = (PathBuf, PathBuf);
 
 impl Image {
-    /// An image that runs a program, with its loader and all libraries it is linked to: this machine's, at the same
-    /// paths; for a cross-built program, those of the cross compiler. A static program is copied alone.
+    /// An image with a program, its loader and all linked libraries: this machine's, at the same
+    /// paths; for a cross-built program, the cross compiler's. A static program is copied alone.
     ///
     /// # Errors
     /// The file is not a program for a supported architecture, or a library is missing.
@@ -97,7 +97,7 @@ impl Elf {
     }
 }
 
-/// Asks the loader itself where each library is, since it knows its rules best.
+/// Asks the loader itself for each library's path, because the loader has the authoritative rules.
 fn here(loader: &Path, program: &Path) -> Result<Vec<Library>, ImageError> {
     let output = Command::new(loader)
         .arg("--list")
@@ -120,7 +120,7 @@ fn here(loader: &Path, program: &Path) -> Result<Vec<Library>, ImageError> {
     Ok(libraries.into_iter().map(|path| (path.clone(), path)).collect())
 }
 
-/// Asks the cross compiler where each library is, and reads from the libraries which others they need. They go where
+/// Asks the cross compiler for each library's path, and reads further needs from the libraries. They go where
 /// the loader looks first on every distribution: beside itself.
 fn of_cross_compiler(loader: &Path, program: &Elf, path: &Path) -> Result<Vec<Library>, ImageError> {
     let compiler = program.architecture.cross_compiler();
@@ -145,7 +145,7 @@ fn of_cross_compiler(loader: &Path, program: &Elf, path: &Path) -> Result<Vec<Li
     Ok(libraries)
 }
 
-/// Path of a compiler's library; for a library that it does not have, it prints the bare name.
+/// Path of a compiler's library. For a missing library the compiler prints the bare name.
 fn find(compiler: &str, library: &str) -> Result<Option<PathBuf>, ImageError> {
     let output = Command::new(compiler)
         .arg(format!("-print-file-name={library}"))
@@ -156,7 +156,7 @@ fn find(compiler: &str, library: &str) -> Result<Option<PathBuf>, ImageError> {
 }
 
 /// Parses lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f…)`; the vdso has no path and needs none.
-/// The error is the name of a library that was not found.
+/// The error is the name of a missing library.
 fn parse_list(text: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for line in text.lines() {

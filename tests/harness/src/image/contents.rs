@@ -4,7 +4,7 @@ use tar::{EntryType, Header};
 
 use super::{Architecture, ImageError};
 
-/// Folders that every container needs, as mount points or by convention.
+/// Folders needed by every container, as mount points or by convention.
 const FOLDERS: &[&str] = &["dev", "etc", "proc", "root", "run", "sys", "tmp", "var"];
 
 enum Content {
@@ -52,7 +52,7 @@ impl Image {
     /// Adds a file of this machine.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn file(self, place: &str, path: &Path, mode: u32) -> Result<Self, ImageError> {
         let bytes = fs::read(path).map_err(|source| ImageError::Read { path: path.to_owned(), source })?;
         Ok(self.bytes(place, bytes, mode))
@@ -135,7 +135,7 @@ impl Image {
     }
 }
 
-/// Adds a file owned by root with the epoch as its time, so that equal content makes equal archives.
+/// Adds a file owned by root with the epoch as its time, so equal content makes equal archives.
 pub(super) fn append<W: io::Write>(
     archive: &mut tar::Builder<W>,
     name: &str,

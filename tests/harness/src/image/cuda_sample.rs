@@ -2,9 +2,9 @@ use std::path::Path;
 
 use super::{Image, ImageError, test_image};
 
-/// The image of pods that use a card like a CUDA program: the emulator's `cuda-sample` with the libraries it is linked
-/// to, and the commands of the test image. Like an image for real cards, it contains nothing of the driver. Nor does it
-/// contain the emulated machine: its pods mount the machine's directory, which stands for the kernel's part, and
+/// The image of pods using a card like a CUDA program: the emulator's `cuda-sample` with its linked libraries,
+/// and the commands of the test image. Like an image for real cards, it contains nothing of the driver. Nor does it
+/// contain the emulated machine: its pods mount the machine's directory, a stand-in for the kernel's part, and
 /// name it in `GPU_EMULATOR_MACHINE`.
 pub const CUDA_SAMPLE_IMAGE: &str = "tessera.test/cuda-sample:1";
 

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Why an image could not be made.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// A file that goes into the image cannot be read.
+    /// A file for the image cannot be read.
     #[error("failed to read {} for an image: {source}", .path.display())]
     Read {
         /// The file.
@@ -26,15 +26,15 @@ pub enum ImageError {
     /// The directory for a layout has other files in it.
     #[error("{} is neither empty nor an OCI layout: name another directory, or empty it", .0.display())]
     Occupied(PathBuf),
-    /// A program is not an ELF file for an architecture that images are made for.
+    /// A program is not an ELF file for an architecture of images.
     #[error("{} is not a program for amd64 or arm64: {message}", .path.display())]
     Program {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
-    /// A library that a program needs is not on this machine.
+    /// A library needed by a program is not on this machine.
     #[error("{} needs {library}, which is not found on this machine", .path.display())]
     Library {
         /// The program.

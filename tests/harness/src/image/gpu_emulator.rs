@@ -2,13 +2,13 @@ use std::path::Path;
 
 use super::{Image, ImageError, test_image};
 
-/// What `gpu-emulator node` lays out on a node, beside the library.
+/// Programs laid out on a node by `gpu-emulator node`, beside the library.
 const PROGRAMS: [&str; 4] =
     ["nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "cuda-sample"];
 
-/// The image of the chart's `emulated.hardware`: `gpu-emulator` with all that it makes a machine of. It is also an image of pods
-/// that try emulated cards: it has `cuda-sample`, and the commands of the test image. `programs` is where the emulator's programs
-/// lie, `commands` the program of the test image, if it is there for this architecture.
+/// The image of the chart's `emulated.hardware`: `gpu-emulator` with everything needed to make a machine. It is also an image of
+/// pods on emulated cards: it has `cuda-sample`, and the commands of the test image. `programs` is the folder of the emulator's
+/// programs, `commands` the program of the test image, if available for this architecture.
 ///
 /// # Errors
 /// See [`ImageError`].

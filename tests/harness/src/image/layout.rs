@@ -1,5 +1,5 @@
-//! Writes images as an OCI image layout, into a directory or a tar archive. Includes what `docker save` adds, so that
-//! containerd, Podman, Docker, skopeo and crane can all read it.
+//! Writes images as an OCI image layout, into a directory or a tar archive. Includes the additions of `docker save`, so
+//! containerd, Podman, Docker, skopeo and crane can all read the result.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +20,12 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIGURATION: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// An image that was written.
+/// A written image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// Its full reference.
     pub reference: String,
-    /// Digest of its manifest, by which a registry identifies it.
+    /// Digest of its manifest, the image's identity in a registry.
     pub digest: String,
     /// Name of its architecture.
     pub architecture: String,
@@ -62,7 +62,7 @@ pub fn write_archive(images: &[Image], path: &Path) -> Result<Vec<Written>, Imag
     Ok(written)
 }
 
-/// Writes images into a directory, which is created if needed; an existing layout is replaced.
+/// Writes images into a directory, created if needed; an existing layout is replaced.
 ///
 /// # Errors
 /// The directory cannot be written, or has other files in it.
@@ -148,12 +148,12 @@ impl Files {
     }
 }
 
-/// Path in a layout of the content that a descriptor refers to.
+/// Path in a layout of a descriptor's content.
 fn place(descriptor: &Value) -> String {
     format!("blobs/{}", descriptor["digest"].as_str().unwrap_or_default().replace(':', "/"))
 }
 
-/// The full form of a reference, as container engines complete it: with `docker.io/` if it names no registry.
+/// The full form of a reference, as completed by container engines: with `docker.io/` if no registry is named.
 fn with_registry(reference: &str) -> String {
     match reference.split_once('/') {
         Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => reference.to_owned(),
@@ -163,7 +163,7 @@ fn with_registry(reference: &str) -> String {
 }
 
 fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    // No name and no time in its header, so that it is reproducible.
+    // No name and no time in its header, to be reproducible.
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     encoder.finish()

@@ -6,7 +6,7 @@ use super::{Image, ImageError};
 /// commands are those of `tests/tools/testimage`.
 pub const TEST_IMAGE: &str = "tessera.test/testimage:1";
 
-/// Names under which its program can be called.
+/// Names of its program for calls.
 const NAMES: &[&str] =
     &["hold", "view", "env", "ls", "stat", "cat", "echo", "sleep", "write", "fetch", "true", "false"];
 

@@ -83,7 +83,7 @@ pub(super) fn kubelet() -> Value {
         "failSwapOn": false,
         "makeIPTablesUtilChains": false,
         "localStorageCapacityIsolation": false,
-        // The default is in /usr/libexec, and the kubelet would create it there.
+        // The default is in /usr/libexec, and the kubelet would create the folder there.
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
@@ -91,7 +91,7 @@ pub(super) fn kubelet() -> Value {
         },
         "nodeStatusUpdateFrequency": "4s",
         "resolvConf": "",
-        // Names are nobody's here, which is answered at once; without an address the kubelet complains of every pod each minute.
+        // Nobody serves names here, so queries fail at once. Without an address the kubelet logs an error for every pod each minute.
         "clusterDNS": ["127.0.0.1"],
         "logging": { "verbosity": 2 },
     })

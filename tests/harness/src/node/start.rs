@@ -115,7 +115,7 @@ pub(crate) async fn start_kubelet(record: &ClusterRecord, node: &Node) -> Result
         .flag("root-dir", Node::KUBELET_DIRECTORY)
         .flag("cert-dir", format!("{}/pki", Node::KUBELET_DIRECTORY))
         .flag("hostname-override", node.name())
-        // Otherwise the kubelet looks up the node's name by DNS, which takes 30 s without a server.
+        // Otherwise the kubelet looks up the node's name by DNS, with a timeout of 30 s without a server.
         .flag("node-ip", node.address())
         .arguments(record.extra.kubelet.iter().cloned());
     node.host().spawn("kubelet", command, record.log(&format!("{}-kubelet", node.name()))).await?;
@@ -147,7 +147,7 @@ fn machine_process(node: &Node) -> String {
     format!("machine-{}", node.name())
 }
 
-/// Writes the configuration of containerd and kubelet; empties the directories that a reboot empties.
+/// Writes the configuration of containerd and kubelet, and empties directories emptied by a reboot.
 fn prepare_directory(record: &ClusterRecord, node: &Node) -> Result<(), ClusterError> {
     let directory = node.directory();
     let run = directory.join("run");
@@ -159,7 +159,7 @@ fn prepare_directory(record: &ClusterRecord, node: &Node) -> Result<(), ClusterE
         let path = directory.join(name);
         fs::create_dir_all(&path).map_err(ClusterError::io(&path))?;
     }
-    // containerd calls this link to cluster-host, which then runs the real runc (see its module `runc`).
+    // containerd calls this link to cluster-host, and cluster-host runs the real runc (see its module `runc`).
     link(&host_executable()?, &directory.join("bin/runc"))?;
     link(&record.tools.path(Module::Runc, "runc")?, &directory.join("bin/runc.real"))?;
 
@@ -183,7 +183,7 @@ fn link(target: &Path, place: &PathBuf) -> Result<(), ClusterError> {
     }
 }
 
-/// A link between the control plane and the node, and the routes over it.
+/// A link between the control plane and the node, and its routes.
 async fn connect(node: &Node, control_plane: &Host, host: &Host, process: u32) -> Result<(), ClusterError> {
     let card = format!("to-{}", node.name());
     let end = |address| Address { address, prefix: 30 };

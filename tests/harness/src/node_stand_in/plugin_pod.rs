@@ -1,4 +1,4 @@
-//! Applies what the chart's DaemonSet gives the plugin on a node to a program without a container.
+//! Applies the DaemonSet's settings for the plugin on a node to a program without a container.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
 /// Timeout for the DaemonSet's controller on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The DaemonSet's pod on a node. The service account's token needs it: a token bound to the pod names the node.
+/// The DaemonSet's pod on a node. The service account's token needs the pod: a token bound to the pod names the node.
 pub(super) async fn wait(
     cluster: &Cluster,
     tessera: &Installation,

@@ -1,4 +1,4 @@
-//! The part of a kubelet's work that concerns claims: prepares a pod's claims before the pod runs, and unprepares them
+//! The kubelet's work on claims: prepares a pod's claims before the pod runs, and unprepares them
 //! after it.
 
 use std::{
@@ -34,7 +34,7 @@ pub struct PreparedPod {
     pub claims: Vec<Claim>,
     /// The plugin's answer for each claim, by the claim's UID.
     pub devices: BTreeMap<String, Vec<Device>>,
-    /// The edits that a container runtime would apply to a container with all of these claims: from each CDI spec on
+    /// The edits applied by a container runtime to a container with all of these claims: from each CDI spec on
     /// the node with devices of the claims, the edits of these devices, then those for all.
     pub container_edits: Vec<Value>,
 }
@@ -50,7 +50,7 @@ struct Shared {
     cdi_directory: PathBuf,
     plugin: Plugin,
     client: Client,
-    /// Whether a pod ends by itself as soon as it has run.
+    /// Whether a pod ends by itself right after its start.
     ends: fn(&Pod) -> bool,
     known: Mutex<Known>,
 }
@@ -59,14 +59,14 @@ struct Shared {
 struct Known {
     /// By the pod's UID.
     prepared: BTreeMap<String, PreparedPod>,
-    /// Pods that have ended, as they were when their claims were prepared.
+    /// Ended pods, in their state when their claims were prepared.
     ended: Vec<PreparedPod>,
     failures: Vec<String>,
 }
 
 impl NodeStandIn {
     /// Serves the node's pods: prepares their claims and sets them to running. Once a pod is deleted or has ended
-    /// (`ends`), unprepares the claims that no other pod of the node uses. Failures are retried.
+    /// (`ends`), unprepares the claims not used by another pod of the node. Failures are retried.
     pub fn serve(&self, client: Client, ends: fn(&Pod) -> bool) -> PodsOfNode {
         let (node, plugin) = (self.name().to_owned(), self.plugin().clone());
         let cdi_directory = self.cdi_directory();
@@ -84,7 +84,7 @@ impl PodsOfNode {
         self.shared.lock().prepared.values().cloned().collect()
     }
 
-    /// The pods that have ended, then those whose claims are prepared.
+    /// Ended pods, then pods with prepared claims.
     #[must_use]
     pub fn all(&self) -> Vec<PreparedPod> {
         let known = self.shared.lock();
@@ -190,7 +190,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The claims of a pod, which must be reserved for it: a kubelet does not start the pod otherwise.
+    /// The claims of a pod. They must be reserved for the pod: a kubelet does not start the pod otherwise.
     async fn claims_of(&self, pod: &Pod, uid: &str) -> Result<Vec<Claim>, String> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &namespace);
@@ -213,7 +213,7 @@ impl Shared {
         Ok(claims)
     }
 
-    /// Unprepares the claims of a pod that no other pod of the node uses.
+    /// Unprepares the claims of a pod not used by another pod of the node.
     async fn end(&self, uid: &str) -> Result<(), String> {
         let (name, unused) = {
             let known = self.lock();

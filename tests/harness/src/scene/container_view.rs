@@ -28,7 +28,7 @@ pub struct DeviceNode {
     pub minor: u64,
 }
 
-/// Makes a container print what it sees, and keep running: sets `image`, `imagePullPolicy` and `command` of its
+/// Makes a container print its view of the machine, and keep running: sets `image`, `imagePullPolicy` and `command` of its
 /// manifest.
 ///
 /// # Panics
@@ -40,11 +40,11 @@ pub fn hold_and_view(container: &mut Value) {
 }
 
 impl ContainerView {
-    /// The report of a ready pod's container. Waits for it: a pod is ready when its program has started, which may be
-    /// before it has printed anything.
+    /// The report of a ready pod's container. Waits for the report: a pod is ready when its program has started, maybe
+    /// before the first output.
     ///
     /// # Panics
-    /// There is no report within [`super::LIMIT`].
+    /// No report within [`super::LIMIT`].
     pub async fn of(cluster: &Cluster, namespace: &str, pod: &str, container: &str) -> Self {
         eventually(&format!("a report of {pod}/{container}"), async || {
             let log = cluster.logs_of(namespace, pod, Some(container)).await.ok()?;
@@ -69,7 +69,7 @@ impl ContainerView {
         paths.filter(|path| path.starts_with("/dev/nvidia-caps/nvidia-cap")).cloned().collect()
     }
 
-    /// UUIDs of the cards (`GPU-`) or partitions (`MIG-`) in it.
+    /// UUIDs of the cards (`GPU-`) or partitions (`MIG-`) in the report.
     ///
     /// # Panics
     /// The numbers of card device nodes and card UUIDs differ, or there are not two capabilities for each partition.
@@ -84,7 +84,7 @@ impl ContainerView {
         uuids
     }
 
-    /// The only card in it.
+    /// The only card in the report.
     ///
     /// # Panics
     /// There is none or several.
@@ -92,7 +92,7 @@ impl ContainerView {
         self.only("GPU-")
     }
 
-    /// The only partition in it.
+    /// The only partition in the report.
     ///
     /// # Panics
     /// There is none or several.

@@ -1,12 +1,12 @@
-//! Whether a service account has the least that works.
+//! Whether a service account has only the rights needed.
 
 use crate::{Cluster, installation::NAMESPACE};
 
-/// Checks that the requests of one of Tessera's service accounts so far have needed each right that the chart gives it, and
-/// no other. `elsewhere` are rights that are tried by other tests; they may be used here or not.
+/// Checks that the requests of one of Tessera's service accounts so far have needed each right granted by the chart, and
+/// no other. `elsewhere` are rights used by other tests; they may be used here or not.
 ///
 /// # Panics
-/// Where that is not so, or the cluster does not answer.
+/// A right is unused or missing, or the cluster does not answer.
 pub async fn each_right_is_used(cluster: &Cluster, account: &str, elsewhere: &[&str]) {
     let used = cluster.rights_used(NAMESPACE, account).unwrap_or_else(|error| panic!("{error}"));
     let granted = cluster.rights_granted(NAMESPACE, account).await.unwrap_or_else(|error| panic!("{error}"));

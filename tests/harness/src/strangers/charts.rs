@@ -13,7 +13,7 @@ pub struct Chart {
     pub module: &'static str,
     /// Its checksum, as in a go.sum.
     sum: &'static str,
-    /// The chart's folder in it.
+    /// The chart's folder in the module.
     folder: &'static str,
 }
 
@@ -31,7 +31,7 @@ pub const NVIDIA_DEVICE_PLUGIN: Chart = Chart {
     folder: "deployments/helm/nvidia-device-plugin",
 };
 
-/// What `go mod download -json` says.
+/// Output of `go mod download -json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Downloaded {
@@ -40,13 +40,13 @@ struct Downloaded {
 }
 
 impl Chart {
-    /// The chart's directory, in Go's module cache; the first time it is downloaded.
+    /// The chart's directory, in Go's module cache; downloaded the first time.
     ///
     /// # Errors
-    /// [`ToolError::NoGo`], and [`ToolError::Build`] where the module cannot be had or is another.
+    /// [`ToolError::NoGo`], and [`ToolError::Build`] where the module is unavailable or has another checksum.
     pub fn directory(&self) -> Result<PathBuf, ToolError> {
         let failed = |output: String| ToolError::Build { tool: self.module.to_owned(), output };
-        // The checksum is known, so that Go need not ask for it.
+        // The checksum is known, so Go need not query the checksum database.
         let output = go()
             .current_dir(std::env::temp_dir())
             .env("GOSUMDB", "off")

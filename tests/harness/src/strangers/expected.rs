@@ -1,13 +1,13 @@
-//! The correct reading of a machine, computed from the facts that it was made from.
+//! The correct reading of a machine, computed from the facts from which the machine was made.
 //!
-//! Deliberately not the emulator's own code: numbers are those of `nvml.h`.
+//! Deliberately not the emulator's own code: numbers are from `nvml.h`.
 
 use serde_json::{Map, Value, json};
 
 /// An unknown fact is read as not supported.
 const NOT_SUPPORTED: Value = Value::Null;
 
-/// The document that strangers should print for a machine whose `gpu-emulator show -o json` is `facts`.
+/// The expected document of strangers for a machine with `gpu-emulator show -o json` equal to `facts`.
 #[must_use]
 pub fn document(facts: &Value) -> Value {
     let machine = &facts["machine"];

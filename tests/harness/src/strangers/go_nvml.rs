@@ -1,4 +1,4 @@
-//! go-nvml: the Go bindings that NVIDIA's own Kubernetes software uses.
+//! go-nvml: the Go bindings used by NVIDIA's own Kubernetes software.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::tools::{Module, Tools};
 /// Its name in messages.
 pub const NAME: &str = "go-nvml";
 
-/// Compares everything that go-nvml reads with the machine's facts.
+/// Compares all values read by go-nvml with the machine's facts.
 ///
 /// # Errors
 /// See [`StrangersError`].
@@ -31,7 +31,7 @@ pub fn partition(machine: &EmulatedMachine, tools: &Tools) -> Result<(), Strange
     })
 }
 
-/// Runs a program that prints a document, and compares it.
+/// Runs a program and compares its printed document.
 pub(super) fn compare(
     stranger: &'static str,
     machine: &EmulatedMachine,
@@ -47,7 +47,7 @@ pub(super) fn compare(
     }
 }
 
-/// Runs a program that prints a document.
+/// Runs a program and returns its printed document.
 pub(super) fn document(
     stranger: &'static str,
     machine: &EmulatedMachine,

@@ -52,7 +52,7 @@ pub struct EmulatedMachine {
     directory: TempDir,
 }
 
-/// Names of all machines that `gpu-emulator` knows.
+/// Names of all machines of `gpu-emulator`.
 ///
 /// # Errors
 /// See [`MachineError`].
@@ -129,13 +129,13 @@ impl EmulatedMachine {
         emulator(&self.programs, &all).map(|_| ())
     }
 
-    /// Makes the first card busy, so that strangers read more than an idle machine, and takes its last link down if it
-    /// has links.
+    /// Makes the first card busy, so strangers read more than an idle machine, and takes its last link down, if
+    /// any.
     ///
     /// # Errors
     /// See [`MachineError`].
     pub fn let_something_happen(&self) -> Result<(), MachineError> {
-        // This process, so that clients that look it up find it.
+        // This process, so clients looking up the process find one.
         let pid = std::process::id().to_string();
         self.tell(&["process", "add"], &["--card", "0", "--pid", &pid, "--memory-mib", "1234"])?;
         let readings = ["--gpu", "42", "--memory", "7", "--power-milliwatts", "55555", "--temperature", "61"];

@@ -13,7 +13,7 @@ pub const NAME: &str = "nvidia-ctk";
 /// Major number of the driver's devices (Linux `Documentation/admin-guide/devices.txt`).
 const MAJOR: u64 = 195;
 
-/// Whether it can run: it refuses cards without device nodes, which only root can make.
+/// Whether nvidia-ctk can run: cards without device nodes are refused, and only root can make nodes.
 ///
 /// # Errors
 /// [`NotFound`] where the machine's nodes are plain files.
@@ -24,7 +24,7 @@ pub fn available(machine: &EmulatedMachine) -> Result<(), NotFound> {
     Err(NotFound(format!("{NAME} needs device nodes, and only root may make them: run this as root")))
 }
 
-/// Compares what `nvidia-ctk cdi generate` finds with the machine's facts and files.
+/// Compares the devices found by `nvidia-ctk cdi generate` with the machine's facts and files.
 ///
 /// # Errors
 /// See [`StrangersError`].
@@ -40,7 +40,7 @@ pub fn check(machine: &EmulatedMachine, tools: &Tools) -> Result<(), StrangersEr
     }
 }
 
-/// The CDI spec that it makes of a machine, with itself as the program for hooks.
+/// The CDI spec generated for a machine, with nvidia-ctk itself as the program for hooks.
 ///
 /// # Errors
 /// [`StrangersError::Failed`]
@@ -57,7 +57,7 @@ pub fn generate(machine: &EmulatedMachine, tools: &Tools) -> Result<Value, Stran
         .arg(root)
         .arg("--dev-root")
         .arg(root)
-        // So that it uses neither this computer's driver nor its configuration.
+        // To use neither this computer's driver nor its configuration.
         .env("XDG_CONFIG_HOME", root)
         .output()
         .map_err(|error| failed(format!("it cannot be started: {error}")))?;
@@ -115,7 +115,7 @@ fn expectation(machine: &EmulatedMachine, facts: &Value) -> Value {
         by_name.insert(text(&card["uuid"]), nodes.clone());
         by_name.entry("all".to_owned()).or_default().extend(nodes);
     }
-    // The kernel assigns nvidia-uvm's major number when the module is loaded; it is listed in /proc/devices.
+    // The kernel assigns nvidia-uvm's major number when the module is loaded, and lists the number in /proc/devices.
     let uvm = uvm_major(machine);
     let common = Nodes::from([
         node("nvidiactl", json!([MAJOR, 255])),
@@ -147,7 +147,7 @@ fn expectation(machine: &EmulatedMachine, facts: &Value) -> Value {
     json!({ "devices": by_name, "common": common, "mounts": mounts, "links": links })
 }
 
-/// Whether a node of the machine is a device: without root it is a plain file.
+/// Whether a node of the machine is a device: without root a plain file stands in.
 fn is_device(machine: &EmulatedMachine, name: &str) -> bool {
     let path = machine.directory().join("dev").join(name);
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())

@@ -23,7 +23,7 @@ fn folder() -> PathBuf {
 }
 
 impl Interpreter {
-    /// Finds it, or installs it if there is a Python 3 with `venv` and the package can be downloaded.
+    /// Finds nvidia-ml-py, or installs it if there is a Python 3 with `venv` and the package can be downloaded.
     ///
     /// # Errors
     /// [`StrangersError::Cache`] where there is no cache.
@@ -66,7 +66,7 @@ impl Interpreter {
         })
     }
 
-    /// Compares everything that nvidia-ml-py reads with the machine's facts.
+    /// Compares all values read by nvidia-ml-py with the machine's facts.
     ///
     /// # Errors
     /// See [`StrangersError`].

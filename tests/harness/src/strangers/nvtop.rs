@@ -1,7 +1,7 @@
 //! nvtop: a well-known monitor.
 //!
-//! If the system has none that can print a snapshot (3.1 and later), the package of a newer Debian is unpacked into the
-//! cache with the libraries it needs; nothing is installed.
+//! If the system has none with snapshots (3.1 and later), the package of a newer Debian is unpacked into the
+//! cache with the needed libraries; nothing is installed.
 
 use std::{
     fs,
@@ -22,16 +22,16 @@ const SUITE: &str = "trixie";
 /// Debian's key for signing releases, from the package debian-archive-keyring.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// An nvtop that can print a snapshot.
+/// An nvtop with snapshots.
 #[derive(Debug)]
 pub struct Nvtop {
     program: PathBuf,
-    /// Loader and libraries of an unpacked nvtop, which are not the system's.
+    /// Loader and libraries of an unpacked nvtop, in place of the system's.
     unpacked: Option<(PathBuf, PathBuf)>,
 }
 
 impl Nvtop {
-    /// Finds it on the system or in the cache, or unpacks it into the cache.
+    /// Finds nvtop on the system or in the cache, or unpacks it into the cache.
     ///
     /// # Errors
     /// [`StrangersError::Cache`] where there is no cache.
@@ -95,7 +95,7 @@ impl Nvtop {
         help.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--snapshot"))
     }
 
-    /// Compares what nvtop shows with the machine's facts.
+    /// Compares nvtop's output with the machine's facts.
     ///
     /// # Errors
     /// See [`StrangersError`].
@@ -153,7 +153,7 @@ fn snapshot(facts: &Value) -> Value {
     cards.iter().zip(&states).map(describe).collect()
 }
 
-/// Unpacks nvtop and the libraries it needs from Debian's packages, with the system's apt and mirror, but with separate
+/// Unpacks nvtop and the needed libraries from Debian's packages, with the system's apt and mirror, but with separate
 /// lists and archives.
 fn unpack(directory: &Path) -> Result<(), String> {
     let parts = ["lists/partial", "archives/partial", "root"];
@@ -171,7 +171,7 @@ fn unpack(directory: &Path) -> Result<(), String> {
         .find(|mirror| mirror.trim_end_matches('/').ends_with("/debian"))
         .ok_or("apt has no mirror of Debian")?;
     write("sources.list", &format!("deb [signed-by={KEYRING}] {mirror} {SUITE} main\n"))?;
-    // An empty list of installed packages, so that libraries are unpacked even if the system has them.
+    // An empty list of installed packages, so libraries are unpacked even if the system has them.
     write("status", "")?;
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");

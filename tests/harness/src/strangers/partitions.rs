@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::{EmulatedMachine, StrangersError, expected};
 
-/// Number of NVML profile ids that are queried.
+/// Number of queried NVML profile ids.
 const PROFILES: u64 = 18;
 
-/// Lets a stranger partition the first card of a machine, if it can be partitioned: `ask` runs the stranger with steps.
+/// Lets a stranger partition the first card of a machine, if supported: `ask` runs the stranger with steps.
 ///
 /// # Errors
 /// See [`StrangersError`].

@@ -43,7 +43,7 @@ pub enum ToolError {
     NoVersion {
         /// The go.mod.
         path: PathBuf,
-        /// The module that it should require.
+        /// The expected module.
         required: &'static str,
     },
     /// The cache cannot be written.
@@ -71,7 +71,7 @@ pub enum ToolError {
     Interrupted(String),
 }
 
-/// Builds a module unless the cache has it, and returns the folder with its programs.
+/// Builds a module unless cached, and returns the folder with its programs.
 pub(super) fn build(module: Module, progress: &Progress) -> Result<PathBuf, ToolError> {
     build_into(&cache_directory()?, module, progress)
 }
@@ -106,7 +106,7 @@ fn build_into(cache: &Path, module: Module, progress: &Progress) -> Result<PathB
             fs::remove_dir_all(entry.path()).map_err(write(&entry.path()))?;
         }
     }
-    // Beside its final place, so that the rename is atomic; removed with the guard when something fails.
+    // Beside its final place, for an atomic rename; removed with the guard on errors.
     let building = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache).map_err(write(cache))?;
     compile(module, &version, &tool, building.path())?;
     copy_files(module, &tool, building.path())?;
@@ -154,7 +154,7 @@ fn compile(module: Module, version: &str, tool: &str, directory: &Path) -> Resul
     Err(failed(tool, &output))
 }
 
-/// Copies the files that belong to a module's programs from Go's own cache.
+/// Copies the files of a module's programs from Go's own cache.
 fn copy_files(module: Module, tool: &str, directory: &Path) -> Result<(), ToolError> {
     for (required, path, name) in module.files() {
         let mut list = go();
@@ -178,7 +178,7 @@ fn failed(tool: &str, output: &Output) -> ToolError {
     ToolError::Build { tool: tool.to_owned(), output: end }
 }
 
-/// Folder name in the cache, and the tool's version. The name covers everything that affects the programs.
+/// Folder name in the cache, and the tool's version. The name covers all inputs of the programs.
 fn key(module: Module) -> Result<(String, String), ToolError> {
     let source = module.source();
     let mut digest = Sha256::new();
@@ -208,7 +208,7 @@ fn key(module: Module) -> Result<(String, String), ToolError> {
     Ok((format!("{}-{version}-{go}-{digest}", module.name()), version))
 }
 
-/// The files of a module that go into its programs, sorted; also those of modules inside its folder.
+/// The source files of a module's programs, sorted; also the files of modules inside its folder.
 fn sources(directory: &Path) -> Result<Vec<PathBuf>, ToolError> {
     let failed = |source| ToolError::Source { path: directory.to_owned(), source };
     let mut paths = Vec::new();

@@ -20,7 +20,7 @@ pub enum Module {
     Etcd,
     /// containerd, containerd-shim-runc-v2, ctr.
     Containerd,
-    /// runc, without seccomp filters, so that it needs no C library but libc.
+    /// runc, without seccomp filters, to need no C library but libc.
     Runc,
     /// The CNI plugins ptp, loopback and host-local.
     Cni,
@@ -30,9 +30,9 @@ pub enum Module {
     Testimage,
     /// nvidia-ctk.
     NvidiaContainerToolkit,
-    /// A program that prints everything that go-nvml reads.
+    /// A program printing all values read by go-nvml.
     StrangersGoNvml,
-    /// A program that evaluates queries over scrapes, with Prometheus' own code.
+    /// A program evaluating queries over scrapes, with Prometheus' own code.
     Promql,
     /// The controllers of JobSet and LeaderWorkerSet, with their kinds and webhooks.
     WorkloadControllers,
@@ -84,7 +84,7 @@ impl Module {
         }
     }
 
-    /// The module whose programs it has, in another version: programs are asked for by that one.
+    /// The module with the same programs in another version; callers request programs by the returned module.
     pub(super) fn stands_for(self) -> Self {
         match self {
             Self::Kubernetes135 | Self::Kubernetes137 => Self::Kubernetes,
@@ -164,7 +164,7 @@ impl Module {
         }
     }
 
-    /// Files of required modules that belong to its programs: module, path there, and name beside the programs.
+    /// Files of required modules for its programs: module, path there, and name beside the programs.
     pub(super) fn files(self) -> &'static [(&'static str, &'static str, &'static str)] {
         match self {
             Self::WorkloadControllers => &[
@@ -181,7 +181,7 @@ impl Module {
                 ),
                 ("sigs.k8s.io/lws", "config/webhook/manifests.yaml", "lws-webhooks.yaml"),
             ],
-            // What its image has at fixed places beside the programs.
+            // Files at fixed places of its image beside the programs.
             Self::NvidiaDraDriver => &[
                 (NVIDIA_DRA_DRIVER, "hack/kubelet-plugin-prestart.sh", "kubelet-plugin-prestart.sh"),
                 (
@@ -245,14 +245,14 @@ impl Module {
     /// Build tags, separated by spaces.
     pub(super) fn tags(self) -> &'static str {
         match self {
-            // Without snapshotters that need C libraries and that no test uses.
+            // Without snapshotters unused by tests and in need of C libraries.
             Self::Containerd => "no_btrfs no_devmapper no_zfs no_aufs",
             _ => "",
         }
     }
 
-    /// Whether cgo is used. runc needs it (it enters namespaces before Go's threads start); programs for images must
-    /// not use it, to be static.
+    /// Whether cgo is used. runc needs cgo (entering namespaces before Go's threads start); programs for images must
+    /// not use cgo, to be static.
     pub(super) fn uses_c(self) -> bool {
         match self {
             Self::Kubernetes

@@ -1,4 +1,4 @@
-//! Claims, those to allocate and those that hold devices, and classes.
+//! Claims, both pending ones and ones holding devices, and classes.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Checks calls: finds the overloads that fit.
+//! Checks calls: finds the matching overloads.
 
 use super::{Checker, Reference, Task};
 use crate::check::declarations::Function;
@@ -22,7 +22,7 @@ impl Checker<'_> {
             }
             return;
         };
-        // `strings.quote(x)` is a function of that name, not the method `quote` of `strings`.
+        // `strings.quote(x)` is a function with this qualified name, not the method `quote` of `strings`.
         if let Some(prefix) = self.ast.qualified_name(target)
             && let Some(function) = self.function(&format!("{prefix}.{name}"))
         {

@@ -10,8 +10,8 @@ use crate::check::unify::most_general;
 use crate::environment::is_1_37;
 use crate::syntax::ast::{Kind, NodeId};
 
-/// The message whose fields a literal of this type name has, if such a literal is allowed. Also for short names, which
-/// fail when they are evaluated.
+/// The message with the fields for a literal of this type name, if such a literal is allowed. Also for short names, for which
+/// evaluation fails.
 fn makes(name: &str, version: KubernetesVersion) -> Option<&str> {
     match name {
         "list" if is_1_37(version) => Some("google.protobuf.ListValue"),
@@ -79,7 +79,7 @@ impl Checker<'_> {
         self.set(node, Type::map(key_type, value_type));
     }
 
-    /// Message literals: of the type of a device, which cannot be made, and of protobuf's well-known messages.
+    /// Message literals: of a device's type, which cannot be made, and of protobuf's well-known messages.
     pub(super) fn message(&mut self, node: NodeId) {
         let Kind::Message { name, fields } = self.ast.kind(node) else { return };
         let (name, fields) = (name.strip_prefix('.').unwrap_or(name).to_owned(), fields.clone());

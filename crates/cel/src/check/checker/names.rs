@@ -1,4 +1,4 @@
-//! Finds what names stand for.
+//! Resolves names.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::check::types::Type;
 use crate::environment::is_1_37;
 use crate::syntax::ast::NodeId;
 
-/// What a name resolves to.
+/// The result of resolving a name.
 pub(super) enum Named {
     Variable(Arc<str>, Type),
     TypeName(Arc<str>, Type),
 }
 
 impl Named {
-    /// The same from inside a loop with a variable that would hide it.
+    /// The same from inside a loop with a variable hiding this one.
     fn behind_dot(self) -> Self {
         match self {
             Named::Variable(name, found) => Named::Variable(format!(".{name}").into(), found),
@@ -42,7 +42,7 @@ impl Checker<'_> {
         Some(Named::TypeName(name.into(), Type::Meta(Some(Arc::new(found)))))
     }
 
-    /// What the name of a message's literal stands for.
+    /// Resolves the name of a message literal.
     pub(super) fn look_up_message(&self, name: &str) -> Option<Named> {
         if is_1_37(self.environment.version) { self.type_of_name(name) } else { self.look_up(name) }
     }

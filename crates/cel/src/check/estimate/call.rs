@@ -13,7 +13,7 @@ use crate::syntax::ast::{Kind, Literal, NodeId};
 
 /// Cost of traversing a text, per character.
 const TRAVERSAL: f64 = 0.1;
-/// Cost of a pattern, per character of it.
+/// Cost of a pattern, per character.
 const PATTERN: f64 = 0.25;
 /// MaxNameFormatRegexSize and MaxFormatSize of k8s.io/apiserver.
 const FORMAT_PATTERN: f64 = 128.0;
@@ -30,12 +30,12 @@ pub(super) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// The size as the libraries of Kubernetes compute it: they also use the path.
+    /// The size as computed by the libraries of Kubernetes: they also use the path.
     fn size(&self) -> Range {
         self.size.or_else(|| self.path.device_size().map(Range::up_to)).unwrap_or(Range::UNKNOWN)
     }
 
-    /// The size as cel-go's standard functions compute it.
+    /// The size as computed by cel-go's standard functions.
     fn known_size(&self) -> Range {
         self.size.unwrap_or(Range::UNKNOWN)
     }
@@ -72,7 +72,7 @@ impl Call {
 }
 
 impl<'a> Estimator<'a> {
-    /// The estimate for one overload. `costs` are those of the arguments; the target's is not part of it.
+    /// The estimate for one overload. `costs` are for the arguments, without the target.
     pub(super) fn function_cost(
         &mut self,
         node: NodeId,
@@ -326,7 +326,7 @@ fn pattern_cost(text: Range, pattern: Range) -> Range {
     text.add(Range::exactly(1)).times(TRAVERSAL).multiply(pattern.times(PATTERN))
 }
 
-/// Size of a text in which `old` is replaced by `new`.
+/// Size of a text after replacing `old` by `new`.
 fn replaced(text: Range, old: Range, new: Range) -> Range {
     let (mut count, mut kept) = (Range::default(), Range::default());
     if old.min == 0 {

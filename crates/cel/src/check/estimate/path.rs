@@ -1,9 +1,9 @@
-//! The part of the device that a value comes from: `device`, then field names, `@keys`, `@values`, `@items`,
+//! The part of the device a value comes from: `device`, then field names, `@keys`, `@values`, `@items`,
 //! `@indices`.
 //!
 //! Upstream keeps a path in a Go slice and appends to it. Two paths made from the same third one may then
 //! share their last element: the later overwrites the earlier. In `d.all(k, d[k] == k)` the key's path ends in `@values`
-//! once `d[k]` was visited. That changes estimates, so it is done here as in Go.
+//! once `d[k]` was visited. Estimates change by this, so it is done here as in Go.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ impl Path {
         self.length > 0 && self.storage.borrow()[0].as_deref() == Some(name)
     }
 
-    /// Go's `append`: in place where there is room, which is then visible through other paths.
+    /// Go's `append`: in place where there is room, and then visible through other paths.
     pub(super) fn append(&self, name: &Arc<str>) -> Path {
         let capacity = self.storage.borrow().len();
         if self.length < capacity {
@@ -45,7 +45,7 @@ impl Path {
         Path { storage: Rc::new(RefCell::new(storage)), length: self.length + 1 }
     }
 
-    /// A longer path that shares nothing with this one.
+    /// A longer path sharing nothing with this one.
     pub(super) fn copy_and_append(&self, name: &str) -> Path {
         let mut storage = self.storage.borrow()[..self.length].to_vec();
         storage.push(Some(name.into()));
@@ -67,7 +67,7 @@ impl Path {
     }
 }
 
-/// The types that make up a device.
+/// The types of a device's parts.
 #[derive(Debug, Clone, Copy)]
 enum Declared {
     Device,

@@ -34,7 +34,7 @@ impl Range {
         Range { min: times(self.min, factor), max: times(self.max, factor) }
     }
 
-    /// The smallest range that contains both.
+    /// The smallest range containing both.
     pub(super) fn union(self, other: Range) -> Range {
         Range { min: self.min.min(other.min), max: self.max.max(other.max) }
     }

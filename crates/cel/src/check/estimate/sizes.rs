@@ -22,7 +22,7 @@ pub(super) fn union(one: Option<Entries>, two: Option<Entries>) -> Option<Entrie
     Some(Entries { is_list: one.is_list, key: one.key.union(two.key), value: one.value.union(two.value) })
 }
 
-/// What is known of a variable.
+/// Known properties of a variable.
 pub(super) struct Variable {
     pub(super) path: Path,
     pub(super) size: Option<Range>,
@@ -39,7 +39,7 @@ pub(super) fn is_scalar(of: &Type) -> bool {
 }
 
 impl<'a> Estimator<'a> {
-    /// The node's name, where the checker resolved it as one.
+    /// The node's name, where resolved as one by the checker.
     pub(super) fn name(&self, node: NodeId) -> Option<&'a Arc<str>> {
         match &self.checked.references[node as usize] {
             Reference::Variable(name) | Reference::TypeName(name) => Some(name),

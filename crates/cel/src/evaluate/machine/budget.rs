@@ -6,12 +6,12 @@ use super::Machine;
 use crate::evaluate::compared::Compared;
 use crate::evaluate::value::Value;
 
-/// Bytes that one evaluation may allocate in total. Upstream has no such limit; real selectors stay far below it.
+/// Total bytes allocated by one evaluation. Upstream has no such limit; real selectors stay far below.
 pub(super) const MEMORY_BUDGET: usize = 128 << 20;
 
-/// Values that one evaluation may compare or iterate over in total. Upstream has no such limit: it charges a tenth of a
-/// list's length for comparing it, and nothing for lists inside it or for texts shorter than ten bytes in a list that is
-/// searched. So the cost limit ends an evaluation that compares ten million elements of lists themselves; only their
+/// Total values compared or iterated over by one evaluation. Upstream has no such limit: it charges a tenth of a
+/// list's length for its comparison, and nothing for lists inside or for texts shorter than ten bytes in a searched
+/// list. So the cost limit ends an evaluation comparing ten million elements of lists themselves; only their
 /// contents can reach this limit.
 pub(super) const COMPARISON_BUDGET: u32 = 20_000_000;
 
@@ -20,7 +20,7 @@ pub(super) const COMPARISON_BUDGET: u32 = 20_000_000;
 pub(crate) enum Stop {
     /// The cost limit.
     Cost,
-    /// The memory budget, or that of comparisons.
+    /// The budget of memory, or of comparisons.
     Memory,
     /// Where upstream panics.
     Internal(Box<str>),
@@ -38,7 +38,7 @@ impl<'v> Machine<'v> {
         if self.memory > MEMORY_BUDGET { Err(Stop::Memory) } else { Ok(()) }
     }
 
-    /// Counts a value that is compared or iterated over.
+    /// Counts a compared or iterated value.
     pub(crate) fn count_comparison(&self) -> Result<(), Stop> {
         let made = self.comparisons.get() + 1;
         self.comparisons.set(made);
@@ -50,7 +50,7 @@ impl<'v> Machine<'v> {
         self.comparisons.get()
     }
 
-    /// Pairs of lists that were compared so far.
+    /// Pairs of lists compared so far.
     pub(crate) fn compared(&self) -> RefMut<'_, Compared<'v>> {
         self.compared.borrow_mut()
     }

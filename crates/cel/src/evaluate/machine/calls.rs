@@ -84,7 +84,7 @@ impl<'v> Machine<'v> {
     }
 }
 
-/// The error of a call that no overload takes.
+/// The error of a call without matching overload.
 pub(crate) fn no_such_overload<'v>(function: &str, arguments: &[Value<'v>]) -> Value<'v> {
     let types: Vec<&str> = arguments.iter().map(Value::type_name).collect();
     Value::error(format!("no such overload: {function}({})", types.join(", ")))

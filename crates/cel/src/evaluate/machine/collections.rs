@@ -108,7 +108,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    /// Copies a list or map that is being built before it becomes part of something else.
+    /// Copies an unfinished list or map before it becomes part of another value.
     pub(super) fn settle(&self, value: Value<'v>) -> Value<'v> {
         match value {
             Value::Growing(number) => Value::list(self.growing(number).to_vec()),
@@ -140,7 +140,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    /// Appends to a list that is being built; `None` where the left operand is not such a list.
+    /// Appends to an unfinished list; `None` if the left operand is not such a list.
     pub(crate) fn grow(&mut self, target: &Value<'v>, other: &Value<'v>) -> Result<Option<Value<'v>>, Stop> {
         let Value::Growing(number) = target else { return Ok(None) };
         let added = match other {
@@ -154,7 +154,7 @@ impl<'v> Machine<'v> {
         Ok(Some(target.clone()))
     }
 
-    /// Inserts into a map that is being built.
+    /// Inserts into an unfinished map.
     pub(crate) fn insert(
         &mut self,
         target: &Value<'v>,

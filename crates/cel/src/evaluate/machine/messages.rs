@@ -12,7 +12,7 @@ use crate::evaluate::value::{Ref, Value};
 use crate::evaluate::{native, qualify};
 use crate::values::time::{Timestamp, duration_text};
 
-/// The largest integer that JSON's numbers hold exactly.
+/// The largest integer held exactly by JSON's numbers.
 const JSON_SAFE: u64 = (1 << 53) - 1;
 
 /// Why a field cannot hold a value, or why the evaluation ends.
@@ -35,7 +35,7 @@ impl<'v> Machine<'v> {
     ) -> Result<(), Stop> {
         let first = self.stack.len() - fields.len();
         let values: Vec<Value<'v>> = self.stack.drain(first..).collect();
-        // If a field has several values, the last one counts, and only that one is converted.
+        // If a field has several values, only the last one counts and is converted.
         let mut set: Vec<(FieldKind, &'static str, Value<'v>)> = Vec::new();
         for ((kind, name, optional), value) in fields.iter().zip(values) {
             set.retain(|(_, known, _)| known != name);
@@ -101,7 +101,7 @@ impl<'v> Machine<'v> {
         })
     }
 
-    /// A value as JSON, which is what `google.protobuf.Value` holds.
+    /// A value as JSON, the content of `google.protobuf.Value`.
     fn json(&mut self, value: &Value<'v>) -> Result<Value<'v>, Refusal> {
         self.count_comparison()?;
         let text = |text: String| Value::String(Ref::Shared(text.into()));

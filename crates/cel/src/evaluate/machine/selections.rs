@@ -7,7 +7,7 @@ use crate::evaluate::qualify::{self, Found};
 use crate::evaluate::value::{Ref, Value};
 
 impl<'v> Machine<'v> {
-    /// A value of the device, and the cost of reading it.
+    /// A value of the device, and its reading cost.
     #[inline(always)]
     pub(super) fn read(&self, read: Read) -> (Value<'v>, u64) {
         match read {
@@ -24,7 +24,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Pushes a variable; if it is not computed yet, returns the address of its code.
+    /// Pushes a variable; if not computed yet, returns the address of its code.
     pub(super) fn read_variable(&mut self, slot: u32, free: bool) -> Result<Option<u32>, Stop> {
         let value = match &self.slots[slot as usize] {
             Some(Value::Optional(Some(inner))) => Value::some(self.reread(inner)),
@@ -43,7 +43,7 @@ impl<'v> Machine<'v> {
         Ok(None)
     }
 
-    /// The content of an optional that is read as an attribute.
+    /// The content of an optional read as an attribute.
     pub(super) fn reread(&self, content: &Value<'v>) -> Value<'v> {
         if self.is_1_37() { content.clone() } else { qualify::reread(content) }
     }

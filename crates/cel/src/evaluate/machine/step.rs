@@ -260,7 +260,7 @@ impl<'v> Machine<'v> {
                 let value = self.pop();
                 let value = self.grow_if_empty(value);
                 self.slots[*slot as usize] = Some(value);
-                // Back to the read, which now finds the value.
+                // Back to the read, where the value is found now.
                 self.rare().returns.pop().unwrap_or(next)
             }
             Op::Forget(slot) => {

@@ -1,4 +1,4 @@
-//! Time zones: by offset (`+02:00`), or by name from the tz database that is part of the program, so that answers do
+//! Time zones: by offset (`+02:00`), or by name from the program's own tz database, so answers do
 //! not depend on the machine. Upstream reads the machine's.
 
 use jiff::tz::TimeZone;

@@ -45,7 +45,7 @@ pub(super) fn copy(builder: &mut Builder<'_>, node: NodeId) -> Result<NodeId, Is
 }
 
 pub(super) fn children_of(kind: &Kind, children: &mut Vec<NodeId>) {
-    // The same walk as for renaming; cloning the kind avoids a second list of which parts are children.
+    // The same walk as for renaming; cloning the kind avoids a second list of parts with children.
     rename_children(&mut kind.clone(), |child| {
         children.push(child);
         child

@@ -237,7 +237,7 @@ impl Parser<'_> {
         Ok(false)
     }
 
-    /// The name of a field, and whether it is optional.
+    /// The name of a field, and whether the field is optional.
     pub(super) fn field_name(&mut self) -> Result<(Arc<str>, bool), Issue> {
         let optional = self.takes_question();
         let name = self.selected_name()?;

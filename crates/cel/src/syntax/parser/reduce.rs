@@ -98,7 +98,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A comma inside a bracket. Returns false for a trailing one, which the closing bracket follows.
+    /// A comma inside a bracket. Returns false for a trailing one, before the closing bracket.
     pub(super) fn comma(&mut self) -> Result<bool, Issue> {
         let after = self.kind_after(1);
         let trailing = match self.open.last() {

@@ -1,7 +1,7 @@
-//! Translates Go's syntax of regular expressions to that of the `regex` crate.
+//! Translates Go's syntax of regular expressions to the `regex` crate's.
 //!
 //! The differences matter: `\d`, `\s`, `\w` and `\b` are ASCII in Go, `[a&&b]` and `[[a]]` have no special
-//! meaning there, and each accepts things that the other refuses.
+//! meaning there, and each accepts syntax refused by the other.
 
 mod class;
 mod escape;
@@ -30,11 +30,11 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
 struct Group {
     /// Where its text begins in the result.
     start: usize,
-    /// The largest number of repetitions of anything in it.
+    /// The largest number of repetitions of any part.
     heaviest: u64,
 }
 
-/// What a repetition operator would apply to.
+/// The operand of a possible repetition operator.
 struct Atom {
     start: usize,
     repetitions: u64,
@@ -194,7 +194,7 @@ impl<'p> Translator<'p> {
         if let Some(group) = self.groups.last_mut() {
             group.heaviest = group.heaviest.max(heaviest);
         }
-        // Grouped, so that the operator applies to all of the atom's text.
+        // Grouped, so the operator applies to all of the atom's text.
         self.text.insert_str(start, "(?:");
         self.text.push(')');
         self.text.push_str(operator);

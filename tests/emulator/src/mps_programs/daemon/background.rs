@@ -13,13 +13,13 @@ use crate::mps::place::Place;
 /// How long the starting program waits for the daemon in the background.
 const STARTING: Duration = Duration::from_secs(10);
 
-/// Starts a daemon in the background, and ends when it answers.
+/// Starts a daemon in the background. Returns once the daemon answers.
 ///
 /// # Errors
-/// When it cannot be started; the text is for standard error.
+/// The daemon cannot be started; the text is for standard error.
 pub fn detach(place: &Place, mode: Mode) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    // Its standard error has no reader later; until it is known to run, a file collects it.
+    // The daemon's standard error has no reader later, so a file collects it until the daemon is known to run.
     let mut said = tempfile()?;
     let errors = said.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

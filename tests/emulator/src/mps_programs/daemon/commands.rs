@@ -1,4 +1,4 @@
-//! The commands that the shell sends to a daemon.
+//! The shell's commands to a daemon.
 
 use std::time::{Duration, Instant};
 
@@ -174,8 +174,8 @@ impl Daemon {
     }
 }
 
-/// The number of a device that is named by number or by UUID, as NVIDIA's driver for Kubernetes does. By UUID, only
-/// the devices that the daemon was started with are known.
+/// The number of a device named by number or by UUID, as NVIDIA's driver for Kubernetes names it. By UUID, only
+/// the devices given to the daemon at its start are known.
 fn number(device: &str) -> Option<usize> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     device.parse().ok().or_else(|| visible.split(',').position(|uuid| uuid == device))

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use crate::mps::partitions::Partitions;
 use crate::mps::wire::{self, Client, FromServerProcess, ToServerProcess};
 
-/// A server that runs.
+/// A running server.
 pub(super) struct Server {
     pub user: u32,
     pub process: Child,
@@ -19,7 +19,7 @@ pub(super) struct Server {
 
 impl Server {
     pub fn tell(&mut self, order: &ToServerProcess) {
-        // A server that has ended is noticed elsewhere.
+        // The end of a server is noticed elsewhere.
         let _ = wire::send(&mut self.orders, order);
         let _ = self.orders.flush();
     }

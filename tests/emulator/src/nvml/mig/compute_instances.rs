@@ -16,7 +16,7 @@ use crate::state::mig::{ComputeInstance, GpuInstance};
 /// `NVML_COMPUTE_INSTANCE_PROFILE_CAPS_GFX`
 const GRAPHICS: u32 = 1;
 
-/// What `nvmlComputeInstanceGetInfo` fills: the placement came with version 2.
+/// Struct of `nvmlComputeInstanceGetInfo`: the placement came with version 2.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct InfoV1 {
@@ -118,7 +118,7 @@ fn create(
     instance.set(handle(gpu, serial))
 }
 
-/// The device is the MIG device that the instance is, not its card: NVIDIA's DRA driver and others ask it for the UUID.
+/// The device is the instance's MIG device, not its card: NVIDIA's DRA driver and others query its UUID.
 fn info(compute: &MigView<'_>) -> nvmlComputeInstanceInfo_t {
     let (gpu, instance) = (&compute.gpu, compute.instance);
     let card = gpu.view.card.index;

@@ -1,4 +1,4 @@
-//! Which GPU instances a card can have.
+//! Possible GPU instances of a card.
 
 use nvml_wrapper_sys::bindings::{
     nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t,
@@ -16,7 +16,7 @@ use crate::mig::gpu;
 const PROFILES: u32 = 18;
 /// `NVML_GPU_INSTANCE_PROFILE_CAPS_GFX`
 const GRAPHICS: u32 = 2;
-/// First driver branch that knows version 3 of the profile structs ("Changes between v535 and v545" of NVIDIA's NVML
+/// First driver branch with version 3 of the profile structs ("Changes between v535 and v545" of NVIDIA's NVML
 /// reference).
 const BRANCH_WITH_VERSION_3: u32 = 545;
 
@@ -31,7 +31,7 @@ fn with_id<'view>(view: &CardView<'view>, id: u32) -> Result<&'view GpuInstanceP
     view.model()?.profile(id).ok_or(Failure::NOT_SUPPORTED)
 }
 
-/// Whether `version` is that of a version 3 struct `T`, if this machine's driver knows it.
+/// Whether `version` is of a version 3 struct `T`, if supported by this machine's driver.
 pub(super) fn is_version_3<T>(view: &CardView<'_>, version: u32) -> bool {
     let driver = &view.context.machine().driver.version;
     let branch: Option<u32> = driver.split('.').next().and_then(|branch| branch.parse().ok());

@@ -10,7 +10,7 @@ use super::read::{self, GpuInstance, Profile};
 /// `NVML_ERROR_INVALID_ARGUMENT`
 const INVALID_ARGUMENT: u32 = 2;
 
-/// `nvidia-smi -mig`: the mode of these cards. A card that cannot switch now is reported, but is not an error, as
+/// `nvidia-smi -mig`: the mode of these cards. A card unable to switch now is reported, but is not an error, as
 /// with the real tool.
 pub(in super::super) fn set_mode(
     library: &Library,
@@ -36,7 +36,7 @@ pub(in super::super) fn set_mode(
     Ok(text)
 }
 
-/// `19`, `1g.10gb` or `MIG 1g.10gb`, with `:START` behind it or not.
+/// `19`, `1g.10gb` or `MIG 1g.10gb`, with or without `:START` at the end.
 fn asked(text: &str) -> Result<(&str, Option<u32>), SmiError> {
     match text.trim().rsplit_once(':') {
         None => Ok((text.trim(), None)),
@@ -54,7 +54,7 @@ fn unknown(text: &str) -> SmiError {
     SmiError::Plain { text, code: INVALID_ARGUMENT }
 }
 
-/// Reports what was done before a failure, as the real tool does.
+/// Reports the work done before a failure, like the real tool.
 fn told<T>(text: &str, outcome: Result<T, SmiError>) -> Result<T, SmiError> {
     if outcome.is_err() {
         print!("{text}");

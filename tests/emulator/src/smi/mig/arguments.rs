@@ -45,7 +45,7 @@ pub(in super::super) struct Mig {
     pub destroy_compute_instance: bool,
 }
 
-/// Options of the real tool that have one dash and several letters, and their long names.
+/// Options of the real tool with one dash and several letters, and their long names.
 const SHORT: [(&str, &str); 12] = [
     ("-mig", "--multi-instance-gpu"),
     ("-gi", "--gpu-instance-id"),
@@ -61,7 +61,7 @@ const SHORT: [(&str, &str); 12] = [
     ("-dci", "--destroy-compute-instance"),
 ];
 
-/// Puts the long names in place of those with one dash, which the parser does not know.
+/// Replaces options with one dash by their long names, because the parser supports only these.
 pub(in super::super) fn spell_out(argument: String) -> String {
     let (name, value) =
         argument.split_once('=').map_or((argument.as_str(), None), |(name, value)| (name, Some(value)));

@@ -6,7 +6,7 @@ use super::super::card::Reading;
 use super::super::library::{Library, SmiError};
 use super::read::{self, GpuInstance};
 
-/// A table: heading, then rows of lines, each row with a rule below it.
+/// A table: heading, then rows of lines, each row with a rule below.
 fn table(width: usize, heading: &[&str], rows: &[Vec<String>]) -> String {
     let rule = format!("+{}+\n", "-".repeat(width));
     let mut text = rule.clone();
@@ -97,7 +97,7 @@ pub(super) fn possible_placements(library: &Library, readings: &[Reading]) -> Re
     Ok(text)
 }
 
-/// The GPU instances of a card that were chosen.
+/// The chosen GPU instances of a card.
 pub(super) trait Chosen: Fn(&Reading) -> Result<Vec<GpuInstance>, SmiError> {}
 impl<T: Fn(&Reading) -> Result<Vec<GpuInstance>, SmiError>> Chosen for T {}
 
@@ -137,7 +137,7 @@ pub(super) fn compute_instance_profiles(
             let free: Result<u32, u32> = library.value_of(function, gpu.handle, profile.id);
             let free = library.named("Failed to get remaining capacity", free)?;
             let [copy, decoders, encoders, jpeg, ofa] = profile.engines;
-            // The star marks what -C makes.
+            // The star marks the default profile of -C.
             let id = format!("{}{}", profile.id, if profile.name == gpu.name { "*" } else { "" });
             Ok(vec![
                 format!(

@@ -1,4 +1,4 @@
-//! What NVML says of partitions.
+//! Reads partitions from NVML.
 
 use nvml_wrapper_sys::bindings::{
     nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_v2_t, nvmlGpuInstanceInfo_t,
@@ -60,7 +60,7 @@ fn name(characters: &[std::ffi::c_char]) -> String {
 pub(super) fn profiles(library: &Library, reading: &Reading) -> Result<Vec<Profile>, SmiError> {
     let mut found = Vec::new();
     for number in 0..MOST_PROFILES {
-        // SAFETY: integers and characters, for which zeros are valid.
+        // SAFETY: integers and characters, so zeros are valid.
         let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
         info.version = struct_version::<nvmlGpuInstanceProfileInfo_v2_t>(2);
         match library.fill_of("nvmlDeviceGetGpuInstanceProfileInfoV", reading.device, number, &mut info) {
@@ -107,7 +107,7 @@ pub(super) fn gpu_instances(library: &Library, reading: &Reading) -> Result<Vec<
         let handles =
             library.instances("nvmlDeviceGetGpuInstances", reading.device, profile.id, std::ptr::null_mut());
         for handle in library.named("Failed to get GPU instances", handles)? {
-            // SAFETY: integers and pointers, for which zeros are valid.
+            // SAFETY: integers and pointers, so zeros are valid.
             let mut info: nvmlGpuInstanceInfo_t = unsafe { std::mem::zeroed() };
             // An instance destroyed meanwhile is left out.
             if library.fill("nvmlGpuInstanceGetInfo", handle, &mut info).is_ok() {
@@ -121,11 +121,11 @@ pub(super) fn gpu_instances(library: &Library, reading: &Reading) -> Result<Vec<
     Ok(found)
 }
 
-/// What a GPU instance offers.
+/// Compute profiles of a GPU instance.
 pub(super) fn compute_profiles(library: &Library, gpu: &GpuInstance) -> Vec<Profile> {
     let mut found = Vec::new();
     for number in 0..MOST_PROFILES {
-        // SAFETY: integers and characters, for which zeros are valid.
+        // SAFETY: integers and characters, so zeros are valid.
         let mut info: nvmlComputeInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
         info.version = struct_version::<nvmlComputeInstanceProfileInfo_v2_t>(2);
         match library.compute_profile(gpu.handle, number, &mut info) {
@@ -161,7 +161,7 @@ pub(super) fn compute_instances(
         let function = "nvmlGpuInstanceGetComputeInstances";
         let handles = library.instances(function, gpu.handle, profile.id, std::ptr::null_mut());
         for handle in library.named("Failed to get compute instances", handles)? {
-            // SAFETY: integers and pointers, for which zeros are valid.
+            // SAFETY: integers and pointers, so zeros are valid.
             let mut info: nvmlComputeInstanceInfo_t = unsafe { std::mem::zeroed() };
             if library.fill("nvmlComputeInstanceGetInfo_v2", handle, &mut info).is_ok() {
                 let (start, size) = (info.placement.start, info.placement.size);

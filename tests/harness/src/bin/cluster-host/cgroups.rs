@@ -1,5 +1,5 @@
-//! Cgroups of a cluster: one group in each hierarchy, and in it one for each machine, which is the root that the
-//! machine sees. Works with version 1, version 2, and both at the same time.
+//! Cgroups of a cluster: one group in each hierarchy, with a child group for each machine as the root visible to the
+//! machine. Works with version 1, version 2, and both at the same time.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// One mounted hierarchy.
 struct Hierarchy {
     mount_point: PathBuf,
-    /// Mount options that name it; none for version 2.
+    /// Mount options naming the hierarchy; none for version 2.
     controllers: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub fn create(state: &Path) -> Result<()> {
 pub fn join(state: &Path, machine: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let group = hierarchy.mount_point.join(cluster_name(state)).join(machine);
-        // A machine that is started again finds its old groups, which have leaves and therefore accept no process.
+        // A restarted machine finds its old groups. They have leaves and therefore accept no process.
         remove_patiently(&group);
         make(&group)?;
         fs::write(group.join("cgroup.procs"), "0")
@@ -51,7 +51,7 @@ pub fn join(state: &Path, machine: &str) -> Result<()> {
     Ok(())
 }
 
-/// Mounts the hierarchies again, in a fresh cgroup namespace, so that the machine sees its own group as their root.
+/// Mounts the hierarchies again, in a fresh cgroup namespace, with the machine's own group as their root.
 pub fn mount_own() -> Result<()> {
     let all = hierarchies()?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -118,7 +118,7 @@ fn make(group: &Path) -> Result<()> {
         return Ok(());
     }
     fs::create_dir(group).with_context(|| format!("cannot create the cgroup {}", group.display()))?;
-    // A cpuset accepts no process before it has processors and memory.
+    // A cpuset without processors and memory accepts no process.
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let Some(parent) = group.parent() else { continue };
         let effective = parent.join(file.replace("cpuset.", "cpuset.effective_"));
@@ -160,7 +160,7 @@ fn hierarchies() -> Result<Vec<Hierarchy>> {
     Ok(all)
 }
 
-/// The mount options that identify a version 1 hierarchy.
+/// The mount options identifying a version 1 hierarchy.
 fn naming_options(options: &str) -> String {
     let others = ["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode"];
     let names: Vec<&str> = options

@@ -1,4 +1,4 @@
-//! `exec PARENT PROGRAM ARGUMENT…`: becomes PROGRAM, which the kernel kills when PARENT dies.
+//! `exec PARENT PROGRAM ARGUMENT…`: becomes PROGRAM, killed by the kernel when PARENT dies.
 
 use std::{
     os::unix::process::{CommandExt, parent_id},

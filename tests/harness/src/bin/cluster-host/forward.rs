@@ -4,7 +4,7 @@ use std::{net::TcpListener, os::fd::OwnedFd, time::Duration};
 
 use tokio::{io::copy_bidirectional, net::TcpStream, task::spawn_local, time::sleep};
 
-/// Forwards each connection to `target`; one that cannot be forwarded is closed, as if by a dead server.
+/// Forwards each connection to `target`. A connection without reachable target is closed, as if by a dead server.
 pub async fn accept(listener: OwnedFd, target: String) {
     let listener = TcpListener::from(listener);
     let listener =

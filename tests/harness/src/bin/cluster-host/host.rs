@@ -1,5 +1,5 @@
-//! Serves the harness's requests inside a machine. Single-threaded: the kernel sends a child its death signal when the
-//! *thread* that started it ends.
+//! Serves the harness's requests inside a machine. Single-threaded: the kernel sends a child its death signal when its
+//! parent *thread* ends.
 
 use std::{
     cell::Cell,
@@ -31,7 +31,7 @@ use tokio::{
 
 use crate::{forward, network, processes::Processes};
 
-/// Longest request in bytes; it includes a program's standard input.
+/// Longest request in bytes, including a program's standard input.
 const REQUEST_LIMIT: u64 = 64 * 1024 * 1024;
 
 struct Host {
@@ -57,7 +57,7 @@ async fn serve(configuration: HostConfiguration) -> Result<ExitCode> {
             std::io::stdin().as_fd().try_clone_to_owned().context("no listener on standard input")?;
         spawn_local(forward::accept(listener, target));
     }
-    // A machine that is started again finds its old socket.
+    // A restarted machine finds its old socket.
     let _ = fs::remove_file(&configuration.socket);
     let listener = UnixListener::bind(&configuration.socket)
         .with_context(|| format!("cannot listen on {}", configuration.socket.display()))?;

@@ -19,7 +19,7 @@ use tessera_harness::host::{HostConfiguration, MachineConfiguration};
 
 use crate::{cgroups, mounts};
 
-/// Starts another machine from inside the first, and runs as long as it does.
+/// Starts another machine from inside the first, and runs until the machine ends.
 pub fn start_machine(configuration: &MachineConfiguration) -> Result<ExitCode> {
     unshare(CloneFlags::CLONE_NEWPID).context("cannot make a process namespace")?;
     let mut child = Command::new("/proc/self/exe")

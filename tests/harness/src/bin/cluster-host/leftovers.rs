@@ -1,4 +1,4 @@
-//! Removes a cluster's directory, and those of earlier clusters whose supervisor was killed too.
+//! Removes a cluster's directory, and directories of earlier clusters whose supervisor was killed too.
 
 use std::{
     fs::{self, File},
@@ -10,10 +10,10 @@ use tessera_harness::STATE_PREFIX;
 
 use crate::cgroups;
 
-/// Content of a cluster's lock file, so that no other directory is mistaken for a cluster's.
+/// Content of a cluster's lock file, so no other directory is mistaken for a cluster's.
 pub const LOCK_CONTENT: &[u8] = b"a test cluster of Tessera, which lives while this is locked\n";
 
-/// A directory without a lock that is younger than this may belong to a cluster that is just being started.
+/// A younger directory without a lock may belong to a cluster being started.
 const SETTLED: Duration = Duration::from_secs(60);
 
 /// Removes a cluster's directory; if the owner marked a failure, the logs are kept.
@@ -25,7 +25,7 @@ pub fn remove_state(state: &Path) {
             remove(&entry.path());
         }
     }
-    // Last, because its absence means that everything is done.
+    // Last, because its absence marks a complete removal.
     remove(&state.join("lock"));
     if !failed {
         remove(state);
@@ -39,7 +39,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Removes clusters in `parent` that no longer run.
+/// Removes ended clusters in `parent`.
 pub fn remove_stale(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,5 +1,5 @@
-//! The program inside a test cluster's namespaces; see `tessera_harness::host` for an overview. Only the harness starts
-//! it.
+//! The program inside a test cluster's namespaces, started only by the harness. See `tessera_harness::host` for an
+//! overview.
 
 mod cgroups;
 mod exec;

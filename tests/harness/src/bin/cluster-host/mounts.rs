@@ -13,8 +13,8 @@ use tessera_harness::host::MachineConfiguration;
 
 use crate::cgroups;
 
-/// Kernel parameters that the kubelet writes unless they have the value it wants. They belong to the whole machine, so
-/// the kubelet is shown files with those values instead, and changes nothing.
+/// Kernel parameters written by the kubelet unless they have its wanted values. They belong to the whole machine, so
+/// the kubelet gets files with the wanted values instead, and changes nothing.
 /// Source: kubernetes pkg/kubelet/cm/container_manager_linux.go, `setupKernelTunables`.
 const KERNEL_PARAMETERS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
@@ -68,7 +68,7 @@ pub fn set_up(configuration: &MachineConfiguration) -> Result<()> {
     }
     show(&parameters, "/proc/sys/kernel/random/boot_id", &boot_id()?)?;
     cgroups::mount_own()?;
-    // Like systemd on a real node: pods may request mounts that are made later (`mountPropagation`).
+    // Like systemd on a real node: pods may request mounts made later (`mountPropagation`).
     mount_one(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SHARED, None)
 }
 
@@ -94,7 +94,7 @@ fn bind(from: &Path, to: &Path) -> Result<()> {
     mount_one(from.to_str(), to, None, MsFlags::MS_BIND | MsFlags::MS_REC, None)
 }
 
-/// mount(2), with an error that names the mount.
+/// mount(2), with the mount named in errors.
 pub fn mount_one(
     from: Option<&str>,
     to: &Path,

@@ -1,5 +1,5 @@
-//! `probe DIRECTORY`: tries what the node tier needs, and reports what is missing. Leaves nothing behind: everything is
-//! made in namespaces that end with it.
+//! `probe DIRECTORY`: tries the needs of the node tier, and reports missing ones. Leaves nothing behind: everything is
+//! made in namespaces of the probe's own lifetime.
 
 use std::{fs, path::Path, process::ExitCode};
 

@@ -1,5 +1,5 @@
-//! The OCI runtime that containerd calls: removes the seccomp filter from a container's configuration and executes
-//! the real runc. Ours is built without libseccomp, to need no C library, and such a runc refuses
+//! The OCI runtime called by containerd: removes the seccomp filter from a container's configuration and executes
+//! the real runc. Ours is built without libseccomp, to need no C library, and refuses
 //! containers with a filter; but the kubelet requests one for every sandbox.
 
 use std::{

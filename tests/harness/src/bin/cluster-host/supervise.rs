@@ -126,7 +126,7 @@ fn watch(child: Pid, signals: &SignalFd) -> bool {
     }
 }
 
-/// Ends the cluster. Pid 1 of a process namespace is gone only when all other processes in it are.
+/// Ends the cluster. Pid 1 of a process namespace is gone only after all other processes in the namespace.
 fn stop(configuration: &SupervisorConfiguration, child: Pid) {
     let deadline = Instant::now() + Duration::from_secs(3);
     let _ = kill(child, if configuration.isolated { Signal::SIGKILL } else { Signal::SIGTERM });

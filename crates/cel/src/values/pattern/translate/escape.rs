@@ -46,7 +46,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// The character that an escape sequence stands for.
+    /// The character of an escape sequence.
     pub(super) fn escaped_literal(&mut self) -> Result<char, String> {
         let whole = self.rest;
         let after = &whole[1..];
