@@ -21,54 +21,25 @@
 //! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another instance of
 //! the plugin may have changed the journal.
 
-mod activity;
-mod allocation;
 mod attempt;
 mod blocking;
-mod call;
-mod changes;
+mod cards;
 mod claim;
-mod claim_events;
-mod config;
-mod conflict;
-mod device_status;
-mod driver_files;
 mod error;
-mod holder;
-mod kubelet_checkpoint;
 mod layout_hold;
-mod metadata;
-mod metrics;
-mod mps_metrics;
-mod mps_settle;
-mod mps_watch;
-mod need;
 mod observer;
 mod options;
-mod own_time;
 mod preparer;
-mod record;
-mod record_ids;
-mod recover;
-mod reference;
-mod repair;
-mod retries;
-mod running_pods;
-mod sharing;
-mod spec;
-mod sweep;
-mod tasks;
-mod unified_memory;
-mod unprepare;
-mod worker;
+mod tell;
+mod upkeep;
 
 use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
 
-pub use activity::Activity;
-pub use driver_files::DriverFilesState;
+pub use cards::driver_files::DriverFilesState;
 pub use error::PrepareError;
-pub use metrics::PrepareMetrics;
-pub use mps_metrics::MpsMetrics;
 pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
 pub use options::PrepareOptions;
 pub use preparer::Preparer;
+pub use tell::activity::Activity;
+pub use tell::metrics::PrepareMetrics;
+pub use tell::mps_metrics::MpsMetrics;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
-use super::changes::Left;
-use super::conflict::Use;
-use super::holder::{Holder, all_holders};
+use super::cards::changes::Left;
+use super::cards::conflict::Use;
+use super::cards::holder::{Holder, all_holders};
 use super::{PrepareError, Preparer};
 use crate::layout::{CardHold, CardHolder};
 use tessera_card::CardLocks;

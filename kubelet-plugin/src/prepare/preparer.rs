@@ -14,21 +14,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::MpsMetrics;
-use super::activity::{Activities, Activity};
-use super::call::{Call, in_time};
-use super::device_status::DeviceStatus;
-use super::driver_files::Files;
-use super::mps_watch::Follower;
-use super::own_time::OwnTime;
-use super::record::held_cards;
-use super::sharing::Sharing;
-use super::sweep::Unreleased;
-use super::tasks::{Pending, Work};
-use super::worker::Worker;
+use super::attempt::call::{Call, in_time};
+use super::attempt::record::held_cards;
+use super::attempt::tasks::{Pending, Work};
+use super::blocking;
+use super::cards::driver_files::Files;
+use super::cards::sharing::Sharing;
+use super::cards::worker::Worker;
+use super::claim::reference;
+use super::tell::activity::{Activities, Activity};
+use super::tell::claim_events;
+use super::tell::device_status::DeviceStatus;
+use super::tell::own_time::OwnTime;
+use super::upkeep::mps_watch::Follower;
+use super::upkeep::sweep::Unreleased;
 use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
 };
-use super::{blocking, claim_events, reference};
 use crate::cdi;
 use crate::driver::Driver;
 use tessera_api::PciBusId;

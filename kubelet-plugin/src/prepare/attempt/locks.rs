@@ -7,28 +7,22 @@ use std::time::Duration;
 use tessera_api::PciBusId;
 use tessera_card::{CardLocks, FileLock, LockError};
 
-use super::Attempt;
-use crate::prepare::claim_events;
+use super::steps::{Attempt, LOCK_PATIENCE};
+use crate::prepare::tell::claim_events;
 use crate::prepare::{Phase, PrepareError};
-
-/// How long one attempt waits for the lock of its claim, and at least for its cards' locks.
-pub(in crate::prepare) const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A claim queueing this long for its cards gets an Event. A few seconds are not worth one.
 const TELL_QUEUED_AFTER: Duration = Duration::from_secs(5);
 
 impl Attempt<'_> {
     /// The claim's lock, waiting at most `longest`.
-    pub(in crate::prepare) async fn claim_lock(&self, longest: Duration) -> Result<FileLock, PrepareError> {
+    pub async fn claim_lock(&self, longest: Duration) -> Result<FileLock, PrepareError> {
         self.locked("the claim", longest, self.worker.locks.claim(&self.claim.uid)).await
     }
 
     /// The cards' locks. Claims of one card queue for them until the call's deadline: each step on a card takes about a second,
     /// and a claim leaving the queue would start again at its end.
-    pub(in crate::prepare) async fn card_locks(
-        &self,
-        cards: &BTreeSet<PciBusId>,
-    ) -> Result<CardLocks, PrepareError> {
+    pub async fn card_locks(&self, cards: &BTreeSet<PciBusId>) -> Result<CardLocks, PrepareError> {
         const WHAT: &str = "a card of the claim";
         let worker = self.worker;
         let longest = self.call.time_left(LOCK_PATIENCE);
