@@ -35,10 +35,9 @@ mod upkeep;
 
 use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
 
-pub use cards::driver_files::DriverFilesState;
 pub use error::PrepareError;
 pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
-pub use options::PrepareOptions;
+pub use options::{DriverFilesState, PrepareOptions};
 pub use preparer::Preparer;
 pub use tell::activity::Activity;
 pub use tell::metrics::PrepareMetrics;

@@ -6,11 +6,13 @@
 pub(super) mod call;
 pub(super) mod kubelet_checkpoint;
 mod locks;
+pub(super) mod make_again;
 pub(super) mod metadata;
 pub(super) mod record;
 pub(super) mod retries;
 pub(super) mod running_pods;
 pub(super) mod spec;
+pub(super) mod stale;
 pub(super) mod steps;
 pub(super) mod tasks;
 pub(super) mod unprepare;

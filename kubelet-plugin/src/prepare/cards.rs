@@ -7,6 +7,7 @@ pub(super) mod changes;
 pub(super) mod conflict;
 pub(super) mod driver_files;
 pub(super) mod holder;
+pub(super) mod missing;
 pub(super) mod record_ids;
 pub(super) mod sharing;
 pub(super) mod unified_memory;

@@ -8,12 +8,20 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::DriverFilesState;
 use crate::card_history::CardHistory;
 use crate::cdi::{OtherDriver, Roots};
 use crate::gpu_pools::Resolution;
 use tessera_journal::{BootId, FileSystem, Journal, JournalError, LocalFileSystem};
 use tessera_mps_host::DEFAULT_DIRECTORY;
+
+/// Whether the node has the files of its driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverFilesState {
+    /// Missing files and the remedy, while no claim can be prepared for lack of them.
+    pub missing: Option<String>,
+    /// The version of an unused `nvidia-ctk`, rejected for its unsafe hooks.
+    pub unsafe_tool: Option<String>,
+}
 
 /// Where a [`Preparer`](super::Preparer) works and under which names.
 #[derive(Clone)]

@@ -3,21 +3,19 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::join_all;
 use kube::Client;
 use tessera_inventory::Machine;
 use tokio::sync::{Notify, broadcast, watch};
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::MpsMetrics;
-use super::attempt::call::{Call, in_time};
+use super::attempt::call::Call;
 use super::attempt::record::held_cards;
 use super::attempt::tasks::{Pending, Work};
-use super::blocking;
 use super::cards::driver_files::Files;
 use super::cards::sharing::Sharing;
 use super::cards::worker::Worker;
@@ -26,8 +24,8 @@ use super::tell::activity::{Activities, Activity};
 use super::tell::claim_events;
 use super::tell::device_status::DeviceStatus;
 use super::tell::own_time::OwnTime;
+use super::tell::unreleased::Unreleased;
 use super::upkeep::mps_watch::Follower;
-use super::upkeep::sweep::Unreleased;
 use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
 };
@@ -38,15 +36,6 @@ use tessera_card::{LockState, Locks};
 use tessera_journal::{ClaimRecord, Journal};
 use tessera_kube_util::events::Events;
 use tessera_nvml::DriverCalls;
-
-/// Interval between searches for claims the kubelet will never unprepare.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
-
-/// Interval between checks of the driver's files.
-const FILES_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Interval between attempts to destroy partitions not released by the driver.
-const HELD_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The file of the card locks in the CDI directory, shared by every installation of Tessera on the node, whatever its driver's
 /// name. Container runtimes read `.json` and `.yaml` only.
@@ -123,7 +112,7 @@ impl Preparer {
     pub async fn run(&self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.look_after() => {}
+            () = self.worker.look_after() => {}
         }
     }
 
@@ -133,51 +122,6 @@ impl Preparer {
         let follower = Follower::new(self.worker.clone(), metrics);
         let follow = async { tokio::join!(follower.run(), self.worker.settle_when_needed()) };
         stop.run_until_cancelled(follow).await;
-    }
-
-    async fn look_after(&self) {
-        let mut hardware = self.worker.hardware.clone();
-        let mut files = tokio::time::interval(FILES_INTERVAL);
-        files.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut held = tokio::time::interval(HELD_INTERVAL);
-        held.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        hardware.mark_changed();
-        let mut may_change = true;
-        let mut is_start = true;
-        loop {
-            tokio::select! {
-                changed = hardware.changed(), if may_change => may_change = changed.is_ok(),
-                _ = files.tick() => {
-                    let worker = self.worker.clone();
-                    let look = blocking::run(move || worker.files.are_outdated(&worker.options.roots));
-                    if !look.await.unwrap_or(false) {
-                        continue;
-                    }
-                }
-                _ = held.tick() => {
-                    if hardware.borrow().is_some() {
-                        report("destroy partitions that were not let go", in_time(self.worker.release_held()).await);
-                    }
-                    continue;
-                }
-                _ = sweep.tick() => {
-                    report("sweep claims", in_time(self.sweep()).await);
-                    // At a start the search result is no older than this.
-                    if !std::mem::take(&mut is_start) {
-                        self.worker.files.forget_search();
-                    }
-                }
-            }
-            if hardware.borrow_and_update().is_some() {
-                // CDI specs first: a reloaded driver renumbers its cards, so a container restarting before its spec is updated
-                // would get another card.
-                report("put CDI specs back", in_time(self.restore_specs()).await);
-                report("recover", in_time(self.worker.recover()).await);
-                report("make partitions anew", in_time(self.worker.repair()).await);
-            }
-        }
     }
 
     /// Rewrites missing or outdated CDI specs of prepared claims: after a driver update, a late answer of `nvidia-ctk`, new
@@ -372,11 +316,5 @@ impl Preparer {
 impl fmt::Debug for Preparer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Preparer").field("options", &self.worker.options).finish_non_exhaustive()
-    }
-}
-
-fn report(what: &str, result: Result<(), PrepareError>) {
-    if let Err(error) = result {
-        tracing::warn!(%error, "could not {what}");
     }
 }

@@ -9,3 +9,4 @@ pub(super) mod device_status;
 pub(super) mod metrics;
 pub(super) mod mps_metrics;
 pub(super) mod own_time;
+pub(super) mod unreleased;

@@ -21,18 +21,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// (`PodResourceClaimAnnotation` in `k8s.io/api/resource/v1`).
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// Time limit of one background pass over all claims. The next pass handles the rest.
-const BACKGROUND: Duration = Duration::from_secs(300);
-
-/// Limits background work to [`BACKGROUND`], then drops the work, because a driver call may hang. Dropping is as safe as the end
-/// of the process.
-pub(in crate::prepare) async fn in_time(
-    work: impl Future<Output = Result<(), PrepareError>>,
-) -> Result<(), PrepareError> {
-    let late = || PrepareError::Busy { what: "one of the claims", longest: BACKGROUND };
-    tokio::time::timeout(BACKGROUND, work).await.unwrap_or_else(|_| Err(late()))
-}
-
 /// Cancels work still waiting.
 #[derive(Clone, Debug, Default)]
 pub(in crate::prepare) struct Ending {

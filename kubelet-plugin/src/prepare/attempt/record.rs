@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::future::join_all;
 use serde_json::Map;
 use tessera_api::PciBusId;
 use tessera_dra_kubelet::PreparedDevice;
@@ -87,6 +88,42 @@ impl Worker {
         // No sync: another boot would not believe the record, so surviving the process is enough.
         let put = self.disk(move |journal, _| journal.put_claim(&complete));
         self.timed(operation, Phase::Journal, put).await?;
+        Ok(record)
+    }
+
+    /// The record with the present minor numbers of its cards: a reloaded driver assigns new ones. A card without an answer keeps
+    /// its old number.
+    ///
+    /// # Errors
+    /// [`PrepareError::OtherCard`] if another card is now at an address.
+    pub async fn with_present_minors(&self, record: &ClaimRecord) -> Result<ClaimRecord, PrepareError> {
+        let mut record = record.clone();
+        let Ok(nvml) = self.nvml() else { return Ok(record) };
+        let cards: BTreeSet<PciBusId> = record.devices.iter().map(|device| device.card).collect();
+        let looks = cards.into_iter().map(|card| {
+            let nvml = nvml.clone();
+            async move { (card, self.calls.ask(card, move || nvml.identify(card)).await) }
+        });
+        let mut is_changed = false;
+        for look in join_all(looks).await {
+            let (card, Ok(Ok(identity))) = look else { continue };
+            for device in record.devices.iter_mut().filter(|device| device.card == card) {
+                if device.card_uuid != identity.uuid {
+                    return Err(PrepareError::OtherCard {
+                        device: device.device.clone(),
+                        published: device.card_uuid.clone(),
+                        found: identity.uuid,
+                    });
+                }
+                is_changed |= device.minor != identity.minor;
+                device.minor = identity.minor;
+            }
+        }
+        if is_changed {
+            tracing::info!(uid = record.uid, "its cards have other numbers now");
+            let files = self.files.of(&nvml, &self.calls, &self.options).await?;
+            record = self.complete(record, files).await?;
+        }
         Ok(record)
     }
 }

@@ -14,6 +14,7 @@
 
 mod cards;
 mod make;
+mod mode;
 mod plan;
 mod share;
 mod unmake;

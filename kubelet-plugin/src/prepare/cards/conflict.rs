@@ -1,13 +1,8 @@
-//! Step 5: whether two claims may use a card at once.
-
-use std::collections::BTreeSet;
+//! Whether two claims may use a card at once.
 
 use tessera_api::facts::Placement;
 use tessera_api::{DeviceName, PciBusId};
 
-use super::holder::all_holders;
-use crate::prepare::PrepareError;
-use crate::prepare::attempt::steps::Attempt;
 use crate::prepare::claim::need::DeviceNeed;
 use tessera_journal::ClaimDevice;
 
@@ -104,33 +99,6 @@ impl Extent {
 
 fn existing_compute_instance(device: Option<&DeviceName>) -> Option<u32> {
     Some(device?.partition()?.existing?.compute_instance)
-}
-
-impl Attempt<'_> {
-    /// Refuses an allocation of devices held by other claims, unless the other claims are stale: then they are released. Returns
-    /// whether any was. `locked` are the cards with locks held.
-    pub async fn refuse_conflicts(
-        &self,
-        needs: &[DeviceNeed],
-        locked: &BTreeSet<PciBusId>,
-    ) -> Result<bool, PrepareError> {
-        let mut released = false;
-        let uses: Vec<Use<'_>> = needs.iter().map(Use::of_need).collect();
-        let holders = self.worker.disk(all_holders).await?;
-        for holder in holders.iter().filter(|holder| holder.uid != self.claim.uid) {
-            let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
-            if let Some(reason) = self.worker.release_if_stale(holder, locked).await {
-                return Err(PrepareError::Held {
-                    device: contested.device_name().to_owned(),
-                    holder: holder.to_string(),
-                    note: reason.note,
-                    leaving: reason.is_leaving.then(|| holder.uid.clone()),
-                });
-            }
-            released = true;
-        }
-        Ok(released)
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tessera_nvml::Nvml;
 use tokio::sync::{OnceCell, watch};
 
 use crate::cdi::{self, DriverFiles, DriverFilesSource, Roots, find_driver_files};
-use crate::prepare::{PrepareError, PrepareOptions};
+use crate::prepare::{DriverFilesState, PrepareError, PrepareOptions};
 use tessera_nvml::DriverCalls;
 
 /// Name of NVIDIA's program for hooks.
@@ -29,15 +29,6 @@ struct Found {
     /// Weak, so the library is not kept open when due to be reopened.
     of: Weak<dyn Nvml>,
     files: Arc<OnceCell<Arc<DriverFiles>>>,
-}
-
-/// Whether the node has the files of its driver.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriverFilesState {
-    /// Missing files and the remedy, while no claim can be prepared for lack of them.
-    pub missing: Option<String>,
-    /// The version of an unused `nvidia-ctk`, rejected for its unsafe hooks.
-    pub unsafe_tool: Option<String>,
 }
 
 impl Files {

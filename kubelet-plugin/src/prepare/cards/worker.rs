@@ -7,7 +7,7 @@ use std::time::Instant;
 use kube::Client;
 use tessera_card::Locks;
 use tessera_inventory::Machine;
-use tessera_journal::{ClaimRecord, Journal, Stage};
+use tessera_journal::{ClaimRecord, Journal, JournalError, Stage};
 use tessera_kube_util::events::Events;
 use tessera_nvml::{DriverCalls, Nvml};
 use tokio::sync::{Notify, broadcast, watch};
@@ -20,7 +20,7 @@ use crate::driver::Driver;
 use crate::prepare::claim::need::Profiles;
 use crate::prepare::tell::activity::{self, Activities};
 use crate::prepare::tell::device_status::DeviceStatus;
-use crate::prepare::upkeep::sweep::Unreleased;
+use crate::prepare::tell::unreleased::Unreleased;
 use crate::prepare::{Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, blocking};
 
 /// State shared by all work on claims: an `Attempt` works on one claim for the kubelet; the plugin's own work is in `upkeep`.
@@ -53,6 +53,21 @@ impl Worker {
     /// The claim's record; `None` for an unreadable one.
     pub async fn recorded(&self, uid: &str) -> Result<Option<ClaimRecord>, PrepareError> {
         Ok(self.record_or_damage(uid).await?.unwrap_or_default())
+    }
+
+    /// The claim's record, or the error for an unreadable record.
+    pub async fn record_or_damage(
+        &self,
+        uid: &str,
+    ) -> Result<Result<Option<ClaimRecord>, JournalError>, PrepareError> {
+        let uid = uid.to_owned();
+        match self.disk(move |journal, _| journal.claim(&uid)).await {
+            Err(PrepareError::Journal(error)) if error.is_corrupt() => {
+                tracing::warn!(%error, "replacing the record");
+                Ok(Err(error))
+            }
+            recorded => Ok(Ok(recorded?)),
+        }
     }
 
     /// Whether the claim of a record is prepared now. Devices prepared by an earlier boot are gone.

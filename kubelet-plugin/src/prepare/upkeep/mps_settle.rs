@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tessera_api::PciBusId;
 
-use crate::prepare::attempt::call::in_time;
+use super::look_after::in_time;
 use crate::prepare::cards::worker::Worker;
 use crate::prepare::{PrepareError, blocking};
 use tessera_card::CardLocks;
-use tessera_journal::{ClaimRecord, HardwareRecord, Journal};
+use tessera_journal::{HardwareRecord, Journal};
 
 use crate::cdi;
 use tessera_kube_util::backoff::Backoff;
@@ -126,38 +126,5 @@ impl Worker {
     /// Whether any card is shared by MPS, by the journal.
     pub async fn shares_by_mps(&self) -> bool {
         self.cards_with_daemons().await.is_ok_and(|cards| !cards.is_empty())
-    }
-
-    /// Lowers the limits of daemons to the largest needs of the remaining shares, when a claim leaves. The caller holds the
-    /// cards' locks. A failure must not delay the end of a pod and is retried later.
-    pub async fn lower_limits(
-        &self,
-        leaving: &ClaimRecord,
-        references: &BTreeSet<String>,
-        locks: &CardLocks,
-    ) {
-        let shares: BTreeSet<&String> = leaving
-            .devices
-            .iter()
-            .filter(|device| device.mps.is_some() && !device.admin_access)
-            .map(|device| &device.device)
-            .filter(|device| references.contains(*device))
-            .collect();
-        for device in shares {
-            let (journal, sharing) = (self.journal.clone(), self.sharing.clone());
-            let (device, claim, locks) = (device.clone(), leaving.uid.clone(), locks.clone());
-            let lowered = blocking::run(move || {
-                let _locks = locks;
-                let Some(record) = journal.hardware_record(&device)? else { return Ok(()) };
-                match record.daemon() {
-                    Some(change) => sharing.lower_mps(&journal, &device, record.card, &change, &claim),
-                    None => Ok(()),
-                }
-            });
-            if let Err(error) = lowered.await.and_then(|lowered| lowered) {
-                tracing::warn!(%error, "what an MPS daemon allows is lowered later");
-                self.unsettled.notify_one();
-            }
-        }
     }
 }

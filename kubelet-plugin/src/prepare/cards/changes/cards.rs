@@ -13,7 +13,7 @@ use crate::prepare::cards::holder::{Holder, holders, references};
 use crate::prepare::cards::worker::Worker;
 use crate::prepare::claim::need::DeviceNeed;
 use crate::prepare::claim::own::own_sharing;
-use crate::prepare::{ClaimReference, Operation, Phase, PrepareError};
+use crate::prepare::{ClaimReference, Operation, Phase, PrepareError, blocking};
 use tessera_card::CardLocks;
 use tessera_journal::{ClaimMps, ClaimRecord, Journal, PartitionInstances, Stage};
 use tessera_nvml::CallError;
@@ -150,6 +150,34 @@ impl Worker {
             ids.retain(|id| !references.contains(id));
         }
         self.timed(operation, Phase::Hardware, self.unmake(&nvml, locks, cards, if_held)).await.map(drop)
+    }
+
+    /// Lowers the limits of daemons to the largest needs of the remaining shares, when a claim leaves. The caller holds the
+    /// cards' locks. A failure must not delay the end of a pod and is retried later.
+    async fn lower_limits(&self, leaving: &ClaimRecord, references: &BTreeSet<String>, locks: &CardLocks) {
+        let shares: BTreeSet<&String> = leaving
+            .devices
+            .iter()
+            .filter(|device| device.mps.is_some() && !device.admin_access)
+            .map(|device| &device.device)
+            .filter(|device| references.contains(*device))
+            .collect();
+        for device in shares {
+            let (journal, sharing) = (self.journal.clone(), self.sharing.clone());
+            let (device, claim, locks) = (device.clone(), leaving.uid.clone(), locks.clone());
+            let lowered = blocking::run(move || {
+                let _locks = locks;
+                let Some(record) = journal.hardware_record(&device)? else { return Ok(()) };
+                match record.daemon() {
+                    Some(change) => sharing.lower_mps(&journal, &device, record.card, &change, &claim),
+                    None => Ok(()),
+                }
+            });
+            if let Err(error) = lowered.await.and_then(|lowered| lowered) {
+                tracing::warn!(%error, "what an MPS daemon allows is lowered later");
+                self.unsettled.notify_one();
+            }
+        }
     }
 
     /// Undoes changes of cards possibly made by a claim with an unreadable record, unless another claim refers to them. The

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use tessera_api::PciBusId;
-use tessera_card::{
-    MakeError, Pending, Switched, clients, describe, make_partition, switch_mig_mode, switches_at_once,
-};
+use tessera_card::{MakeError, describe, make_partition, switches_at_once};
 use tessera_nvml::NvmlError;
 
+use super::mode::switch_mode;
 use super::plan::{CardPlan, Make};
 use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
@@ -119,27 +117,5 @@ impl Maker<'_> {
 
     fn hardware(&self, device: &str, source: NvmlError) -> PrepareError {
         PrepareError::Hardware { device: device.to_owned(), source }
-    }
-}
-
-/// Switches a card's mode. Fails if impossible at once.
-pub(super) fn switch_mode(
-    tools: &Tools,
-    card: PciBusId,
-    uuid: &str,
-    device: &str,
-    to: bool,
-) -> Result<(), PrepareError> {
-    let (device, uuid) = (device.to_owned(), uuid.to_owned());
-    match switch_mig_mode(&*tools.nvml, card, to, Pending::TakeBack) {
-        Ok(Switched::Now) => Ok(()),
-        Ok(Switched::WithReset | Switched::Not) => {
-            Err(PrepareError::ResetNeeded { device, uuid, to: on_or_off(to) })
-        }
-        Err(error) if error.is_in_use() => {
-            let clients = clients(&*tools.nvml, &tools.proc, card, None).to_string();
-            Err(PrepareError::CardBusy { device, uuid, to: on_or_off(to), clients })
-        }
-        Err(source) => Err(PrepareError::Hardware { device, source }),
     }
 }

@@ -1,6 +1,7 @@
 //! Step 6: plans the changes of one card for one claim.
 
 mod partition;
+mod share;
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,6 @@ use tessera_card::{describe, is_of_change, switches_at_once};
 use tessera_nvml::{GpuInstance, Identity, NvmlError};
 
 use super::Tools;
-use super::share::ShareMake;
 use super::unmake::{IfHeld, Left, unmake};
 use crate::prepare::PrepareError;
 use crate::prepare::cards::record_ids::{device_of_share, mode_id, partition_id};
@@ -19,6 +19,8 @@ use crate::prepare::claim::need::DeviceNeed;
 use tessera_journal::{
     HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
 };
+
+pub(super) use share::ShareMake;
 
 /// Changes of one card for one claim.
 #[derive(Debug)]

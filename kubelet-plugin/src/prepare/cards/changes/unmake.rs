@@ -6,11 +6,13 @@ use tessera_api::PciBusId;
 use tessera_card::{clients, destroy_partition, is_of_change};
 use tessera_nvml::{GpuInstance, Identity};
 
-use super::make::switch_mode;
-use super::share::{end_daemon, end_time_slices};
+use super::mode::switch_mode;
 use super::{Tools, on_or_off};
+use crate::prepare::cards::record_ids::device_of_share;
 use crate::prepare::{HardwareWork, PrepareError};
-use tessera_journal::{HardwareChange, HardwareRecord, ModeChange, PartitionChange, Stage};
+use tessera_journal::{
+    HardwareChange, HardwareRecord, ModeChange, MpsDaemonChange, PartitionChange, Stage, TimeSliceChange,
+};
 
 /// Result of undoing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,4 +230,33 @@ impl Unmaker<'_> {
             "put MIG mode back");
         Ok(Left::Nothing)
     }
+}
+
+/// Ends a daemon no longer shared by any claim.
+fn end_daemon(tools: &Tools, record: &HardwareRecord, change: &MpsDaemonChange) -> Result<(), PrepareError> {
+    // Without a UUID, mps-host has not been asked yet.
+    let Some(uuid) = &change.device_uuid else { return Ok(()) };
+    let start = Instant::now();
+    let device = device_of_share(&record.id);
+    let owner = change.owner.as_deref();
+    let ended = tools.sharing.release_mps(&*tools.nvml, device, record.card, uuid, owner);
+    tell(tools, start, &ended);
+    ended
+}
+
+/// Restores a card's time-slices.
+fn end_time_slices(
+    tools: &Tools,
+    record: &HardwareRecord,
+    change: &TimeSliceChange,
+) -> Result<(), PrepareError> {
+    let start = Instant::now();
+    let ended = tools.sharing.put_back_time_slice(&*tools.nvml, record, change);
+    tell(tools, start, &ended);
+    ended
+}
+
+fn tell(tools: &Tools, start: Instant, ended: &Result<(), PrepareError>) {
+    let outcome = ended.as_ref().map_or_else(PrepareError::reason, |()| "success");
+    tools.observer.hardware(HardwareWork::EndShare, outcome, start.elapsed());
 }
