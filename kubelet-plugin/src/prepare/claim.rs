@@ -9,4 +9,5 @@ pub(super) mod config;
 pub(super) mod limits;
 pub(super) mod need;
 pub(super) mod own;
+pub(super) mod profiles;
 pub(super) mod reference;

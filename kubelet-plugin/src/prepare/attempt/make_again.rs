@@ -69,7 +69,7 @@ impl Attempt<'_> {
             refuse_other_card(recorded, missing, &needs)?;
         }
         let own = worker.own_hardware(self.claim, recorded).await?;
-        let plans = worker.plan(&nvml, &locks, self.claim, &needs, own);
+        let plans = worker.plan(&nvml, &locks, &self.claim.uid, &needs, own);
         let plans = self.timed(Phase::Hardware, plans).await?;
         let mut intents = BTreeMap::<PciBusId, Vec<String>>::new();
         for intent in plans.iter().flat_map(|plan| plan.intents()) {

@@ -118,7 +118,7 @@ impl Attempt<'_> {
 
         // Steps 4 and 5: needs and conflicts. Step 6: the plan.
         let needs = self.needs(&nvml, allocated, &cards).await?;
-        let plans = worker.plan(&nvml, &locks, self.claim, &needs, BTreeSet::new());
+        let plans = worker.plan(&nvml, &locks, &self.claim.uid, &needs, BTreeSet::new());
         let plans = self.timed(Phase::Hardware, plans).await?;
 
         let mut record =
@@ -245,7 +245,15 @@ impl Attempt<'_> {
         let worker = self.worker;
         let published = worker.published.borrow().clone();
         let look = || {
-            let needs = needs(nvml, &worker.calls, &worker.profiles, published.as_deref(), allocated);
+            let needs = needs(
+                nvml,
+                &worker.calls,
+                &worker.profiles,
+                published.as_deref(),
+                self.claim,
+                &worker.options.driver_name,
+                allocated,
+            );
             self.timed(Phase::Hardware, self.call.unless_ended(needs))
         };
         let needs = look().await?;

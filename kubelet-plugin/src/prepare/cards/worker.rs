@@ -17,7 +17,7 @@ use super::driver_files::Files;
 use super::sharing::Sharing;
 use crate::cdi;
 use crate::driver::Driver;
-use crate::prepare::claim::need::Profiles;
+use crate::prepare::claim::profiles::Profiles;
 use crate::prepare::tell::activity::{self, Activities};
 use crate::prepare::tell::device_status::DeviceStatus;
 use crate::prepare::tell::unreleased::Unreleased;

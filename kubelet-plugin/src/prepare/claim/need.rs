@@ -2,19 +2,21 @@
 //! allocated partitions.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use futures::future::join_all;
+use tessera_api::config::Sharing;
 use tessera_api::facts::Placement;
+use tessera_api::offer::TimeSliceInterval;
 use tessera_api::{ExistingInstance, PartitionName, PciBusId, ProfileSpelling};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Card;
-use tessera_nvml::{GpuInstanceProfile, Identity, Nvml, NvmlError};
+use tessera_nvml::{GpuInstanceProfile, Identity, Nvml};
 
 use super::allocation::AllocatedDevice;
-use super::own::OwnSharing;
-use crate::prepare::PrepareError;
-use crate::prepare::cards::record_ids::partition_id;
+use super::own::{OwnDaemon, OwnSharing};
+use super::profiles::Profiles;
+use crate::prepare::{ClaimReference, PrepareError};
 use tessera_nvml::DriverCalls;
 
 /// A device of an allocation, with the driver's data on its card.
@@ -37,8 +39,7 @@ pub(in crate::prepare) struct DeviceNeed {
 /// A partition of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::prepare) struct PartitionNeed {
-    /// Id of the partition's hardware record, if any.
-    pub id: String,
+    pub name: PartitionName,
     /// Name of the profile in NVIDIA's spelling.
     pub profile: String,
     pub profile_id: u32,
@@ -56,58 +57,20 @@ struct Published {
     has_time_slice_lengths: Option<bool>,
 }
 
-/// The profiles of cards, read once each time the driver library is opened. A card offers the same profiles for as long as the
-/// card is in the machine.
-#[derive(Default)]
-pub(in crate::prepare) struct Profiles {
-    latest: Mutex<Option<Known>>,
-}
-
-struct Known {
-    of: Weak<dyn Nvml>,
-    cards: BTreeMap<String, Arc<[GpuInstanceProfile]>>,
-}
-
-impl Profiles {
-    /// The profiles of a card by its address and UUID; `None` for a card without MIG. Blocks on driver calls.
-    fn of(
-        &self,
-        nvml: &Arc<dyn Nvml>,
-        card: PciBusId,
-        uuid: &str,
-    ) -> Result<Option<Arc<[GpuInstanceProfile]>>, NvmlError> {
-        let lock = || self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = Arc::downgrade(nvml);
-        if let Some(known) = &*lock()
-            && known.of.ptr_eq(&of)
-            && let Some(profiles) = known.cards.get(uuid)
-        {
-            return Ok(Some(profiles.clone()));
-        }
-        let Some(profiles) = nvml.gpu_instance_profiles(card)? else { return Ok(None) };
-        let profiles: Arc<[GpuInstanceProfile]> = profiles.into();
-        let mut latest = lock();
-        match &mut *latest {
-            Some(known) if known.of.ptr_eq(&of) => {
-                known.cards.insert(uuid.to_owned(), profiles.clone());
-            }
-            _ => *latest = Some(Known { of, cards: BTreeMap::from([(uuid.to_owned(), profiles.clone())]) }),
-        }
-        Ok(Some(profiles))
-    }
-}
-
-/// Checks the cards of an allocation against the published ones, and works out the allocation's partitions on them. All cards
-/// concurrently, on blocking threads. Changes nothing.
+/// Checks the cards of an allocation against the published ones, and works out the allocation's partitions on them and how the
+/// claim's pods share its devices. All cards concurrently, on blocking threads. Changes nothing. In the order of the allocation.
 ///
 /// # Errors
 /// [`PrepareError::Hardware`], [`PrepareError::OtherCard`], [`PrepareError::NoMig`], [`PrepareError::Profile`],
-/// [`PrepareError::NoPartition`], [`PrepareError::NotAnswering`]
+/// [`PrepareError::NoPartition`], [`PrepareError::NotAnswering`], [`PrepareError::Sharing`],
+/// [`PrepareError::TimeSliceIntervals`]
 pub(in crate::prepare) async fn needs(
     nvml: &Arc<dyn Nvml>,
     calls: &DriverCalls,
     profiles: &Arc<Profiles>,
     published: Option<&Machine>,
+    claim: &ClaimReference,
+    driver_name: &str,
     allocated: &[AllocatedDevice],
 ) -> Result<Vec<DeviceNeed>, PrepareError> {
     let mut cards: BTreeMap<PciBusId, Vec<(usize, AllocatedDevice)>> = BTreeMap::new();
@@ -128,7 +91,11 @@ pub(in crate::prepare) async fn needs(
         needs.extend(found??);
     }
     needs.sort_unstable_by_key(|(index, _)| *index);
-    Ok(needs.into_iter().map(|(_, need)| need).collect())
+    let mut needs: Vec<DeviceNeed> = needs.into_iter().map(|(_, need)| need).collect();
+    let shared = needs.iter().map(|need| own_sharing(claim, driver_name, need, &needs));
+    let shared = shared.collect::<Result<Vec<_>, _>>()?;
+    needs.iter_mut().zip(shared).for_each(|(need, shared)| need.own_sharing = shared);
+    Ok(needs)
 }
 
 fn of_card(
@@ -186,7 +153,7 @@ fn of_card(
                         })?;
                         let profile = offered.iter().find(|profile| profile.id == instance.profile_id);
                         Some(PartitionNeed {
-                            id: partition_id(partition),
+                            name: partition.clone(),
                             profile: profile.map(|profile| profile.name.clone()).unwrap_or_default(),
                             profile_id: instance.profile_id,
                             placement: instance.placement,
@@ -220,6 +187,77 @@ fn of_card(
     devices.into_iter().map(need).collect()
 }
 
+/// How the pods of the claim share a device; `needs` are all of the claim's.
+///
+/// # Errors
+/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] for impossible sharing, as far as known before anything is
+/// made.
+fn own_sharing(
+    claim: &ClaimReference,
+    driver_name: &str,
+    need: &DeviceNeed,
+    needs: &[DeviceNeed],
+) -> Result<Option<OwnSharing>, PrepareError> {
+    let Some(sharing) = need.allocated.own_sharing() else { return Ok(None) };
+    let failed = |reason| PrepareError::Sharing { device: need.name.clone(), reason };
+    let limits = match &sharing.how {
+        Sharing::TimeSlicing(slicing)
+            if slicing.interval != TimeSliceInterval::Default
+                && need.has_time_slice_lengths == Some(false) =>
+        {
+            return Err(PrepareError::TimeSliceIntervals {
+                claim: format!("{}/{}", claim.namespace, claim.name),
+                device: need.name.clone(),
+                uuid: need.identity.uuid.clone(),
+                interval: slicing.interval.as_str(),
+                driver_name: driver_name.to_owned(),
+            });
+        }
+        Sharing::TimeSlicing(slicing) => {
+            return Ok(Some(OwnSharing::TimeSlicing { interval: slicing.interval.number() }));
+        }
+        Sharing::Mps(limits) => limits.clone(),
+        _ => return Err(failed("this version of the plugin does not know how".to_owned())),
+    };
+    let memory = |need: &DeviceNeed| (need.allocated.device.card(), need.memory_mib);
+    let mut daemon = OwnDaemon { owner: claim.uid.clone(), limits, cards: BTreeMap::new(), partition: None };
+    if need.partition.is_some() {
+        one_partition_a_request(need, needs)?;
+        daemon.partition = Some(memory(need));
+    } else {
+        let is_with = |other: &&DeviceNeed| {
+            other.partition.is_none()
+                && other.allocated.own_sharing().is_some_and(|its| its.object == sharing.object)
+        };
+        let with = needs.iter().filter(is_with);
+        daemon.cards = with.map(|need| (need.identity.uuid.clone(), memory(need))).collect();
+        daemon.memory_limits("").map_err(failed)?;
+    }
+    Ok(Some(OwnSharing::Mps(daemon)))
+}
+
+/// Refuses two partitions with daemons in one request: a container gets all devices of a request, but can be a client
+/// of only one daemon.
+fn one_partition_a_request(need: &DeviceNeed, needs: &[DeviceNeed]) -> Result<(), PrepareError> {
+    let mut earlier = needs.iter().take_while(|other| other.allocated.cdi_name != need.allocated.cdi_name);
+    let has_daemon = |other: &DeviceNeed| {
+        other.partition.is_some()
+            && other.allocated.request == need.allocated.request
+            && other.allocated.own_sharing().is_some()
+    };
+    if !earlier.any(has_daemon) {
+        return Ok(());
+    }
+    Err(PrepareError::Sharing {
+        device: need.name.clone(),
+        reason: format!(
+            "request {} was given several partitions. Each has an MPS daemon of its own, and a process can be client of one \
+             only: ask for one larger partition, or for several by requests of their own, each used by another container",
+            need.allocated.request
+        ),
+    })
+}
+
 /// For a card not published yet, asks the driver: an allocation can be older than this start of the plugin.
 fn has_time_slice_lengths(nvml: &dyn Nvml, card: PciBusId) -> Option<bool> {
     let capability = nvml.card(card).ok()?.compute_capability.ok()??;
@@ -238,7 +276,7 @@ fn on_demand(
     let profile = offered.iter().find(is_asked)?;
     let placement = profile.placements.iter().find(|placement| placement.start == partition.start)?;
     Some(PartitionNeed {
-        id: partition_id(partition),
+        name: partition.clone(),
         profile: profile.name.clone(),
         profile_id: profile.id,
         placement: *placement,

@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 
 use tessera_api::PciBusId;
-use tessera_api::config::{MpsSharing, Sharing};
-use tessera_api::offer::TimeSliceInterval;
+use tessera_api::config::MpsSharing;
 
-use super::need::DeviceNeed;
-use crate::prepare::{ClaimReference, PrepareError};
 use tessera_journal::ClaimMps;
 use tessera_mps_host::protocol::{Ensure, OtherDevice, Settings};
 
@@ -30,11 +27,11 @@ pub(in crate::prepare) struct OwnDaemon {
     /// UID of the claim.
     pub owner: String,
     /// Limits of its clients.
-    limits: MpsSharing,
+    pub limits: MpsSharing,
     /// Its cards by UUID, each with its memory in MiB if known; empty for a partition.
-    cards: BTreeMap<String, (PciBusId, Option<u64>)>,
+    pub cards: BTreeMap<String, (PciBusId, Option<u64>)>,
     /// The partition's card, and its memory in MiB if known.
-    partition: Option<(PciBusId, Option<u64>)>,
+    pub partition: Option<(PciBusId, Option<u64>)>,
 }
 
 impl OwnSharing {
@@ -44,82 +41,6 @@ impl OwnSharing {
             Self::TimeSlicing { .. } => None,
         }
     }
-}
-
-/// How the pods of a claim share each of its devices.
-///
-/// # Errors
-/// [`PrepareError::Sharing`] and [`PrepareError::TimeSliceIntervals`] for impossible sharing, as far as known before anything is
-/// made.
-pub(in crate::prepare) fn own_sharing(
-    claim: &ClaimReference,
-    driver_name: &str,
-    needs: &[DeviceNeed],
-) -> Result<Vec<Option<OwnSharing>>, PrepareError> {
-    let of = |(index, need): (usize, &DeviceNeed)| {
-        let Some(sharing) = need.allocated.own_sharing() else { return Ok(None) };
-        let limits = match &sharing.how {
-            Sharing::TimeSlicing(slicing) => {
-                if slicing.interval != TimeSliceInterval::Default
-                    && need.has_time_slice_lengths == Some(false)
-                {
-                    return Err(PrepareError::TimeSliceIntervals {
-                        claim: format!("{}/{}", claim.namespace, claim.name),
-                        device: need.name.clone(),
-                        uuid: need.identity.uuid.clone(),
-                        interval: slicing.interval.as_str(),
-                        driver_name: driver_name.to_owned(),
-                    });
-                }
-                return Ok(Some(OwnSharing::TimeSlicing { interval: slicing.interval.number() }));
-            }
-            Sharing::Mps(limits) => limits.clone(),
-            _ => return Err(failed(need, "this version of the plugin does not know how".to_owned())),
-        };
-        let is_with = |other: &&DeviceNeed| {
-            other.partition.is_none()
-                && other.allocated.own_sharing().is_some_and(|its| its.object == sharing.object)
-        };
-        let mut daemon =
-            OwnDaemon { owner: claim.uid.clone(), limits, cards: BTreeMap::new(), partition: None };
-        if need.partition.is_some() {
-            one_partition_a_request(need, &needs[..index])?;
-            daemon.partition = Some((need.allocated.device.card(), need.memory_mib));
-        } else {
-            let card = |need: &DeviceNeed| {
-                (need.identity.uuid.clone(), (need.allocated.device.card(), need.memory_mib))
-            };
-            daemon.cards = needs.iter().filter(is_with).map(card).collect();
-            daemon.memory_limits("").map_err(|reason| failed(need, reason))?;
-        }
-        Ok(Some(OwnSharing::Mps(daemon)))
-    };
-    needs.iter().enumerate().map(of).collect()
-}
-
-fn failed(need: &DeviceNeed, reason: String) -> PrepareError {
-    PrepareError::Sharing { device: need.name.clone(), reason }
-}
-
-/// Refuses two partitions with daemons in one request: a container gets all devices of a request, but can be a client
-/// of only one daemon.
-fn one_partition_a_request(need: &DeviceNeed, earlier: &[DeviceNeed]) -> Result<(), PrepareError> {
-    let has_daemon = |other: &DeviceNeed| {
-        other.partition.is_some()
-            && other.allocated.request == need.allocated.request
-            && other.allocated.own_sharing().is_some()
-    };
-    if !earlier.iter().any(has_daemon) {
-        return Ok(());
-    }
-    Err(failed(
-        need,
-        format!(
-            "request {} was given several partitions. Each has an MPS daemon of its own, and a process can be client of one \
-             only: ask for one larger partition, or for several by requests of their own, each used by another container",
-            need.allocated.request
-        ),
-    ))
 }
 
 impl OwnDaemon {
@@ -134,7 +55,7 @@ impl OwnDaemon {
     }
 
     /// Memory limit of each process on each device, MiB, in the order of the devices.
-    fn memory_limits(&self, partition: &str) -> Result<Vec<Option<u64>>, String> {
+    pub fn memory_limits(&self, partition: &str) -> Result<Vec<Option<u64>>, String> {
         let devices: Vec<(&str, Option<u64>)> = match self.partition {
             Some((_, memory)) => vec![(partition, memory)],
             None => self.cards.iter().map(|(uuid, (_, memory))| (uuid.as_str(), *memory)).collect(),

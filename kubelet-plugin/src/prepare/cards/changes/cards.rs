@@ -12,8 +12,7 @@ use crate::cdi;
 use crate::prepare::cards::holder::{Holder, holders, references};
 use crate::prepare::cards::worker::Worker;
 use crate::prepare::claim::need::DeviceNeed;
-use crate::prepare::claim::own::own_sharing;
-use crate::prepare::{ClaimReference, Operation, Phase, PrepareError, blocking};
+use crate::prepare::{Operation, Phase, PrepareError, blocking};
 use tessera_card::CardLocks;
 use tessera_journal::{ClaimMps, ClaimRecord, Journal, PartitionInstances, Stage};
 use tessera_nvml::CallError;
@@ -49,26 +48,25 @@ impl Worker {
         self.disk(references).await
     }
 
-    /// Plans the changes of the cards, all concurrently. The caller holds their locks. `own` are the ids of hardware records
+    /// Plans the changes of the cards, all concurrently. The caller holds their locks. `claim` is the
+    /// claim's UID, `own` are the ids of hardware records
     /// already referenced by the claim.
     pub async fn plan(
         &self,
         nvml: &Arc<dyn Nvml>,
         locks: &CardLocks,
-        claim: &ClaimReference,
+        claim: &str,
         needs: &[DeviceNeed],
         own: BTreeSet<String>,
     ) -> Result<Vec<CardPlan>, PrepareError> {
         let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
-        let own_sharing = own_sharing(claim, &self.options.driver_name, needs)?;
-        for (index, (need, own_sharing)) in needs.iter().zip(own_sharing).enumerate() {
+        for (index, need) in needs.iter().enumerate() {
             // Admin access to a whole card needs no change of the card.
             if need.partition.is_some() || !need.allocated.admin_access {
-                let need = DeviceNeed { own_sharing, ..need.clone() };
-                cards.entry(need.allocated.device.card()).or_default().push((index, need));
+                cards.entry(need.allocated.device.card()).or_default().push((index, need.clone()));
             }
         }
-        let references = Arc::new(self.references(Some(&claim.uid)).await?);
+        let references = Arc::new(self.references(Some(claim)).await?);
         let own = Arc::new(own);
         let plans = cards.into_iter().map(|(card, needs)| {
             let (tools, references, own) = (self.tools(nvml, locks), references.clone(), own.clone());

@@ -5,6 +5,7 @@ use tessera_nvml::GpuInstance;
 
 use super::{CardPlan, Found, Make, Planner};
 use crate::prepare::PrepareError;
+use crate::prepare::cards::record_ids::partition_id;
 use crate::prepare::claim::need::{DeviceNeed, PartitionNeed};
 use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances};
 
@@ -40,13 +41,13 @@ impl Planner<'_> {
                 Some(there.ok_or_else(|| no_partition("; with admin access, nothing is made"))?);
             return Ok(());
         }
+        let id = partition_id(&partition.name);
         // Another share of a device already planned for this claim.
-        if plan.makes.iter().any(|make| make.record.id == partition.id) {
-            found.hardware.push(partition.id.clone());
+        if plan.makes.iter().any(|make| make.record.id == id) {
+            found.hardware.push(id);
             return Ok(());
         }
-        let shared =
-            records.iter().find(|record| record.id == partition.id).and_then(HardwareRecord::partition);
+        let shared = records.iter().find(|record| record.id == id).and_then(HardwareRecord::partition);
         if let Some(shared) = shared
             && let Some(made) = &shared.made
         {
@@ -54,7 +55,7 @@ impl Planner<'_> {
             let there = there.and_then(|instance| of(instance, Some(made.compute_instance)));
             found.instances =
                 Some(there.ok_or_else(|| no_partition("; somebody has destroyed it under another claim"))?);
-            found.hardware.push(partition.id.clone());
+            found.hardware.push(id);
             return Ok(());
         }
         let in_the_way: Vec<&GpuInstance> =
@@ -74,10 +75,10 @@ impl Planner<'_> {
             made: None,
             not_released: false,
         };
-        let record = self.record(partition.id.clone(), HardwareChange::MigPartition(change.clone()));
+        let record = self.record(id.clone(), HardwareChange::MigPartition(change.clone()));
         let (device, compute_slices) = (need.name.clone(), partition.compute_slices);
         plan.makes.push(Make { device, record, change, compute_slices });
-        found.hardware.push(partition.id.clone());
+        found.hardware.push(id);
         Ok(())
     }
 }
