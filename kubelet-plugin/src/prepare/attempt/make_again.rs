@@ -42,31 +42,27 @@ impl Worker {
 }
 
 impl Attempt<'_> {
-    /// Recreates the devices at the positions `missing` of a claim's allocation. `recorded` is its complete record. With an
+    /// Recreates the devices of a claim's allocation with the CDI names `missing`. `recorded` is its complete record. With an
     /// unreadable record, all are `missing`, and the devices in the claim's CDI spec are found again.
     pub async fn make_again(
         &self,
         recorded: Option<&ClaimRecord>,
         allocated: &[AllocatedDevice],
-        missing: &BTreeSet<usize>,
+        missing: &BTreeSet<String>,
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let worker = self.worker;
-        let names: Vec<String> = missing
-            .iter()
-            .filter_map(|index| allocated.get(*index))
-            .map(|lost| lost.device.to_string())
-            .collect();
+        let is_lost = |device: &&AllocatedDevice| missing.contains(&device.cdi_name);
+        let lost: Vec<AllocatedDevice> = allocated.iter().filter(is_lost).cloned().collect();
+        let names: Vec<String> = lost.iter().map(|lost| lost.device.to_string()).collect();
         tracing::warn!(devices = ?names, "what a prepared claim has lost is made again");
         let nvml = worker.nvml()?;
         let files = self.driver_files(&nvml).await?;
-        let lost: Vec<AllocatedDevice> =
-            missing.iter().filter_map(|index| allocated.get(*index)).cloned().collect();
         let cards =
             lost.iter().filter(|device| !device.admin_access).map(|device| device.device.card()).collect();
         let locks = self.card_locks(&cards).await?;
         let needs = self.needs(&nvml, &lost, &cards).await?;
         if let Some(recorded) = recorded {
-            refuse_other_card(recorded, missing, &needs)?;
+            refuse_other_card(recorded, &needs)?;
         }
         let own = worker.own_hardware(self.claim, recorded).await?;
         let plans = worker.plan(&nvml, &locks, &self.claim.uid, &needs, own);
@@ -86,9 +82,10 @@ impl Attempt<'_> {
             None => made,
             Some(recorded) => {
                 let mut record = recorded.clone();
-                for (index, device) in missing.iter().zip(made.devices) {
-                    if let Some(lost) = record.devices.get_mut(*index) {
-                        *lost = device;
+                for device in &mut record.devices {
+                    if let Some(made) = made.devices.iter().find(|made| made.cdi_name() == device.cdi_name())
+                    {
+                        device.clone_from(made);
                     }
                 }
                 record
@@ -101,14 +98,10 @@ impl Attempt<'_> {
 }
 
 /// Devices lost with their card are not recreated on another card in the same place.
-fn refuse_other_card(
-    recorded: &ClaimRecord,
-    missing: &BTreeSet<usize>,
-    needs: &[DeviceNeed],
-) -> Result<(), PrepareError> {
-    for (index, need) in missing.iter().zip(needs) {
-        let Some(device) = recorded.devices.get(*index) else { continue };
-        if device.card_uuid != need.identity.uuid {
+fn refuse_other_card(recorded: &ClaimRecord, needs: &[DeviceNeed]) -> Result<(), PrepareError> {
+    for need in needs {
+        let recorded = recorded.devices.iter().find(|device| device.cdi_name() == need.allocated.cdi_name);
+        if let Some(device) = recorded.filter(|device| device.card_uuid != need.identity.uuid) {
             return Err(PrepareError::OtherCard {
                 device: device.device.clone(),
                 published: device.card_uuid.clone(),

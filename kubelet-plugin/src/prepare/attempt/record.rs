@@ -38,8 +38,10 @@ impl Worker {
             metadata: Some(metadata),
             other: Map::new(),
         };
-        for found in plans.iter().flat_map(|plan| &plan.found) {
-            let Some(device) = record.devices.get_mut(found.index) else { continue };
+        for device in &mut record.devices {
+            let Some(found) = plans.iter().find_map(|plan| plan.found.get(device.cdi_name())) else {
+                continue;
+            };
             device.hardware.clone_from(&found.hardware);
             if let Some(partition) = &mut device.partition {
                 partition.instances.clone_from(&found.instances);

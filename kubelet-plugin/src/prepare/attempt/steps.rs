@@ -79,7 +79,7 @@ impl Attempt<'_> {
                 self.make_again(Some(record), &allocated, &missing).await
             }
             (_, Ok(allocated)) if is_damaged && worker.is_in_spec(self.claim, &allocated).await? => {
-                let all = (0..allocated.len()).collect();
+                let all = allocated.iter().map(|device| device.cdi_name.clone()).collect();
                 self.make_again(None, &allocated, &all).await
             }
             (_, Ok(allocated)) => self.prepare_anew(recorded.as_ref(), &allocated).await,
@@ -182,9 +182,9 @@ impl Attempt<'_> {
                 partition.instances = Some(instances.clone());
             }
         }
-        for (index, mps) in made.shares {
-            if let Some(device) = record.devices.get_mut(index) {
-                device.mps = Some(mps);
+        for device in &mut record.devices {
+            if let Some(mps) = made.shares.get(device.cdi_name()) {
+                device.mps = Some(mps.clone());
             }
         }
         Ok(())

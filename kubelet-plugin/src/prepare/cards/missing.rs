@@ -11,41 +11,38 @@ use super::worker::Worker;
 use crate::prepare::{PrepareError, blocking};
 
 impl Worker {
-    /// Positions of a prepared claim's devices without their partition or MPS daemon, and of devices sharing such a daemon.
+    /// CDI names of a prepared claim's devices without their partition or MPS daemon, and of devices sharing such a daemon.
     /// Anything impossible to determine counts as present.
-    pub async fn missing(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
+    pub async fn missing(&self, record: &ClaimRecord) -> Result<BTreeSet<String>, PrepareError> {
         let mut missing = self.without_daemon(record).await?;
         missing.extend(self.without_partition(record).await?);
         let object = |device: &ClaimDevice| device.sharing.as_ref().map(|sharing| sharing.object);
-        let objects: BTreeSet<u32> =
-            missing.iter().filter_map(|index| object(record.devices.get(*index)?)).collect();
+        let lost = record.devices.iter().filter(|device| missing.contains(device.cdi_name()));
+        let objects: BTreeSet<u32> = lost.filter_map(object).collect();
         let shares_with_one =
-            |device: &ClaimDevice| object(device).is_some_and(|object| objects.contains(&object));
-        let sharing = record.devices.iter().enumerate().filter(|(_, device)| shares_with_one(device));
-        missing.extend(sharing.map(|(index, _)| index));
+            |device: &&ClaimDevice| object(device).is_some_and(|object| objects.contains(&object));
+        let sharing = record.devices.iter().filter(shares_with_one);
+        missing.extend(sharing.map(|device| device.cdi_name().to_owned()));
         Ok(missing)
     }
 
-    async fn without_daemon(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
-        let share = |(index, device): (usize, &ClaimDevice)| {
-            let partition = device.mps.as_ref()?.static_partition.clone();
-            Some((index, device.uuid()?.to_owned(), partition))
-        };
-        let shares: Vec<_> = record.devices.iter().enumerate().filter_map(share).collect();
+    async fn without_daemon(&self, record: &ClaimRecord) -> Result<BTreeSet<String>, PrepareError> {
+        let is_share = |device: &&ClaimDevice| device.mps.is_some() && device.uuid().is_some();
+        let shares: Vec<ClaimDevice> = record.devices.iter().filter(is_share).cloned().collect();
         if shares.is_empty() {
             return Ok(BTreeSet::new());
         }
         let sharing = self.sharing.clone();
-        Ok(blocking::run(move || sharing.without_mps(&shares)).await?.into_iter().collect())
+        blocking::run(move || sharing.without_mps(&shares)).await
     }
 
-    async fn without_partition(&self, record: &ClaimRecord) -> Result<BTreeSet<usize>, PrepareError> {
-        let mut cards: BTreeMap<PciBusId, Vec<(usize, PartitionInstances)>> = BTreeMap::new();
-        for (index, device) in record.devices.iter().enumerate().filter(|(_, device)| !device.admin_access) {
+    async fn without_partition(&self, record: &ClaimRecord) -> Result<BTreeSet<String>, PrepareError> {
+        let mut cards: BTreeMap<PciBusId, Vec<(String, PartitionInstances)>> = BTreeMap::new();
+        for device in record.devices.iter().filter(|device| !device.admin_access) {
             if let Some(instances) =
                 device.partition.as_ref().and_then(|partition| partition.instances.clone())
             {
-                cards.entry(device.card).or_default().push((index, instances));
+                cards.entry(device.card).or_default().push((device.cdi_name().to_owned(), instances));
             }
         }
         let Ok(nvml) = self.nvml() else { return Ok(BTreeSet::new()) };
@@ -60,7 +57,7 @@ impl Worker {
         let mut missing = BTreeSet::new();
         for gone in join_all(looks).await {
             match gone {
-                Ok(gone) => missing.extend(gone.into_iter().map(|(index, _)| index)),
+                Ok(gone) => missing.extend(gone.into_iter().map(|(name, _)| name)),
                 Err(CallError::NotAnswering { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -160,7 +160,7 @@ fn refuse_own_daemon(
 
 /// Whether a record is of this allocation. A claim can be deallocated and allocated again under the same UID.
 pub(in crate::prepare) fn is_of_allocation(record: &ClaimRecord, allocated: &[AllocatedDevice]) -> bool {
-    let same = |(recorded, allocated): (&ClaimDevice, &AllocatedDevice)| {
+    let same = |recorded: &ClaimDevice, allocated: &AllocatedDevice| {
         recorded.device == allocated.device.to_string()
             && recorded.pool == allocated.pool
             && recorded.request == allocated.request
@@ -174,7 +174,8 @@ pub(in crate::prepare) fn is_of_allocation(record: &ClaimRecord, allocated: &[Al
                         .map(ShareLimits::to_record)
                         .map(|mps| (mps.memory_limit_mib, mps.active_thread_percentage)))
     };
-    record.devices.len() == allocated.len() && record.devices.iter().zip(allocated).all(same)
+    record.devices.len() == allocated.len()
+        && allocated.iter().all(|allocated| record.devices.iter().any(|recorded| same(recorded, allocated)))
 }
 
 /// The allocated devices, rebuilt from a record. The limits of MPS shares are not complete.

@@ -73,9 +73,9 @@ pub(in crate::prepare) async fn needs(
     driver_name: &str,
     allocated: &[AllocatedDevice],
 ) -> Result<Vec<DeviceNeed>, PrepareError> {
-    let mut cards: BTreeMap<PciBusId, Vec<(usize, AllocatedDevice)>> = BTreeMap::new();
-    for (index, device) in allocated.iter().enumerate() {
-        cards.entry(device.device.card()).or_default().push((index, device.clone()));
+    let mut cards: BTreeMap<PciBusId, Vec<AllocatedDevice>> = BTreeMap::new();
+    for device in allocated {
+        cards.entry(device.device.card()).or_default().push(device.clone());
     }
     let looks = cards.into_iter().map(|(card, devices)| {
         let known = published.and_then(|machine| machine.cards.iter().find(|known| known.pci == card));
@@ -86,12 +86,11 @@ pub(in crate::prepare) async fn needs(
         let (nvml, profiles) = (nvml.clone(), profiles.clone());
         calls.ask(card, move || of_card(&nvml, &profiles, card, published, devices))
     });
-    let mut needs = Vec::with_capacity(allocated.len());
+    let mut needs: Vec<DeviceNeed> = Vec::with_capacity(allocated.len());
     for found in join_all(looks).await {
         needs.extend(found??);
     }
-    needs.sort_unstable_by_key(|(index, _)| *index);
-    let mut needs: Vec<DeviceNeed> = needs.into_iter().map(|(_, need)| need).collect();
+    needs.sort_by_key(|need| allocated.iter().position(|device| *device == need.allocated));
     let shared = needs.iter().map(|need| own_sharing(claim, driver_name, need, &needs));
     let shared = shared.collect::<Result<Vec<_>, _>>()?;
     needs.iter_mut().zip(shared).for_each(|(need, shared)| need.own_sharing = shared);
@@ -103,26 +102,26 @@ fn of_card(
     profiles: &Profiles,
     card: PciBusId,
     published: Published,
-    devices: Vec<(usize, AllocatedDevice)>,
-) -> Result<Vec<(usize, DeviceNeed)>, PrepareError> {
-    let first = devices.first().map(|(_, device)| device.device.to_string()).unwrap_or_default();
+    devices: Vec<AllocatedDevice>,
+) -> Result<Vec<DeviceNeed>, PrepareError> {
+    let first = devices.first().map(|device| device.device.to_string()).unwrap_or_default();
     let hardware = |source| PrepareError::Hardware { device: first.clone(), source };
     let identity = nvml.identify(card).map_err(hardware)?;
     if let Some(published) = published.uuid.filter(|uuid| *uuid != identity.uuid) {
         return Err(PrepareError::OtherCard { device: first, published, found: identity.uuid });
     }
-    let offered = if devices.iter().any(|(_, device)| device.device.partition().is_some()) {
+    let offered = if devices.iter().any(|device| device.device.partition().is_some()) {
         let offered = profiles.of(nvml, card, &identity.uuid).map_err(hardware)?;
         let no_mig = || PrepareError::NoMig { device: first.clone(), uuid: identity.uuid.clone() };
         offered.filter(|offered| !offered.is_empty()).ok_or_else(no_mig)?
     } else {
         Vec::new().into()
     };
-    let has_time_slice_lengths = match devices.iter().any(|(_, device)| device.sets_time_slices()) {
+    let has_time_slice_lengths = match devices.iter().any(AllocatedDevice::sets_time_slices) {
         true => published.has_time_slice_lengths.or_else(|| has_time_slice_lengths(&**nvml, card)),
         false => None,
     };
-    let need = |(index, allocated): (usize, AllocatedDevice)| {
+    let need = |allocated: AllocatedDevice| {
         let name = allocated.device.to_string();
         let mut memory_mib = None;
         let partition = match allocated.device.partition() {
@@ -173,16 +172,16 @@ fn of_card(
             }
         };
         let identity = identity.clone();
-        let need = DeviceNeed {
+        let own_sharing = None;
+        Ok(DeviceNeed {
             allocated,
             name,
             identity,
             partition,
             memory_mib,
             has_time_slice_lengths,
-            own_sharing: None,
-        };
-        Ok((index, need))
+            own_sharing,
+        })
     };
     devices.into_iter().map(need).collect()
 }

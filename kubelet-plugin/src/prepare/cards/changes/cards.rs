@@ -22,8 +22,8 @@ use tessera_nvml::CallError;
 pub(in crate::prepare) struct Made {
     /// Partitions, by the ids of their records.
     pub partitions: BTreeMap<String, PartitionInstances>,
-    /// MPS shares, by the positions of their devices in the claim.
-    pub shares: BTreeMap<usize, ClaimMps>,
+    /// MPS shares, by the CDI names of their devices.
+    pub shares: BTreeMap<String, ClaimMps>,
 }
 
 impl Worker {
@@ -59,11 +59,11 @@ impl Worker {
         needs: &[DeviceNeed],
         own: BTreeSet<String>,
     ) -> Result<Vec<CardPlan>, PrepareError> {
-        let mut cards: BTreeMap<PciBusId, Vec<(usize, DeviceNeed)>> = BTreeMap::new();
-        for (index, need) in needs.iter().enumerate() {
+        let mut cards: BTreeMap<PciBusId, Vec<DeviceNeed>> = BTreeMap::new();
+        for need in needs {
             // Admin access to a whole card needs no change of the card.
             if need.partition.is_some() || !need.allocated.admin_access {
-                cards.entry(need.allocated.device.card()).or_default().push((index, need.clone()));
+                cards.entry(need.allocated.device.card()).or_default().push(need.clone());
             }
         }
         let references = Arc::new(self.references(Some(claim)).await?);

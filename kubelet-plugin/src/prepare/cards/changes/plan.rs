@@ -3,7 +3,7 @@
 mod partition;
 mod share;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Map;
 use tessera_api::config::MigModeAfterUse;
@@ -35,8 +35,8 @@ pub(in crate::prepare) struct CardPlan {
     pub(super) makes: Vec<Make>,
     /// Shares to make afterwards.
     pub(super) shares: Vec<ShareMake>,
-    /// One for each of the claim's devices on the card.
-    pub found: Vec<Found>,
+    /// For each of the claim's devices on the card, by its CDI name.
+    pub found: BTreeMap<String, Found>,
 }
 
 /// A partition to make.
@@ -49,10 +49,8 @@ pub(super) struct Make {
 }
 
 /// Instances and records referenced by a device of the claim.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::prepare) struct Found {
-    /// Position of the device in the claim.
-    pub index: usize,
     /// Ids of the hardware records.
     pub hardware: Vec<String>,
     /// The instances of an existing partition; `None` for a partition still to be made, and for a whole card.
@@ -72,15 +70,14 @@ pub(in crate::prepare) struct Found {
 pub(in crate::prepare) fn plan(
     tools: &Tools,
     card: PciBusId,
-    needs: &[(usize, DeviceNeed)],
+    needs: &[DeviceNeed],
     references: &BTreeSet<String>,
     own: &BTreeSet<String>,
 ) -> Result<Option<CardPlan>, PrepareError> {
-    let Some((_, first)) = needs.first() else { return Ok(None) };
+    let Some(first) = needs.first() else { return Ok(None) };
     let mut planner = Planner { tools, card, device: &first.name, identity: first.identity.clone() };
     let mut records = planner.records()?;
-    let held: Vec<&DeviceNeed> =
-        needs.iter().map(|(_, need)| need).filter(|need| !need.allocated.admin_access).collect();
+    let held: Vec<&DeviceNeed> = needs.iter().filter(|need| !need.allocated.admin_access).collect();
     let whole = held.iter().find(|need| need.partition.is_none());
 
     let in_the_way = |record: &HardwareRecord| match record.known_change() {
@@ -185,7 +182,7 @@ impl Planner<'_> {
 
     fn plan(
         &self,
-        needs: &[(usize, DeviceNeed)],
+        needs: &[DeviceNeed],
         whole: Option<&str>,
         records: &[HardwareRecord],
     ) -> Result<CardPlan, PrepareError> {
@@ -197,18 +194,18 @@ impl Planner<'_> {
             switch: None,
             makes: Vec::new(),
             shares: Vec::new(),
-            found: Vec::new(),
+            found: BTreeMap::new(),
         };
         if let Some(device) = whole {
             self.free_whole(device, &instances, &mut plan)?;
         }
-        for (index, need) in needs {
-            let mut found = Found { index: *index, hardware: Vec::new(), instances: None };
+        for need in needs {
+            let mut found = plan.found.remove(&need.allocated.cdi_name).unwrap_or_default();
             if let Some(partition) = &need.partition {
                 self.find(need, partition, &instances, records, &mut plan, &mut found)?;
             }
-            self.share(*index, need, records, &mut plan, &mut found)?;
-            plan.found.push(found);
+            self.share(need, records, &mut plan, &mut found)?;
+            plan.found.insert(need.allocated.cdi_name.clone(), found);
         }
         self.switch_on(needs, records, &mut plan)?;
         let mode = plan.switch.as_ref().map(|switch| switch.id.clone());
@@ -217,13 +214,15 @@ impl Planner<'_> {
         let mode = mode.or_else(|| records.iter().find(switched).map(|record| record.id.clone()));
         if let Some(mode) = mode {
             // These depend on the mode: everything made by this driver, and a whole card requiring the mode off.
-            let rests = |found: &&mut Found| {
-                let is_held_whole = needs.iter().any(|(index, need)| {
-                    *index == found.index && need.partition.is_none() && !need.allocated.admin_access
-                });
-                !found.hardware.is_empty() || is_held_whole
-            };
-            plan.found.iter_mut().filter(rests).for_each(|found| found.hardware.push(mode.clone()));
+            for need in needs {
+                let is_held_whole = need.partition.is_none() && !need.allocated.admin_access;
+                if let Some(found) = plan.found.get_mut(&need.allocated.cdi_name)
+                    && (is_held_whole || !found.hardware.is_empty())
+                    && !found.hardware.contains(&mode)
+                {
+                    found.hardware.push(mode.clone());
+                }
+            }
         }
         Ok(plan)
     }
@@ -231,14 +230,13 @@ impl Planner<'_> {
     /// Plans to make a share, or to change the limits of its daemon.
     fn share(
         &self,
-        index: usize,
         need: &DeviceNeed,
         records: &[HardwareRecord],
         plan: &mut CardPlan,
         found: &mut Found,
     ) -> Result<(), PrepareError> {
         let intent = |id, change| self.record(id, change);
-        let share = ShareMake::plan(self.tools, index, need, found.instances.as_ref(), records, intent)?;
+        let share = ShareMake::plan(self.tools, need, found.instances.as_ref(), records, intent)?;
         let Some(mut share) = share else { return Ok(()) };
         found.hardware.push(share.record.id.clone());
         let is_planned = plan.shares.iter().any(|planned| planned.record.id == share.record.id);
@@ -277,13 +275,13 @@ impl Planner<'_> {
     /// Checks or plans for MIG mode to be on for a card about to get partitions.
     fn switch_on(
         &self,
-        needs: &[(usize, DeviceNeed)],
+        needs: &[DeviceNeed],
         records: &[HardwareRecord],
         plan: &mut CardPlan,
     ) -> Result<(), PrepareError> {
         let keeps =
             |need: &DeviceNeed| need.allocated.settings.mig.mig_mode_after_use == MigModeAfterUse::Keep;
-        let keep = needs.iter().any(|(_, need)| need.partition.is_some() && keeps(need));
+        let keep = needs.iter().any(|need| need.partition.is_some() && keeps(need));
         if plan.makes.is_empty() {
             return Ok(());
         }

@@ -9,13 +9,13 @@ use crate::prepare::cards::sharing::Share;
 use crate::prepare::{HardwareWork, PrepareError};
 use tessera_journal::{ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage};
 
-/// Makes a card's shares, after the partitions of all of the claim's cards. Returns the MPS shares by the positions
-/// of their devices in the claim.
+/// Makes a card's shares, after the partitions of all of the claim's cards. Returns the MPS shares by the CDI names
+/// of their devices.
 pub(in crate::prepare) fn make_shares(
     tools: &Tools,
     plan: &CardPlan,
     made: &BTreeMap<String, PartitionInstances>,
-) -> Result<BTreeMap<usize, ClaimMps>, PrepareError> {
+) -> Result<BTreeMap<String, ClaimMps>, PrepareError> {
     let mut shares = BTreeMap::new();
     for share in &plan.shares {
         let start = Instant::now();
@@ -23,7 +23,7 @@ pub(in crate::prepare) fn make_shares(
         let outcome = result.as_ref().map_or_else(PrepareError::reason, |_| "success");
         tools.observer.hardware(HardwareWork::MakeShare, outcome, start.elapsed());
         if let Some(mps) = result? {
-            shares.insert(share.index, mps);
+            shares.insert(share.cdi_name.clone(), mps);
         }
     }
     Ok(shares)

@@ -1,5 +1,6 @@
 //! MPS daemons, through mps-host. Blocks: for blocking threads only.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tessera_api::PciBusId;
@@ -222,24 +223,27 @@ impl Sharing {
         is_changed
     }
 
-    /// The positions of devices without a daemon in mps-host, or whose daemon lacks the given static partition. If mps-host does
-    /// not answer, none: repairs need mps-host.
-    pub fn without_mps(&self, shares: &[(usize, String, Option<String>)]) -> Vec<usize> {
+    /// CDI names of devices without a daemon in mps-host, or whose daemon lacks their static partition. If mps-host does not
+    /// answer, none: repairs need mps-host.
+    pub fn without_mps(&self, shares: &[ClaimDevice]) -> BTreeSet<String> {
         let is_there = |daemon: &Daemon, partition: &str| {
             daemon.static_partitions.iter().flatten().any(|(_, there)| there.name == partition)
         };
         match Handle::current().block_on(self.mps.list(SHORT_PATIENCE)) {
             Ok(daemons) => {
-                let has_one = |uuid: &str, partition: &Option<String>| {
-                    let mut of_device = daemons.iter().filter(|daemon| daemon.serves(uuid));
-                    of_device.any(|daemon| partition.as_ref().is_none_or(|name| is_there(daemon, name)))
+                let has_one = |device: &ClaimDevice| {
+                    let partition = device.mps.as_ref().and_then(|mps| mps.static_partition.as_ref());
+                    daemons.iter().any(|daemon| {
+                        device.uuid().is_some_and(|uuid| daemon.serves(uuid))
+                            && partition.is_none_or(|name| is_there(daemon, name))
+                    })
                 };
-                let without = shares.iter().filter(|(_, uuid, partition)| !has_one(uuid, partition));
-                without.map(|(index, ..)| *index).collect()
+                let without = shares.iter().filter(|device| !has_one(device));
+                without.map(|device| device.cdi_name().to_owned()).collect()
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot tell whether the MPS daemon of a prepared claim runs");
-                Vec::new()
+                BTreeSet::new()
             }
         }
     }

@@ -31,10 +31,7 @@ impl Worker {
     ) -> Result<BTreeMap<String, Lost>, PrepareError> {
         let mut lost = BTreeMap::new();
         for entry in self.disk(|journal, _| journal.shared_claims()).await? {
-            if entry
-                .record
-                .is_ok_and(|record| self.is_prepared(&record) && !others(&record, daemons).is_empty())
-            {
+            if entry.record.is_ok_and(|record| self.is_prepared(&record) && has_other(&record, daemons)) {
                 self.take_over_servers(&entry.id, &mut lost).await?;
             }
         }
@@ -54,14 +51,13 @@ impl Worker {
         };
         // The earlier list may be older than the record.
         let Ok(daemons) = self.sharing.mps_daemons().await else { return Ok(()) };
-        let others = others(&record, &daemons);
-        if others.is_empty() {
+        if !has_other(&record, &daemons) {
             return Ok(());
         }
         let (namespace, name) = (record.namespace.clone(), record.name.clone());
         let claim = ClaimReference { namespace, name, uid: uid.to_owned() };
-        for (index, now) in others {
-            let Some(device) = record.devices.get_mut(index) else { continue };
+        for device in &mut record.devices {
+            let Some(now) = other(device, &daemons) else { continue };
             let (name, uuid) = (device.device.clone(), device.uuid().unwrap_or_default().to_owned());
             let Some(mps) = &mut device.mps else { continue };
             let is_gone = now.is_none();
@@ -75,14 +71,14 @@ impl Worker {
     }
 }
 
-/// The devices of a claim, by position, whose server differs from the record, with the present server.
-fn others(record: &ClaimRecord, daemons: &[Daemon]) -> Vec<(usize, Option<String>)> {
-    let devices = record.devices.iter().enumerate();
-    let other = |(index, device): (usize, &ClaimDevice)| {
-        let (mps, uuid) = (device.mps.as_ref()?, device.uuid()?);
-        Some((index, other_server(mps.server.as_deref(), uuid, daemons)?))
-    };
-    devices.filter_map(other).collect()
+/// Whether a device of the claim has another server than its record.
+fn has_other(record: &ClaimRecord, daemons: &[Daemon]) -> bool {
+    record.devices.iter().any(|device| other(device, daemons).is_some())
+}
+
+/// The present server of a device, if different from the record's.
+fn other(device: &ClaimDevice, daemons: &[Daemon]) -> Option<Option<String>> {
+    other_server(device.mps.as_ref()?.server.as_deref(), device.uuid()?, daemons)
 }
 
 /// The server of a device, if different from `had`.

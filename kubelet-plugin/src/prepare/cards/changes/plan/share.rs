@@ -13,8 +13,6 @@ use tessera_journal::{HardwareChange, HardwareRecord, PartitionInstances, Stage}
 /// A share to make.
 #[derive(Debug)]
 pub(in crate::prepare::cards::changes) struct ShareMake {
-    /// Position of the device in the claim.
-    pub index: usize,
     /// The device.
     pub device: String,
     pub record: HardwareRecord,
@@ -36,7 +34,6 @@ impl ShareMake {
     /// `intent` makes a new one.
     pub fn plan(
         tools: &Tools,
-        index: usize,
         need: &DeviceNeed,
         instances: Option<&PartitionInstances>,
         records: &[HardwareRecord],
@@ -75,7 +72,7 @@ impl ShareMake {
         let own = need.own_sharing.as_ref().and_then(OwnSharing::daemon).cloned();
         let (device, limits) = (need.name.clone(), need.allocated.share);
         let cdi_name = need.allocated.cdi_name.clone();
-        Ok(Some(Self { index, device, record, is_new, uuid, partition, cdi_name, limits, own }))
+        Ok(Some(Self { device, record, is_new, uuid, partition, cdi_name, limits, own }))
     }
 }
 
