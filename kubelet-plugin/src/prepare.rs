@@ -4,19 +4,18 @@
 //! kubelet ─> preparer ─> tasks, one per claim (survives a dropped call; a retry joins it)
 //!                          └> retries ─> attempt
 //!                               1 claim lock      one attempt per claim, also across two instances    attempt/locks.rs
-//!                               2 claim           from the API: uid, allocation, our results          claim.rs, allocation.rs
+//!                               2 claim           from the API: uid, allocation, our results          claim/api.rs, allocation.rs
 //!                               3 card locks      in a fixed order; never one for the whole node      attempt/locks.rs
-//!                               4 needs           cards are there and as published, with partitions   need.rs
-//!                               5 conflict?       against every other record of the journal           conflict.rs
-//!                               6 plan            compare the cards with the needs                    changes/plan.rs
-//!                               7 journal intents synced before anything is touched                   record.rs
-//!                               8 hardware        mode, partitions, shares: all cards side by side    changes/cards.rs, make.rs
-//!                               9 CDI spec        input of the container runtime                      spec.rs
-//!                              10 complete record                                                     record.rs
+//!                               4 needs           cards are there and as published, with partitions   claim/need.rs
+//!                               5 conflict?       against every other record of the journal           attempt/stale.rs
+//!                               6 plan            compare the cards with the needs                    cards/changes/plan.rs
+//!                               7 journal intents synced before anything is touched                   attempt/record.rs
+//!                               8 hardware        mode, partitions, shares: all cards side by side    cards/changes/make.rs
+//!                               9 CDI spec        input of the container runtime                      attempt/spec.rs
+//!                              10 complete record                                                     attempt/record.rs
 //! ```
 //!
-//! The plugin's own work has one file each: `recover` (at start), `repair` (lost devices of a claim), `sweep` (claims the kubelet
-//! will never unprepare), `mps_watch` and `mps_settle` (MPS daemons). `device_status` reports permanent errors in the claim.
+//! Five rooms, each using only those after it: `upkeep`, `attempt`, `cards`, `tell`, `claim`.
 //!
 //! The journal on disk is the truth. Nothing about other claims is kept in memory between two calls, because another instance of
 //! the plugin may have changed the journal.
@@ -39,6 +38,4 @@ pub use error::PrepareError;
 pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
 pub use options::{DriverFilesState, PrepareOptions};
 pub use preparer::Preparer;
-pub use tell::activity::Activity;
-pub use tell::metrics::PrepareMetrics;
-pub use tell::mps_metrics::MpsMetrics;
+pub use tell::{Activity, MpsMetrics, PrepareMetrics};

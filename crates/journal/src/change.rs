@@ -36,7 +36,7 @@ pub struct MpsDaemonChange {
 }
 
 /// Time-slicing of a card.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeSliceChange {
     /// Length of a process's time slice, numbered as in `nvidia-smi compute-policy`. 0 is the driver's default, which

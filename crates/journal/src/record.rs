@@ -126,7 +126,7 @@ pub struct ClaimSharing {
 }
 
 /// The MPS share of a [`ClaimDevice`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMps {
     /// Memory limit in the environment of each process, MiB; `None` where the environment sets none: then only the

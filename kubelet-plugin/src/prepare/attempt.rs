@@ -3,16 +3,23 @@
 //! In: a call of the kubelet. Out: its answer; a record and a CDI spec, or neither. Touches the journal, the CDI directory, and
 //! cards only through [`cards`](super::cards).
 
-pub(super) mod call;
-pub(super) mod kubelet_checkpoint;
+mod call;
+mod kubelet_checkpoint;
 mod locks;
-pub(super) mod make_again;
-pub(super) mod metadata;
-pub(super) mod record;
-pub(super) mod retries;
-pub(super) mod running_pods;
-pub(super) mod spec;
-pub(super) mod stale;
-pub(super) mod steps;
-pub(super) mod tasks;
-pub(super) mod unprepare;
+mod make_again;
+mod metadata;
+mod record;
+mod retries;
+mod running_pods;
+mod spec;
+mod stale;
+mod steps;
+mod tasks;
+mod unprepare;
+
+pub(super) use call::{Call, Ending};
+pub(super) use metadata::{has_metadata, write_metadata};
+pub(super) use record::{device_names, held_cards};
+pub(super) use spec::spec;
+pub(super) use steps::Attempt;
+pub(super) use tasks::{Pending, Work};

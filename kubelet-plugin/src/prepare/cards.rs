@@ -3,12 +3,19 @@
 //! In: the needs of a claim and the locks of its cards. Out: what was made, by hardware record. Touches cards, mps-host and the
 //! driver's tools; writes hardware records before each effect. Waits for no lock.
 
-pub(super) mod changes;
-pub(super) mod conflict;
-pub(super) mod driver_files;
-pub(super) mod holder;
-pub(super) mod missing;
-pub(super) mod record_ids;
-pub(super) mod sharing;
+mod changes;
+mod conflict;
+mod driver_files;
+mod holder;
+mod missing;
+mod record_ids;
+mod sharing;
 pub(super) mod unified_memory;
-pub(super) mod worker;
+mod worker;
+
+pub(super) use changes::{CardPlan, IfHeld, Left};
+pub(super) use conflict::Use;
+pub(super) use driver_files::Files;
+pub(super) use holder::{Holder, all_holders, holders};
+pub(super) use sharing::Sharing;
+pub(super) use worker::Worker;

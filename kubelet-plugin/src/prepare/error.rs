@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::DeviceNameError;
-use tessera_nvml::NvmlError;
+use tessera_nvml::{CallError, NvmlError};
 
 use super::Operation;
 use crate::cdi::CdiError;
 use tessera_card::LockError;
 use tessera_journal::JournalError;
-use tessera_nvml::CallError;
 
 pub(in crate::prepare) use about::About;
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
-use super::cards::changes::Left;
-use super::cards::conflict::Use;
-use super::cards::holder::{Holder, all_holders};
+use super::cards::{Holder, Left, Use, all_holders};
 use super::{PrepareError, Preparer};
 use crate::layout::{CardHold, CardHolder};
 use tessera_card::CardLocks;

@@ -13,19 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::MpsMetrics;
-use super::attempt::call::Call;
-use super::attempt::record::held_cards;
-use super::attempt::tasks::{Pending, Work};
-use super::cards::driver_files::Files;
-use super::cards::sharing::Sharing;
-use super::cards::worker::Worker;
+use super::attempt::{Call, Pending, Work, held_cards};
+use super::cards::{Files, Sharing, Worker};
 use super::claim::reference;
-use super::tell::activity::{Activities, Activity};
-use super::tell::claim_events;
-use super::tell::device_status::DeviceStatus;
-use super::tell::own_time::OwnTime;
-use super::tell::unreleased::Unreleased;
-use super::upkeep::mps_watch::Follower;
+use super::tell::{Activities, Activity, DeviceStatus, OwnTime, Unreleased, claim_events};
+use super::upkeep::Follower;
 use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
 };

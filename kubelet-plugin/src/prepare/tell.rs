@@ -5,8 +5,17 @@
 
 pub(super) mod activity;
 pub(super) mod claim_events;
-pub(super) mod device_status;
-pub(super) mod metrics;
-pub(super) mod mps_metrics;
-pub(super) mod own_time;
-pub(super) mod unreleased;
+mod device_status;
+mod metrics;
+mod mps_metrics;
+mod own_time;
+mod unreleased;
+
+pub(super) use activity::Activities;
+pub use activity::Activity;
+pub(super) use claim_events::claim_reference;
+pub(super) use device_status::DeviceStatus;
+pub use metrics::PrepareMetrics;
+pub use mps_metrics::MpsMetrics;
+pub(super) use own_time::OwnTime;
+pub(super) use unreleased::Unreleased;

@@ -3,10 +3,11 @@
 //! In: the journal, the cards, mps-host's daemons. Out: what the journal says is so again; lost devices are made again, forgotten
 //! claims are released. Touches what an attempt may touch, under the same locks, and skips what is locked.
 
-pub(super) mod look_after;
-pub(super) mod mps_settle;
-pub(super) mod mps_watch;
-pub(super) mod recover;
-pub(super) mod repair;
-pub(super) mod restore;
-pub(super) mod sweep;
+mod look_after;
+mod mps_settle;
+mod mps_watch;
+mod recover;
+mod repair;
+mod restore;
+
+pub(super) use mps_watch::Follower;

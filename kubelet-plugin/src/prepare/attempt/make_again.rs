@@ -9,10 +9,8 @@ use tessera_journal::ClaimRecord;
 
 use super::record::{answer, device_names};
 use super::steps::Attempt;
-use crate::prepare::cards::changes::IfHeld;
-use crate::prepare::cards::worker::Worker;
-use crate::prepare::claim::allocation::AllocatedDevice;
-use crate::prepare::claim::need::DeviceNeed;
+use crate::prepare::cards::{IfHeld, Worker};
+use crate::prepare::claim::{AllocatedDevice, DeviceNeed};
 use crate::prepare::{Phase, PrepareError};
 
 impl Worker {

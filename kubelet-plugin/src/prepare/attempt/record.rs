@@ -10,10 +10,8 @@ use tessera_dra_kubelet::PreparedDevice;
 use tessera_journal::{ClaimDevice, ClaimMetadata, ClaimPartition, ClaimPod, ClaimRecord, Stage};
 
 use crate::cdi::{self, DriverFiles};
-use crate::prepare::cards::changes::CardPlan;
-use crate::prepare::cards::worker::Worker;
-use crate::prepare::claim::limits::ShareLimits;
-use crate::prepare::claim::need::DeviceNeed;
+use crate::prepare::cards::{CardPlan, Worker};
+use crate::prepare::claim::{DeviceNeed, ShareLimits};
 use crate::prepare::{ClaimReference, Operation, Phase, PrepareError};
 
 impl Worker {

@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::call::Call;
 use super::steps::Attempt;
 use crate::driver::Driver;
-use crate::prepare::cards::changes::IfHeld;
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::{IfHeld, Worker};
 use crate::prepare::tell::claim_events;
 use crate::prepare::{ClaimReference, Operation, Phase, PrepareError, PrepareObserver, PreparedDevice};
 

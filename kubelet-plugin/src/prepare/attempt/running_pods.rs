@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_mps_host::pod_uid;
 
 use super::steps::Attempt;
-use crate::prepare::claim::api::{self, Found};
+use crate::prepare::claim::{Found, api};
 use crate::prepare::{Phase, PrepareError, blocking};
 
 /// The node's cgroups, below the root of its driver if equal to the node's own root.

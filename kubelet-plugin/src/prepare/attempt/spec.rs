@@ -6,7 +6,7 @@ use tessera_journal::{ClaimDevice, ClaimRecord, Journal};
 
 use super::metadata::write_metadata;
 use crate::cdi::{self, ClaimSpecDevice, DriverFiles, Roots};
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::Worker;
 use crate::prepare::{PrepareError, PrepareOptions};
 
 impl Worker {

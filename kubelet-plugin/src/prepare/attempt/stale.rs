@@ -9,13 +9,8 @@ use tessera_api::PciBusId;
 use super::kubelet_checkpoint::is_forgotten;
 use super::record::held_cards;
 use super::steps::Attempt;
-use crate::prepare::cards::changes::IfHeld;
-use crate::prepare::cards::conflict::Use;
-use crate::prepare::cards::holder::{Holder, all_holders};
-use crate::prepare::cards::worker::Worker;
-use crate::prepare::claim::allocation::{allocated_devices, is_of_allocation};
-use crate::prepare::claim::api::{self, Found, is_leaving};
-use crate::prepare::claim::need::DeviceNeed;
+use crate::prepare::cards::{Holder, IfHeld, Use, Worker, all_holders};
+use crate::prepare::claim::{DeviceNeed, Found, allocated_devices, api, is_leaving, is_of_allocation};
 use crate::prepare::{ClaimReference, Operation, PrepareError, blocking};
 use tessera_journal::ClaimRecord;
 

@@ -15,12 +15,10 @@ use super::call::Call;
 use super::metadata::has_metadata;
 use super::record::{answer, device_names, held_cards};
 use crate::cdi::{self, DriverFiles};
-use crate::prepare::cards::changes::{CardPlan, IfHeld};
-use crate::prepare::cards::unified_memory;
-use crate::prepare::cards::worker::Worker;
-use crate::prepare::claim::allocation::{AllocatedDevice, allocated_devices, is_of_allocation};
-use crate::prepare::claim::api::{self, Found};
-use crate::prepare::claim::need::{DeviceNeed, needs};
+use crate::prepare::cards::{CardPlan, IfHeld, Worker, unified_memory};
+use crate::prepare::claim::{
+    AllocatedDevice, DeviceNeed, Found, allocated_devices, api, is_of_allocation, needs,
+};
 use crate::prepare::{Operation, Phase, PrepareError};
 
 /// How long one attempt waits for the lock of its claim, and at least for its cards' locks.

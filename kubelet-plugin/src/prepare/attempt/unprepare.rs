@@ -6,8 +6,7 @@ use tessera_journal::ClaimRecord;
 
 use super::record::{device_names, held_cards};
 use super::steps::{Attempt, LOCK_PATIENCE};
-use crate::prepare::cards::changes::IfHeld;
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::{IfHeld, Worker};
 use crate::prepare::{Operation, Phase, PrepareError};
 
 impl Attempt<'_> {

@@ -3,7 +3,7 @@
 use tessera_api::facts::Placement;
 use tessera_api::{DeviceName, PciBusId};
 
-use crate::prepare::claim::need::DeviceNeed;
+use crate::prepare::claim::DeviceNeed;
 use tessera_journal::ClaimDevice;
 
 /// How a claim uses a card, for deciding whether two claims may use the card at once.

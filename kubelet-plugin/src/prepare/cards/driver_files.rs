@@ -7,12 +7,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tessera_nvml::Nvml;
+use tessera_nvml::{DriverCalls, Nvml};
 use tokio::sync::{OnceCell, watch};
 
 use crate::cdi::{self, DriverFiles, DriverFilesSource, Roots, find_driver_files};
 use crate::prepare::{DriverFilesState, PrepareError, PrepareOptions};
-use tessera_nvml::DriverCalls;
 
 /// Name of NVIDIA's program for hooks.
 const HOOK: &str = "nvidia-cdi-hook";

@@ -10,6 +10,7 @@ use super::conflict::Use;
 use super::record_ids::{mode_id, own_share_id};
 use super::worker::Worker;
 use crate::cdi;
+use crate::prepare::claim::reference;
 use crate::prepare::{ClaimReference, PrepareError};
 use tessera_journal::{BootId, ClaimRecord, Entry, Journal, JournalError};
 
@@ -139,12 +140,7 @@ impl Holder {
 
     /// The claim, if its record can be read.
     pub fn claim(&self) -> Option<ClaimReference> {
-        let record = self.record.as_ref()?;
-        Some(ClaimReference {
-            namespace: record.namespace.clone(),
-            name: record.name.clone(),
-            uid: record.uid.clone(),
-        })
+        self.record.as_deref().map(reference::of_record)
     }
 
     /// Adds the hardware records referenced by this claim. A claim with an unreadable record counts for all possible needs of its

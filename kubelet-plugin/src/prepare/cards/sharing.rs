@@ -19,8 +19,7 @@ use tessera_nvml::DriverRoot;
 use tokio::sync::watch;
 
 use crate::gpu_pools::Resolution;
-use crate::prepare::claim::need::DeviceNeed;
-use crate::prepare::claim::own::OwnSharing;
+use crate::prepare::claim::{DeviceNeed, OwnSharing};
 use crate::prepare::{PrepareError, PrepareOptions};
 use tessera_journal::{HardwareChange, MpsDaemonChange, TimeSliceChange};
 use tessera_mps_host::client::MpsHost;
@@ -54,32 +53,25 @@ impl Sharing {
     /// [`PrepareError::Mps`], a passing error, while the node's kind of shares is unknown; [`PrepareError::TimeSlice`] if the
     /// card does not support the time-slice length in its GpuPool.
     pub fn change(&self, need: &DeviceNeed) -> Result<Option<HardwareChange>, PrepareError> {
-        match &need.own_sharing {
-            Some(OwnSharing::TimeSlicing { interval }) => {
-                return Ok(Some(HardwareChange::TimeSlice(TimeSliceChange {
-                    interval: *interval,
-                    compute_mode_before: None,
-                })));
-            }
-            Some(OwnSharing::Mps(own)) => {
-                return Ok(Some(HardwareChange::MpsDaemon(MpsDaemonChange {
-                    device_uuid: own.first_card().map(str::to_owned),
-                    owner: Some(own.owner.clone()),
-                    static_partitions: false,
-                })));
-            }
-            None => {}
-        }
-        Ok(match need.allocated.device {
-            DeviceName::Mps(card) => Some(HardwareChange::MpsDaemon(MpsDaemonChange {
+        let slices = |interval| HardwareChange::TimeSlice(TimeSliceChange { interval, ..Default::default() });
+        Ok(match (&need.own_sharing, &need.allocated.device) {
+            (Some(OwnSharing::TimeSlicing { interval }), _) => Some(slices(*interval)),
+            (Some(OwnSharing::Mps(own)), _) => Some(HardwareChange::MpsDaemon(MpsDaemonChange {
+                device_uuid: own.first_card().map(str::to_owned),
+                owner: Some(own.owner.clone()),
+                static_partitions: false,
+            })),
+            (None, DeviceName::Mps(card)) => Some(HardwareChange::MpsDaemon(MpsDaemonChange {
                 device_uuid: Some(need.identity.uuid.clone()),
                 owner: None,
-                static_partitions: self.has_static_partitions(&need.name, card)?,
+                static_partitions: self.has_static_partitions(&need.name, *card)?,
             })),
             // The UUID is unknown until the partition is made.
-            DeviceName::PartitionMps(_) => Some(HardwareChange::MpsDaemon(MpsDaemonChange::default())),
-            DeviceName::TimeSlice(card) => {
-                let interval = self.interval(card);
+            (None, DeviceName::PartitionMps(_)) => {
+                Some(HardwareChange::MpsDaemon(MpsDaemonChange::default()))
+            }
+            (None, DeviceName::TimeSlice(card)) => {
+                let interval = self.interval(*card);
                 if interval != TimeSliceInterval::Default && need.has_time_slice_lengths == Some(false) {
                     return Err(PrepareError::TimeSlice {
                         device: need.name.clone(),
@@ -92,10 +84,7 @@ impl Sharing {
                         ),
                     });
                 }
-                Some(HardwareChange::TimeSlice(TimeSliceChange {
-                    interval: interval.number(),
-                    compute_mode_before: None,
-                }))
+                Some(slices(interval.number()))
             }
             _ => None,
         })

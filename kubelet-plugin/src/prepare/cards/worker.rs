@@ -17,10 +17,8 @@ use super::driver_files::Files;
 use super::sharing::Sharing;
 use crate::cdi;
 use crate::driver::Driver;
-use crate::prepare::claim::profiles::Profiles;
-use crate::prepare::tell::activity::{self, Activities};
-use crate::prepare::tell::device_status::DeviceStatus;
-use crate::prepare::tell::unreleased::Unreleased;
+use crate::prepare::claim::Profiles;
+use crate::prepare::tell::{Activities, DeviceStatus, Unreleased, activity};
 use crate::prepare::{Operation, Phase, PrepareError, PrepareObserver, PrepareOptions, blocking};
 
 /// State shared by all work on claims: an `Attempt` works on one claim for the kubelet; the plugin's own work is in `upkeep`.

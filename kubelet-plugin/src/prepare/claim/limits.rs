@@ -62,10 +62,7 @@ impl ShareLimits {
             active_thread_percentage: Some(self.active_thread_percentage),
             memory_mib: Some(self.memory_mib),
             compute: Some(self.compute),
-            static_partition: None,
-            pipe_directory: None,
-            shm_directory: None,
-            server: None,
+            ..ClaimMps::default()
         }
     }
 }

@@ -11,13 +11,12 @@ use tessera_api::offer::TimeSliceInterval;
 use tessera_api::{ExistingInstance, PartitionName, PciBusId, ProfileSpelling};
 use tessera_inventory::Machine;
 use tessera_inventory::machine::Card;
-use tessera_nvml::{GpuInstanceProfile, Identity, Nvml};
+use tessera_nvml::{DriverCalls, GpuInstanceProfile, Identity, Nvml};
 
 use super::allocation::AllocatedDevice;
 use super::own::{OwnDaemon, OwnSharing};
 use super::profiles::Profiles;
 use crate::prepare::{ClaimReference, PrepareError};
-use tessera_nvml::DriverCalls;
 
 /// A device of an allocation, with the driver's data on its card.
 #[derive(Clone, Debug)]

@@ -99,12 +99,7 @@ impl OwnDaemon {
         ClaimMps {
             memory_limit_mib: wish.settings.memory_limit_mib.filter(|_| wish.others.is_empty()),
             active_thread_percentage: wish.settings.active_thread_percentage,
-            memory_mib: None,
-            compute: None,
-            static_partition: None,
-            pipe_directory: None,
-            shm_directory: None,
-            server: None,
+            ..ClaimMps::default()
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use tessera_api::limits::{is_dns_label, is_dns_subdomain};
 
+use tessera_journal::ClaimRecord;
+
 use crate::prepare::{ClaimReference, PrepareError};
 
 /// Longest accepted UID, in bytes; the UID becomes part of file and CDI names. Kubernetes uses UUIDs of 36 bytes.
@@ -21,6 +23,12 @@ pub(in crate::prepare) fn check(claim: &ClaimReference) -> Result<(), PrepareErr
         return refuse("name", &claim.name);
     }
     Ok(())
+}
+
+/// The claim of a record.
+pub(in crate::prepare) fn of_record(record: &ClaimRecord) -> ClaimReference {
+    let (namespace, name, uid) = (record.namespace.clone(), record.name.clone(), record.uid.clone());
+    ClaimReference { namespace, name, uid }
 }
 
 /// Whether a text looks like a UID or share id of Kubernetes: letters, digits and dashes.

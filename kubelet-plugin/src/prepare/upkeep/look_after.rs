@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::Worker;
 use crate::prepare::{PrepareError, blocking};
 
 /// Interval between searches for claims the kubelet will never unprepare.

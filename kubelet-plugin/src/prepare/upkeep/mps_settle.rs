@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_api::PciBusId;
 
 use super::look_after::in_time;
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::Worker;
 use crate::prepare::{PrepareError, blocking};
 use tessera_card::CardLocks;
 use tessera_journal::{HardwareRecord, Journal};

@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::mps_watch::tell::Teller;
+use self::tell::Teller;
 use crate::prepare::MpsMetrics;
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::Worker;
 use crate::prepare::{PrepareError, blocking};
 use tessera_kube_util::backoff::Backoff;
 use tessera_mps_host::client::{Events, MpsHost, MpsHostError};

@@ -1,4 +1,4 @@
-//! Makes journal, CDI directory and cards agree at a start.
+//! Makes journal, CDI directory and cards agree at a start, and releases forgotten claims later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +8,8 @@ use futures::future::join_all;
 use tessera_api::PciBusId;
 
 use crate::cdi;
-use crate::prepare::attempt::record::{device_names, held_cards};
-use crate::prepare::cards::changes::IfHeld;
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::attempt::{device_names, held_cards};
+use crate::prepare::cards::{IfHeld, Worker, holders};
 use crate::prepare::{Operation, PrepareError};
 use tessera_journal::{ClaimRecord, Journal, JournalError, Stage};
 
@@ -49,6 +48,18 @@ impl Worker {
             }
         });
         join_all(recovered).await;
+        Ok(())
+    }
+
+    /// See [`Preparer::sweep`](crate::prepare::Preparer::sweep).
+    pub async fn sweep(&self) -> Result<(), PrepareError> {
+        self.recover().await?;
+        for holder in self.disk(holders).await? {
+            // Otherwise work on the claim is in flight.
+            if holder.record.as_ref().is_some_and(|record| self.is_prepared(record)) {
+                self.release_if_stale(&holder, &BTreeSet::new()).await;
+            }
+        }
         Ok(())
     }
 

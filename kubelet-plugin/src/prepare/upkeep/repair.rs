@@ -4,13 +4,11 @@ use std::time::Instant;
 
 use tokio::time::Instant as Deadline;
 
-use crate::prepare::attempt::call::{Call, Ending};
-use crate::prepare::attempt::steps::Attempt;
-use crate::prepare::cards::changes::IfHeld;
-use crate::prepare::cards::worker::Worker;
-use crate::prepare::claim::allocation::recorded_devices;
+use crate::prepare::attempt::{Attempt, Call, Ending};
+use crate::prepare::cards::{IfHeld, Worker};
+use crate::prepare::claim::{recorded_devices, reference};
 use crate::prepare::tell::claim_events;
-use crate::prepare::{ClaimReference, Operation, PrepareError};
+use crate::prepare::{Operation, PrepareError};
 
 impl Worker {
     /// Recreates devices lost by prepared claims within this boot: somebody destroyed partitions, or the driver was reloaded. A
@@ -35,11 +33,7 @@ impl Worker {
             if missing.is_empty() {
                 continue;
             }
-            let claim = ClaimReference {
-                namespace: record.namespace.clone(),
-                name: record.name.clone(),
-                uid: record.uid.clone(),
-            };
+            let claim = reference::of_record(&record);
             let call = Call::new(Deadline::now() + self.options.answer_within, Ending::default());
             let (operation, if_held) = (Operation::Prepare, IfHeld::Wait);
             let attempt = Attempt { worker: self, operation, claim: &claim, call: &call, if_held };

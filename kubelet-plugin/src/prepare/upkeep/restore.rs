@@ -6,9 +6,8 @@ use tessera_journal::{ClaimRecord, Journal};
 
 use crate::cdi;
 use crate::prepare::PrepareError;
-use crate::prepare::attempt::metadata::{has_metadata, write_metadata};
-use crate::prepare::attempt::spec::spec;
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::attempt::{has_metadata, spec, write_metadata};
+use crate::prepare::cards::Worker;
 
 impl Worker {
     /// See [`Preparer::restore_specs`](crate::prepare::Preparer::restore_specs). Without the driver's files, specs stay unchanged: a

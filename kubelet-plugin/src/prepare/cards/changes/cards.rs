@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use tessera_api::PciBusId;
-use tessera_nvml::Nvml;
+use tessera_nvml::{CallError, Nvml};
 
 use super::{self as changes, CardPlan, IfHeld, Left, Tools};
 use crate::cdi;
 use crate::prepare::cards::holder::{Holder, holders, references};
 use crate::prepare::cards::worker::Worker;
-use crate::prepare::claim::need::DeviceNeed;
+use crate::prepare::claim::DeviceNeed;
 use crate::prepare::{Operation, Phase, PrepareError, blocking};
 use tessera_card::CardLocks;
 use tessera_journal::{ClaimMps, ClaimRecord, Journal, PartitionInstances, Stage};
-use tessera_nvml::CallError;
 
 /// Partitions and shares made from a claim's plans.
 #[derive(Debug, Default)]

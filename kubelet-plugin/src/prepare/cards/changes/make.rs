@@ -10,7 +10,7 @@ use super::mode::switch_mode;
 use super::plan::{CardPlan, Make};
 use super::{Tools, on_or_off};
 use crate::prepare::{HardwareWork, PrepareError};
-use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances, Stage};
+use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances};
 
 /// Carries out a plan whose intents are on the disk, except its shares, and completes their records. Returns the
 /// partitions by the ids of their records. Blocks, for seconds.
@@ -32,12 +32,8 @@ pub(in crate::prepare) fn make(
         tools.observer.hardware(HardwareWork::MakePartition, outcome, start.elapsed());
         let instances = instances?;
         let change = PartitionChange { made: Some(instances.clone()), ..make.change.clone() };
-        // No sync: a record of another boot is not believed, so this one need only survive the process.
-        tools.journal.put_hardware_unsynced(&HardwareRecord {
-            stage: Stage::Complete,
-            change: HardwareChange::MigPartition(change).to_map(),
-            ..make.record.clone()
-        })?;
+        let change = HardwareChange::MigPartition(change).to_map();
+        tools.complete(HardwareRecord { change, ..make.record.clone() })?;
         tracing::info!(device = make.device, uuid = instances.uuid, gpu_instance = instances.gpu_instance,
             elapsed = ?start.elapsed(), "made a partition");
         partitions.insert(make.record.id.clone(), instances);
@@ -58,8 +54,7 @@ impl Maker<'_> {
         let outcome = switched.as_ref().map_or_else(PrepareError::reason, |()| "success");
         self.tools.observer.hardware(HardwareWork::SwitchMode, outcome, start.elapsed());
         switched?;
-        let complete = HardwareRecord { stage: Stage::Complete, ..record.clone() };
-        self.tools.journal.put_hardware_unsynced(&complete)?;
+        self.tools.complete(record.clone())?;
         tracing::info!(card = %self.plan.card, to = on_or_off(mode.to), elapsed = ?start.elapsed(), "switched MIG mode");
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::Tools;
 use super::unmake::{IfHeld, Left, unmake};
 use crate::prepare::PrepareError;
 use crate::prepare::cards::record_ids::{device_of_share, mode_id, partition_id};
-use crate::prepare::claim::need::DeviceNeed;
+use crate::prepare::claim::DeviceNeed;
 use tessera_journal::{
     HardwareChange, HardwareRecord, ModeChange, PartitionChange, PartitionInstances, Stage,
 };

@@ -7,7 +7,7 @@ use super::Tools;
 use super::plan::{CardPlan, ShareMake};
 use crate::prepare::cards::sharing::Share;
 use crate::prepare::{HardwareWork, PrepareError};
-use tessera_journal::{ClaimMps, HardwareChange, HardwareRecord, MpsDaemonChange, PartitionInstances, Stage};
+use tessera_journal::{ClaimMps, HardwareChange, MpsDaemonChange, PartitionInstances, Stage};
 
 /// Makes a card's shares, after the partitions of all of the claim's cards. Returns the MPS shares by the CDI names
 /// of their devices.
@@ -66,25 +66,18 @@ fn make_share(
                     return Err(PrepareError::Mps { device, reason, may_pass: false });
                 }
             };
-            complete(tools, record)?;
+            if record.stage != Stage::Complete {
+                tools.complete(record)?;
+            }
             Ok(Some(mps))
         }
         Some(HardwareChange::TimeSlice(mut change)) => {
             if record.stage != Stage::Complete {
                 tools.sharing.set_time_slice(&tools.journal, &*tools.nvml, &mut record, &mut change)?;
-                complete(tools, record)?;
+                tools.complete(record)?;
             }
             Ok(None)
         }
         _ => Ok(None),
     }
-}
-
-fn complete(tools: &Tools, record: HardwareRecord) -> Result<(), PrepareError> {
-    if record.stage != Stage::Complete {
-        let complete = HardwareRecord { stage: Stage::Complete, ..record };
-        // No sync: a record of another boot is not believed.
-        tools.journal.put_hardware_unsynced(&complete)?;
-    }
-    Ok(())
 }

@@ -9,8 +9,7 @@ use tokio::runtime::Handle;
 
 use super::Sharing;
 use crate::prepare::PrepareError;
-use crate::prepare::claim::limits::{ShareLimits, most, static_shares};
-use crate::prepare::claim::own::OwnDaemon;
+use crate::prepare::claim::{OwnDaemon, ShareLimits, most, static_shares};
 use tessera_journal::{ClaimDevice, ClaimMps, ClaimRecord, Journal, MpsDaemonChange};
 use tessera_mps_host::client::MpsHostError;
 use tessera_mps_host::end_abandoned;
@@ -63,7 +62,7 @@ impl Sharing {
             false => None,
         };
         let wish = Ensure { static_shares, ..Ensure::of_shares(uuid, card, settings) };
-        let daemon = self.ask(device, wish)?;
+        let daemon = self.ask(device, wish, PATIENCE)?;
         let mut record = limits.to_record();
         if change.static_partitions {
             let partition = daemon.static_partitions.as_ref().and_then(|partitions| partitions.get(cdi_name));
@@ -89,7 +88,7 @@ impl Sharing {
             own.wish(uuid).map_err(|reason| PrepareError::Sharing { device: device.to_owned(), reason })?;
         let record = own.to_record(&wish);
         let (others, owner) = (wish.others.clone(), wish.owner.clone());
-        let daemon = self.ask(device, wish)?;
+        let daemon = self.ask(device, wish, PATIENCE)?;
         if daemon.others != others || daemon.owner != owner {
             let reason = "mps-host is of an older version, which knows no daemons of single claims; delete its pod on this \
                           node when no MPS shares are in use there"
@@ -99,8 +98,8 @@ impl Sharing {
         Ok(at(daemon, record))
     }
 
-    fn ask(&self, device: &str, wish: Ensure) -> Result<Daemon, PrepareError> {
-        let answer = Handle::current().block_on(self.mps.ensure(wish, PATIENCE));
+    fn ask(&self, device: &str, wish: Ensure, patience: Duration) -> Result<Daemon, PrepareError> {
+        let answer = Handle::current().block_on(self.mps.ensure(wish, patience));
         answer.map_err(|error| PrepareError::Mps {
             device: device.to_owned(),
             may_pass: may_pass(&error),
@@ -122,7 +121,7 @@ impl Sharing {
         if self::wish(journal, device, card, change, None)?.as_ref() == Some(&wish) {
             return Ok(());
         }
-        self.set_mps(device, wish)
+        self.ask(device, wish, SHORT_PATIENCE).map(drop)
     }
 
     /// Starts or changes a daemon for the present shares of its device, unless `daemons` shows the right settings already. The
@@ -146,17 +145,7 @@ impl Sharing {
             return Ok(());
         }
         tracing::info!(device, ?wish, found = found.is_some(), "an MPS daemon is not as it should be");
-        self.set_mps(device, wish)
-    }
-
-    /// With the short wait, because no pod's start depends on the call.
-    fn set_mps(&self, device: &str, wish: Ensure) -> Result<(), PrepareError> {
-        let answer = Handle::current().block_on(self.mps.ensure(wish, SHORT_PATIENCE));
-        answer.map(drop).map_err(|error| PrepareError::Mps {
-            device: device.to_owned(),
-            may_pass: may_pass(&error),
-            reason: error.to_string(),
-        })
+        self.ask(device, wish, SHORT_PATIENCE).map(drop)
     }
 
     /// All daemons of mps-host.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::Told;
 use super::entries::entries;
 use crate::prepare::PrepareError;
-use crate::prepare::claim::api::{self, Found};
+use crate::prepare::claim::{Found, api};
 
 /// Number of tries of a write after a conflict with a change of the claim or while the API server is unavailable.
 const TRIES: u32 = 3;

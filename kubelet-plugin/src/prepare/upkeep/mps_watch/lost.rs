@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use tessera_journal::{ClaimDevice, ClaimRecord};
 use tessera_mps_host::protocol::{Daemon, DaemonState};
 
-use crate::prepare::cards::worker::Worker;
+use crate::prepare::cards::Worker;
+use crate::prepare::claim::reference;
 use crate::prepare::{ClaimReference, PrepareError};
 
 /// A former MPS server with shares.
@@ -54,8 +55,7 @@ impl Worker {
         if !has_other(&record, &daemons) {
             return Ok(());
         }
-        let (namespace, name) = (record.namespace.clone(), record.name.clone());
-        let claim = ClaimReference { namespace, name, uid: uid.to_owned() };
+        let claim = reference::of_record(&record);
         for device in &mut record.devices {
             let Some(now) = other(device, &daemons) else { continue };
             let (name, uuid) = (device.device.clone(), device.uuid().unwrap_or_default().to_owned());

@@ -8,15 +8,15 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::lost::Lost;
-use crate::prepare::claim::api::{self, Found};
+use crate::prepare::cards::Worker;
+use crate::prepare::claim::{Found, api, reference};
+use crate::prepare::tell::claim_reference;
 use tessera_kube_util::events::{Content, Severity, node_reference};
 use tessera_mps_host::DeviceUuid;
 use tessera_mps_host::client::MpsHostError;
 use tessera_mps_host::protocol::{ClientProcess, Daemon, DaemonState};
 
 use crate::prepare::ClaimReference;
-use crate::prepare::cards::worker::Worker;
-use crate::prepare::tell::claim_events::claim_reference;
 
 /// The `action` of these Events.
 const ACTION: &str = "ShareByMPS";
@@ -239,8 +239,7 @@ impl Teller {
         let records = entries.into_iter().filter_map(|entry| entry.record.ok());
         let mut shares = Vec::new();
         for record in records.filter(|record| record.boot_id == *boot) {
-            let (namespace, name, uid) = (record.namespace.clone(), record.name.clone(), record.uid.clone());
-            let claim = ClaimReference { namespace, name, uid };
+            let claim = reference::of_record(&record);
             let of_device =
                 record.devices.iter().filter(|one| one.mps.is_some() && one.uuid() == Some(device.as_str()));
             shares.extend(of_device.map(|one| (one.device.clone(), claim.clone())));

@@ -6,7 +6,7 @@ use tessera_nvml::GpuInstance;
 use super::{CardPlan, Found, Make, Planner};
 use crate::prepare::PrepareError;
 use crate::prepare::cards::record_ids::partition_id;
-use crate::prepare::claim::need::{DeviceNeed, PartitionNeed};
+use crate::prepare::claim::{DeviceNeed, PartitionNeed};
 use tessera_journal::{HardwareChange, HardwareRecord, PartitionChange, PartitionInstances};
 
 impl Planner<'_> {

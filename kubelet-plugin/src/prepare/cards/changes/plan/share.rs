@@ -5,9 +5,7 @@ use tessera_api::DeviceName;
 use crate::prepare::PrepareError;
 use crate::prepare::cards::changes::Tools;
 use crate::prepare::cards::record_ids::{own_share_id, partition_id};
-use crate::prepare::claim::limits::ShareLimits;
-use crate::prepare::claim::need::DeviceNeed;
-use crate::prepare::claim::own::{OwnDaemon, OwnSharing};
+use crate::prepare::claim::{DeviceNeed, OwnDaemon, OwnSharing, ShareLimits};
 use tessera_journal::{HardwareChange, HardwareRecord, PartitionInstances, Stage};
 
 /// A share to make.
