@@ -25,7 +25,6 @@ mod blocking;
 mod cards;
 mod claim;
 mod error;
-mod layout_hold;
 mod observer;
 mod options;
 mod preparer;

@@ -69,12 +69,6 @@ impl Journal {
         &self.directory
     }
 
-    /// The file of a claim's record.
-    #[must_use]
-    pub fn claim_path(&self, uid: &str) -> PathBuf {
-        self.path::<ClaimRecord>(uid)
-    }
-
     /// Reads a claim's record; `None` where there is none.
     ///
     /// # Errors
@@ -102,8 +96,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::claims`].
     pub fn shared_claims(&self) -> Result<Vec<Entry<Arc<ClaimRecord>>>, JournalError> {
-        let path = self.directory.join(ClaimRecord::DIRECTORY);
-        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let files = self.files::<ClaimRecord>()?;
         let mut files: Vec<(&str, FileIdentity)> =
             files.iter().filter_map(|file| Some((record_id(&file.name)?, file.identity))).collect();
         files.sort_unstable_by_key(|(id, _)| *id);
@@ -152,10 +145,10 @@ impl Journal {
     /// Writes a claim's record, to survive this process but perhaps not a power failure: the record would not be
     /// valid in another boot anyway. The caller holds the claim's lock.
     ///
+    /// # Errors
     /// [`JournalError::Io`]; the record is then unchanged.
-    /// [`JournalError::Io`]; the record is then as it was before.
     pub fn put_claim(&self, record: &ClaimRecord) -> Result<(), JournalError> {
-        let path = self.claim_path(&record.uid);
+        let path = self.path::<ClaimRecord>(&record.uid);
         write_unsynced(&*self.file_system, &path, Some(&encode(record, &path)?))
     }
 
@@ -166,7 +159,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`]; the record is then unchanged.
     pub fn remove_claim(&self, uid: &str) -> Result<(), JournalError> {
-        write_unsynced(&*self.file_system, &self.claim_path(uid), None)
+        write_unsynced(&*self.file_system, &self.path::<ClaimRecord>(uid), None)
     }
 
     /// Reads all hardware records, by id.
@@ -181,8 +174,7 @@ impl Journal {
         &self,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<Entry<HardwareRecord>>, JournalError> {
-        let path = self.directory.join(HardwareRecord::DIRECTORY);
-        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let files = self.files::<HardwareRecord>()?;
         let ids = files.iter().filter_map(|file| record_id(&file.name)).filter(|id| wanted(id));
         let entries = ids.filter_map(|id| {
             let record = self.read::<HardwareRecord>(id).transpose()?;
@@ -250,12 +242,10 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed.
     pub fn cards_with_hardware(&self) -> Result<BTreeSet<PciBusId>, JournalError> {
-        let path = self.directory.join(HardwareRecord::DIRECTORY);
-        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
+        let files = self.files::<HardwareRecord>()?;
         let card = |file: &Listed| {
             let whole = record_id(&file.name);
-            let id =
-                whole.or_else(|| file.name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id))?;
+            let id = whole.or_else(|| unfinished_id(&file.name))?;
             // A record's name begins with the name of its card, or of a part of the card.
             let ends = id.match_indices('-').map(|(end, _)| end).chain([id.len()]);
             let mut names = ends.filter_map(|end| id[..end].parse::<DeviceName>().ok());
@@ -272,21 +262,11 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`].
     pub fn remove_unfinished_hardware(&self, card: PciBusId) -> Result<(), JournalError> {
-        let path = self.directory.join(HardwareRecord::DIRECTORY);
         let prefix = format!(".{}-", DeviceName::Card(card));
-        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", &path, error))?;
-        for file in files {
-            if file.name.starts_with(&prefix) && file.name.ends_with(".new") {
-                let path = path.join(&file.name);
-                match self.file_system.remove(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(JournalError::io("remove", path, error));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
+        let is_unfinished = |file: &&Listed| file.name.starts_with(&prefix) && file.name.ends_with(".new");
+        let files = self.files::<HardwareRecord>()?;
+        let directory = self.directory.join(HardwareRecord::DIRECTORY);
+        files.iter().filter(is_unfinished).try_for_each(|file| self.remove(&directory.join(&file.name)))
     }
 
     /// Removes a hardware record from the disk. The caller holds the card's lock.
@@ -302,13 +282,8 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`] where the directory can't be listed.
     pub fn unfinished_claims(&self) -> Result<Vec<String>, JournalError> {
-        let path = self.directory.join(ClaimRecord::DIRECTORY);
-        let files = self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))?;
-        let unfinished = files
-            .iter()
-            .filter_map(|file| file.name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id))
-            .map(str::to_owned);
-        Ok(unfinished.collect())
+        let files = self.files::<ClaimRecord>()?;
+        Ok(files.iter().filter_map(|file| unfinished_id(&file.name)).map(str::to_owned).collect())
     }
 
     /// Removes a claim's record half written at a crash. The caller holds the claim's lock.
@@ -316,13 +291,22 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`].
     pub fn remove_unfinished_claim(&self, uid: &str) -> Result<(), JournalError> {
-        let path = temporary(&self.claim_path(uid));
-        match self.file_system.remove(&path) {
+        self.remove(&temporary(&self.path::<ClaimRecord>(uid)))
+    }
+
+    /// Removes a file, if there.
+    fn remove(&self, path: &Path) -> Result<(), JournalError> {
+        match self.file_system.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(JournalError::io("remove", path, error))
             }
             _ => Ok(()),
         }
+    }
+
+    fn files<R: Record>(&self) -> Result<Vec<Listed>, JournalError> {
+        let path = self.directory.join(R::DIRECTORY);
+        self.file_system.list(&path).map_err(|error| JournalError::io("list", path, error))
     }
 
     fn path<R: Record>(&self, id: &str) -> PathBuf {
@@ -352,6 +336,11 @@ impl fmt::Debug for Journal {
 /// The record's id from its file's name; `None` where the file is not ours.
 fn record_id(file_name: &str) -> Option<&str> {
     file_name.strip_suffix(".json").filter(|id| !id.is_empty() && !id.starts_with('.'))
+}
+
+/// The id of a record half written, from its file's name.
+fn unfinished_id(file_name: &str) -> Option<&str> {
+    file_name.strip_prefix('.')?.strip_suffix(".new").and_then(record_id)
 }
 
 fn encode<R: Record>(record: &R, path: &Path) -> Result<Vec<u8>, JournalError> {

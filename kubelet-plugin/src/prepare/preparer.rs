@@ -1,5 +1,7 @@
 //! The public interface to all work on claims.
 
+mod layout_hold;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -171,10 +173,6 @@ impl Preparer {
                 "work on claims did not end in time; the next instance takes over"
             );
         }
-    }
-
-    pub(super) fn worker(&self) -> &Worker {
-        &self.worker
     }
 
     /// The journal, for readers of devices held by claims.

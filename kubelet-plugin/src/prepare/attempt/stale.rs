@@ -23,38 +23,31 @@ pub(in crate::prepare) struct Reason {
     pub is_leaving: bool,
 }
 
-const BUSY: Reason = Reason { note: Cow::Borrowed("; that claim is being worked on"), is_leaving: true };
-const UNKNOWN: Reason = Reason {
-    note: Cow::Borrowed("; it could not be told whether that claim is still in use, see the plugin's log"),
-    is_leaving: true,
-};
-const DAMAGED: Reason =
-    Reason { note: Cow::Borrowed("; see the plugin's log for what to do"), is_leaving: false };
-const OTHER_DRIVER: Reason = Reason {
-    note: Cow::Borrowed(
-        "; another installation of Tessera on this node has prepared it. Let one installation have the node's cards: end the \
+const fn because(note: &'static str, is_leaving: bool) -> Reason {
+    Reason { note: Cow::Borrowed(note), is_leaving }
+}
+
+const BUSY: Reason = because("; that claim is being worked on", true);
+const UNKNOWN: Reason =
+    because("; it could not be told whether that claim is still in use, see the plugin's log", true);
+const DAMAGED: Reason = because("; see the plugin's log for what to do", false);
+const OTHER_DRIVER: Reason = because(
+    "; another installation of Tessera on this node has prepared it. Let one installation have the node's cards: end the \
            pods that use the other's, or run them on different nodes",
-    ),
-    is_leaving: false,
-};
-const GIVEN_TWICE: Reason = Reason {
-    note: Cow::Borrowed("; its allocation says so too: the device was given to two claims"),
-    is_leaving: false,
-};
-const ENDING: Reason = Reason {
-    note: Cow::Borrowed(
-        "; that claim is still allocated, but it is being deleted or no pod uses it any more: the device is free \
+    false,
+);
+const GIVEN_TWICE: Reason =
+    because("; its allocation says so too: the device was given to two claims", false);
+const ENDING: Reason = because(
+    "; that claim is still allocated, but it is being deleted or no pod uses it any more: the device is free \
            when the kubelet has unprepared it",
-    ),
-    is_leaving: true,
-};
-const DEALLOCATED: Reason = Reason {
-    note: Cow::Borrowed(
-        "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is free \
+    true,
+);
+const DEALLOCATED: Reason = because(
+    "; that claim is deleted or deallocated, but a pod with it may still run on this node: the device is free \
            when that pod has ended",
-    ),
-    is_leaving: true,
-};
+    true,
+);
 
 /// The reason if the claim keeps its devices because of the hardware; `None` for other errors.
 fn not_freed(error: &PrepareError) -> Option<Reason> {
@@ -86,7 +79,7 @@ impl Attempt<'_> {
             let Some(contested) = uses.iter().find(|mine| holder.conflicts_with(**mine)) else { continue };
             if let Some(reason) = self.worker.release_if_stale(holder, locked).await {
                 return Err(PrepareError::Held {
-                    device: contested.device_name().to_owned(),
+                    device: contested.device.to_owned(),
                     holder: holder.to_string(),
                     note: reason.note,
                     leaving: reason.is_leaving.then(|| holder.uid.clone()),

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use super::sharing::Sharing;
 use crate::prepare::{PrepareError, PrepareObserver};
 use tessera_card::CardLocks;
-use tessera_journal::{BootId, HardwareRecord, Journal, Stage};
+use tessera_journal::{HardwareRecord, Journal, Stage};
 
 pub(in crate::prepare) use make::make;
 pub(in crate::prepare) use plan::{CardPlan, plan};
@@ -51,10 +51,6 @@ pub(in crate::prepare) struct Tools {
 }
 
 impl Tools {
-    fn boot(&self) -> &BootId {
-        self.journal.boot_id()
-    }
-
     /// Records a change as made. No sync: a record of another boot is not believed, so this one need only survive the process.
     fn complete(&self, record: HardwareRecord) -> Result<(), PrepareError> {
         let complete = HardwareRecord { stage: Stage::Complete, ..record };

@@ -10,7 +10,7 @@ use tessera_journal::ClaimDevice;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::prepare) struct Use<'a> {
     card: PciBusId,
-    device: &'a str,
+    pub device: &'a str,
     extent: Extent,
     is_share: bool,
     admin_access: bool,
@@ -60,11 +60,6 @@ impl<'a> Use<'a> {
     /// A device known only by name: assumed to take the whole card.
     pub const fn of_whole_card(card: PciBusId, device: &'a str) -> Self {
         Self { card, device, extent: Extent::Whole, is_share: false, admin_access: false }
-    }
-
-    /// The device.
-    pub const fn device_name(self) -> &'a str {
-        self.device
     }
 
     /// Whether the counters of the card forbid both uses together.

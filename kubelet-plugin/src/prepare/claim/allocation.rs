@@ -108,12 +108,9 @@ fn device(
         DeviceName::Card(_) | DeviceName::Partition(_) | DeviceName::TimeSlice(_) => None,
         DeviceName::Mps(_) | DeviceName::PartitionMps(_) if result.admin_access == Some(true) => None,
         DeviceName::Mps(_) | DeviceName::PartitionMps(_) => {
+            let device = result.device.clone();
             let limits = ShareLimits::of(result.consumed_capacity.as_ref());
-            let device = || result.device.clone();
-            Some(
-                limits
-                    .map_err(|error| PrepareError::Sharing { device: device(), reason: error.to_string() })?,
-            )
+            Some(limits.map_err(|error| PrepareError::Sharing { device, reason: error.to_string() })?)
         }
         _ => return Err(PrepareError::UnknownKind(result.device.clone())),
     };

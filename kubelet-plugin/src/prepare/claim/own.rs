@@ -34,15 +34,6 @@ pub(in crate::prepare) struct OwnDaemon {
     pub partition: Option<(PciBusId, Option<u64>)>,
 }
 
-impl OwnSharing {
-    pub fn daemon(&self) -> Option<&OwnDaemon> {
-        match self {
-            Self::Mps(daemon) => Some(daemon),
-            Self::TimeSlicing { .. } => None,
-        }
-    }
-}
-
 impl OwnDaemon {
     /// The daemon's UUID in mps-host, if the daemon serves cards.
     pub fn first_card(&self) -> Option<&str> {

@@ -89,14 +89,14 @@ impl Worker {
         let plans: Vec<Arc<CardPlan>> = plans.into_iter().map(Arc::new).collect();
         let makes = plans.iter().map(|plan| {
             let (tools, plan) = (self.tools(nvml, locks), plan.clone());
-            self.calls.finish(plan.card(), move || changes::make(&tools, &plan))
+            self.calls.finish(plan.card, move || changes::make(&tools, &plan))
         });
         let partitions: BTreeMap<String, PartitionInstances> =
             all(join_all(makes).await)?.into_iter().flatten().collect();
         let partitions = Arc::new(partitions);
-        let makes = plans.iter().filter(|plan| plan.has_shares()).map(|plan| {
+        let makes = plans.iter().filter(|plan| !plan.shares.is_empty()).map(|plan| {
             let (tools, plan, partitions) = (self.tools(nvml, locks), plan.clone(), partitions.clone());
-            self.calls.finish(plan.card(), move || changes::make_shares(&tools, &plan, &partitions))
+            self.calls.finish(plan.card, move || changes::make_shares(&tools, &plan, &partitions))
         });
         let shares = all(join_all(makes).await)?.into_iter().flatten().collect();
         Ok(Made { partitions: Arc::unwrap_or_clone(partitions), shares })

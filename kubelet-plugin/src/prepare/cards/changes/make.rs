@@ -62,8 +62,7 @@ impl Maker<'_> {
     fn switch_to(&self, to: bool) -> Result<(), PrepareError> {
         let (card, uuid, device) =
             (self.plan.card, self.plan.identity.uuid.clone(), self.plan.device.clone());
-        let at_once =
-            switches_at_once(&*self.tools.nvml, card).map_err(|error| self.hardware(&device, error))?;
+        let at_once = switches_at_once(&*self.tools.nvml, card).map_err(|error| hardware(&device, error))?;
         if !at_once {
             return Err(PrepareError::ResetNeeded { device, uuid, to: on_or_off(to) });
         }
@@ -76,7 +75,7 @@ impl Maker<'_> {
             make_partition(&*self.tools.nvml, self.plan.card, profile_id, placement, make.compute_slices);
         let (instance, compute) = made.map_err(|error| match error {
             MakeError::GpuInstance(source) => self.refused(make, source),
-            MakeError::ComputeInstance(source) => self.hardware(&make.device, source),
+            MakeError::ComputeInstance(source) => hardware(&make.device, source),
             MakeError::NoComputeInstance { offered } => PrepareError::ComputeSlices {
                 device: make.device.clone(),
                 profile: make.change.profile.clone(),
@@ -89,7 +88,7 @@ impl Maker<'_> {
                 function: "nvmlDeviceGetMigDeviceHandleByIndex",
                 value: format!("no handle for GPU instance {}, compute instance {}", instance.id, compute.id),
             };
-            self.hardware(&make.device, source)
+            hardware(&make.device, source)
         })?;
         Ok(PartitionInstances { gpu_instance: instance.id, compute_instance: compute.id, uuid })
     }
@@ -107,10 +106,10 @@ impl Maker<'_> {
                 instances: describe(&instances.iter().collect::<Vec<_>>(), &profiles),
             };
         }
-        self.hardware(&make.device, source)
+        hardware(&make.device, source)
     }
+}
 
-    fn hardware(&self, device: &str, source: NvmlError) -> PrepareError {
-        PrepareError::Hardware { device: device.to_owned(), source }
-    }
+fn hardware(device: &str, source: NvmlError) -> PrepareError {
+    PrepareError::Hardware { device: device.to_owned(), source }
 }

@@ -126,7 +126,7 @@ impl Planner<'_> {
         let records =
             self.tools.journal.hardware_of(self.card)?.into_iter().filter_map(|entry| entry.record.ok());
         let is_present = |record: &HardwareRecord| {
-            record.boot_id == *self.tools.boot() && record.card_uuid == self.identity.uuid
+            record.boot_id == *self.tools.journal.boot_id() && record.card_uuid == self.identity.uuid
         };
         Ok(records.filter(is_present).collect())
     }
@@ -314,7 +314,7 @@ impl Planner<'_> {
             id,
             card: self.card,
             card_uuid: self.identity.uuid.clone(),
-            boot_id: self.tools.boot().clone(),
+            boot_id: self.tools.journal.boot_id().clone(),
             stage: Stage::Intent,
             change: change.to_map(),
             other: Map::new(),
@@ -336,16 +336,6 @@ impl CardPlan {
     pub fn intents(&self) -> impl Iterator<Item = &HardwareRecord> {
         let shares = self.shares.iter().filter(|share| share.is_new).map(|share| &share.record);
         self.switch.iter().chain(self.makes.iter().map(|make| &make.record)).chain(shares)
-    }
-
-    /// The card.
-    pub fn card(&self) -> PciBusId {
-        self.card
-    }
-
-    /// Whether there are shares to make.
-    pub fn has_shares(&self) -> bool {
-        !self.shares.is_empty()
     }
 
     /// Whether there is anything to do.

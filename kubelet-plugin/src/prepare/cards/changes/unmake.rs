@@ -73,7 +73,7 @@ pub(in crate::prepare) fn unmake(
     };
     let mut left = Left::Nothing;
     for record in records {
-        let is_of_now = record.boot_id == *tools.boot();
+        let is_of_now = record.boot_id == *tools.journal.boot_id();
         match &identity {
             None if is_of_now => return Ok(Left::Records),
             Some(identity) if is_of_now && identity.uuid == record.card_uuid => {

@@ -59,6 +59,12 @@ struct News {
     occurrence: String,
 }
 
+impl News {
+    const fn warning(reason: &'static str, note: String, occurrence: String) -> Self {
+        Self { severity: Severity::Warning, reason, note, occurrence }
+    }
+}
+
 impl Teller {
     pub fn new(worker: Arc<Worker>) -> Self {
         Self { worker, told: HashMap::new(), ending: HashMap::new() }
@@ -101,14 +107,9 @@ impl Teller {
 
     /// Reports a fault of a client, with the clients forced to end.
     pub async fn fault(&mut self, device: &DeviceUuid, id: &str, clients: &[ClientProcess]) {
-        let (severity, note, occurrence) = (Severity::Warning, fault(clients), id.to_owned());
+        let news = News::warning("MPSServerFault", fault(clients), id.to_owned());
         let users = self.users(device).await;
-        self.tell(
-            device.as_str(),
-            &News { severity, reason: "MPSServerFault", note, occurrence },
-            users,
-            true,
-        );
+        self.tell(device.as_str(), &news, users, true);
     }
 
     /// Reports replaced or missing servers. Claims prepared on the new server have lost nothing.
@@ -127,8 +128,7 @@ impl Teller {
                  its context and must be started again"
             );
             let users = self.users_of(shares).await;
-            let news =
-                News { severity: Severity::Warning, reason: "MPSServerDied", note, occurrence: server };
+            let news = News::warning("MPSServerDied", note, server);
             // Without shares there is no loss to report.
             self.tell(&uuid, &news, users, false);
         }
@@ -182,13 +182,8 @@ impl Teller {
             "programs were still using {{}} when its last share ended, and have lost their contexts: {}",
             names(clients)
         );
-        let (severity, occurrence) = (Severity::Warning, id.unwrap_or_default());
-        self.tell(
-            device.as_str(),
-            &News { severity, reason: "MPSClientsEnded", note, occurrence },
-            users,
-            true,
-        );
+        let news = News::warning("MPSClientsEnded", note, id.unwrap_or_default());
+        self.tell(device.as_str(), &news, users, true);
     }
 
     fn tell(&mut self, device: &str, news: &News, users: Users, or_node: bool) {

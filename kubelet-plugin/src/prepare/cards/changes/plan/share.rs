@@ -67,7 +67,10 @@ impl ShareMake {
             None => Some(need.identity.uuid.clone()),
             Some(_) => instances.map(|instances| instances.uuid.clone()),
         };
-        let own = need.own_sharing.as_ref().and_then(OwnSharing::daemon).cloned();
+        let own = match &need.own_sharing {
+            Some(OwnSharing::Mps(daemon)) => Some(daemon.clone()),
+            _ => None,
+        };
         let (device, limits) = (need.name.clone(), need.allocated.share);
         let cdi_name = need.allocated.cdi_name.clone();
         Ok(Some(Self { device, record, is_new, uuid, partition, cdi_name, limits, own }))

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tessera_api::{DeviceName, PciBusId};
 
-use super::cards::{Holder, Left, Use, all_holders};
-use super::{PrepareError, Preparer};
+use super::Preparer;
 use crate::layout::{CardHold, CardHolder};
+use crate::prepare::PrepareError;
+use crate::prepare::cards::{Holder, Left, Use, all_holders};
 use tessera_card::CardLocks;
 use tessera_journal::Journal;
 use tessera_kube_util::error_text::with_causes;
@@ -35,7 +36,7 @@ impl CardHolder for Preparer {
 
 impl Preparer {
     async fn hold_card(&self, card: PciBusId) -> Result<CardHold<CardGuard>, PrepareError> {
-        let worker = self.worker();
+        let worker = &self.worker;
         let locks = Arc::new(worker.locks.cards(&BTreeSet::from([card])).await?);
         let left = worker.unmake_waste(card, &locks).await?;
         let holders = worker.disk(all_holders).await?;
