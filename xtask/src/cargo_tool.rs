@@ -8,10 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use tessera_harness::{
-    cache::cache_directory,
-    progress::{Event, Progress},
-};
+use tessera_workspace::cache::cache_directory;
 
 /// A program installed by cargo from the registry of crates.
 pub struct CargoTool {
@@ -39,31 +36,29 @@ impl CargoTool {
         }
         let lock = folder.with_extension("lock");
         let locked = File::create(&lock).with_context(|| format!("cannot write {}", lock.display()))?;
-        let (progress, tool) = (Progress::terminal(), format!("{name} {version}"));
         if locked.try_lock().is_err() {
-            progress.report(&Event::WaitingFor { tool: tool.clone() });
+            eprintln!("waiting for another process that installs {name} {version}");
             locked.lock().with_context(|| format!("cannot lock {}", lock.display()))?;
         }
         if program.exists() {
             return Ok(program);
         }
-        progress.report(&Event::Building { tool: tool.clone(), expected: self.expected });
+        eprintln!("installing {name} {version} (once; about {} s)", self.expected.as_secs());
         let start = Instant::now();
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // cargo moves only a complete program into place.
-        let output = Command::new(cargo)
-            .args(["install", "--quiet", "--locked", "--root"])
+        let status = Command::new(cargo)
+            .args(["install", "--locked", "--root"])
             .arg(&folder)
             .args(self.arguments)
             .arg(format!("{name}@{version}"))
             .env_remove("CARGO_TARGET_DIR")
             .stdin(Stdio::null())
-            .output()
+            .status()
             .context("cannot run cargo")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "cargo install {name}@{version} failed:\n{}", said.trim());
-        progress.report(&Event::Built { tool, took: start.elapsed() });
+        ensure!(status.success(), "`cargo install {name}@{version}` failed");
+        eprintln!("installed {name} {version} in {:.1} s", start.elapsed().as_secs_f64());
         Ok(program)
     }
 }

@@ -1,29 +1,30 @@
-//! `cargo xtask`: all development tasks of this repository.
+//! `cargo xtask`: all development tasks of this repository. Those that need only cargo are here. The others are programs
+//! of their own, compiled and started by [`start`], so that the first message comes within seconds.
 #![forbid(unsafe_code)]
 
-mod admission;
-mod bench;
 mod cargo_tool;
-mod cluster;
-mod crds;
-mod demo;
 mod deny;
 mod docs;
-mod gpu_check;
-mod image;
 mod mutants;
-mod oracle;
 mod sbom;
-mod strangers;
+mod start;
 mod test;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::start::{BENCH, Passed, TASKS};
+
 /// All development tasks of the Tessera repository.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 120)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    max_term_width = 120,
+    disable_help_subcommand = true,
+    after_help = "`cargo xtask COMMAND --help` says more."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -32,17 +33,23 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Shows the main use case on a real cluster with emulated cards.
-    Demo(demo::DemoArguments),
+    #[command(disable_help_flag = true)]
+    Demo(Passed),
     /// Starts, shows or ends a cluster for development.
-    Cluster(cluster::ClusterArguments),
+    #[command(disable_help_flag = true)]
+    Cluster(Passed),
     /// Writes the chart's CustomResourceDefinitions from the Rust types.
-    Crds(crds::CrdsArguments),
+    #[command(disable_help_flag = true)]
+    Crds(Passed),
     /// Writes the chart's expressions that check configuration, from the Rust types.
-    Admission(admission::AdmissionArguments),
+    #[command(disable_help_flag = true)]
+    Admission(Passed),
     /// Measures the steps of a pod's start.
-    Bench(bench::BenchArguments),
+    #[command(disable_help_flag = true)]
+    Bench(Passed),
     /// Compares our allocator with Kubernetes' own on generated requests.
-    Oracle(oracle::OracleArguments),
+    #[command(disable_help_flag = true)]
+    Oracle(Passed),
     /// Runs all checks and tests, and ends with one line: `N passed, N failed`.
     Test(test::TestArguments),
     /// Checks dependencies against deny.toml: licences, sources, known vulnerabilities; says what it could not check.
@@ -54,41 +61,59 @@ enum Command {
     /// Changes the node agent in one place after another, and says which changes no test notices.
     Mutants(mutants::MutantsArguments),
     /// Lets NVML clients written by others read the emulated machines; lists those that it did not find.
-    Strangers(strangers::StrangersArguments),
+    #[command(disable_help_flag = true)]
+    Strangers(Passed),
     /// Builds the images that the chart names, without a container engine.
-    Image(image::ImageArguments),
+    #[command(disable_help_flag = true)]
+    Image(Passed),
     /// Compares what Tessera reads of this machine's NVIDIA cards with nvidia-smi; read-only. With --mps, tries
     /// whether MPS enforces its clients' limits.
-    GpuCheck(gpu_check::GpuCheckArguments),
-    /// A CUDA program for gpu-check --mps.
-    #[command(name = gpu_check::mps::client::COMMAND, hide = true)]
-    MpsClient(gpu_check::mps::client::MpsClientArguments),
-}
-
-fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    #[command(disable_help_flag = true)]
+    GpuCheck(Passed),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Demo(arguments) => asynchronous(demo::run(arguments)),
-        Command::Cluster(arguments) => asynchronous(cluster::run(arguments)),
-        Command::Crds(arguments) => crds::run(&arguments),
-        Command::Admission(arguments) => admission::run(&arguments),
-        Command::Bench(arguments) => asynchronous(bench::run(arguments)),
         Command::Test(arguments) => test::run(&arguments),
         Command::Deny(arguments) => deny::run(&arguments),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Sbom(arguments) => sbom::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
-        Command::Strangers(arguments) => strangers::run(&arguments),
-        Command::Oracle(arguments) => oracle::run(&arguments),
-        Command::Image(arguments) => image::run(&arguments),
-        Command::GpuCheck(arguments) => gpu_check::run(&arguments),
-        Command::MpsClient(arguments) => gpu_check::mps::client::main(&arguments),
+        Command::Bench(passed) => start::run(&BENCH, "bench", &passed),
+        Command::Demo(passed) => start::run(&TASKS, "demo", &passed),
+        Command::Cluster(passed) => start::run(&TASKS, "cluster", &passed),
+        Command::Crds(passed) => start::run(&TASKS, "crds", &passed),
+        Command::Admission(passed) => start::run(&TASKS, "admission", &passed),
+        Command::Oracle(passed) => start::run(&TASKS, "oracle", &passed),
+        Command::Strangers(passed) => start::run(&TASKS, "strangers", &passed),
+        Command::Image(passed) => start::run(&TASKS, "image", &passed),
+        Command::GpuCheck(passed) => start::run(&TASKS, "gpu-check", &passed),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_of_other_programs_are_passed_on_as_they_are() {
+        for words in
+            [&["demo", "--help"][..], &["demo", "--keep", "-o", "json"], &["cluster", "up", "--nodes=2"]]
+        {
+            let arguments = [&["cargo xtask"], words].concat();
+            let passed = match Arguments::try_parse_from(arguments)
+                .map_err(|error| error.to_string())
+                .unwrap()
+                .command
+            {
+                Command::Demo(passed) | Command::Cluster(passed) => passed,
+                _ => panic!("another command"),
+            };
+            assert_eq!(passed.arguments, &words[1..]);
+        }
+    }
 }

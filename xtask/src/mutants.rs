@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tessera_harness::workspace;
+use tessera_workspace as workspace;
 
 use crate::cargo_tool::CargoTool;
 

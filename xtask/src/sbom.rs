@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use tessera_harness::workspace;
+use tessera_workspace as workspace;
 
 use crate::cargo_tool::CargoTool;
 

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use tessera_harness::{KubernetesVersion, workspace};
+use tessera_workspace as workspace;
 
 use self::{suites::Build, tally::Tally, times::Times};
 
@@ -35,8 +35,8 @@ pub struct TestArguments {
     package: Vec<String>,
     /// Run what differs most between versions of Kubernetes, and nothing else, on this one: policies of the chart, steering and managed
     /// pools, an upgrade to the newest version. The first time its programs are built, which takes minutes.
-    #[arg(long, value_name = "VERSION", conflicts_with_all = ["only", "package"])]
-    kubernetes: Option<KubernetesVersion>,
+    #[arg(long, value_name = "VERSION", value_parser = ["1.35", "1.36", "1.37"], conflicts_with_all = ["only", "package"])]
+    kubernetes: Option<String>,
 }
 
 /// A part of the run.
@@ -63,7 +63,7 @@ struct Run {
 /// # Errors
 /// When a command cannot be started at all. A failing check or test is counted, not an error.
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
-    let only = arguments.only.or(arguments.kubernetes.map(|_| Part::Tests));
+    let only = arguments.only.or(arguments.kubernetes.is_some().then_some(Part::Tests));
     let wanted = |part| only.is_none_or(|only| only == part);
     let mut run = Run { tally: Tally::default(), times: Times::default() };
     if wanted(Part::Formatting) {
@@ -78,7 +78,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         run.check("documentation", &doc, &[("RUSTDOCFLAGS", "--deny warnings")])?;
     }
     if wanted(Part::Tests) {
-        match arguments.kubernetes {
+        match &arguments.kubernetes {
             None => {
                 run.tests(&arguments.package, |packages| Ok(Build::run(packages)?.on_default_version()))?
             }
@@ -89,7 +89,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         }
     }
     let Run { tally, times } = run;
-    println!("\n{times}");
+    println!("\nWhere the time went, slowest first:\n{times}");
     println!("{} in {:.0} s", tally.verdict(), times.total().as_secs_f64());
     tally.print_failures();
     println!("{tally}");
@@ -100,7 +100,7 @@ impl Run {
     /// A check counted as one test: passed when the command succeeds.
     fn check(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
         println!("\n== {name}: cargo {}", arguments.join(" "));
-        let status = self.times.part(name, || {
+        let status = self.times.build(name, || {
             workspace::cargo()?
                 .args(arguments)
                 .envs(environment.iter().copied())
@@ -115,17 +115,18 @@ impl Run {
     /// each selection of packages. The tests start the plugin and load the emulator as a user would: from the binaries.
     fn tests(&mut self, packages: &[String], build: impl FnOnce(&[String]) -> Result<Build>) -> Result<()> {
         println!("\n== build: the workspace with its tests");
-        let build = self.times.part("build", || build(packages))?;
+        let build = self.times.build("the workspace with its tests", || build(packages))?;
         self.tally.check("build", build.succeeded);
         if !build.succeeded {
             return Ok(());
         }
-        let skips = skips();
-        for (tally, times) in lanes::run(&build, packages, &skips, &show)? {
+        let notes = Notes { skips: notes("skips"), clusters: notes("clusters") };
+        for (tally, times) in lanes::run(&build, packages, &notes, &show)? {
             self.tally.add(tally);
             self.times.add(times);
         }
-        self.tally.read_skips(&skips);
+        self.tally.read_skips(&notes.skips);
+        self.times.read_clusters(&notes.clusters);
         Ok(())
     }
 }
@@ -135,7 +136,14 @@ fn show(text: &[u8]) -> io::Result<()> {
     screen.write_all(text).and_then(|()| screen.flush())
 }
 
-/// File for skipped tests and reasons, written by tests (by `tessera_harness`), one line each.
-fn skips() -> PathBuf {
-    env::temp_dir().join(format!("tessera-skips-{}", std::process::id()))
+/// Files that tests write to (by `tessera_harness`).
+struct Notes {
+    /// Skipped tests and reasons, one line each.
+    skips: PathBuf,
+    /// Seconds that each cluster took to start, one line each.
+    clusters: PathBuf,
+}
+
+fn notes(name: &str) -> PathBuf {
+    env::temp_dir().join(format!("tessera-{name}-{}", std::process::id()))
 }

@@ -162,7 +162,7 @@ fn each_file_is_submitted_by_the_demo_or_a_test() {
     let this =
         fs::read_to_string(workspace::root().join("tests/end-to-end").join("tests/examples.rs")).unwrap();
     let root = workspace::root();
-    let users = sources(&root.join("xtask/src")) + &sources(&root.join("tests/end-to-end/tests"));
+    let users = sources(&root.join("tests/tasks/src")) + &sources(&root.join("tests/end-to-end/tests"));
     let users = users.replace(&this, "");
     // These are simulated, from their folder.
     let simulated = fs::read_to_string(root.join("cli/tests/golden_simulate.rs")).unwrap();

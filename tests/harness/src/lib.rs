@@ -32,7 +32,6 @@
 //! - **Programs.** All come from Go modules in `tests/harness/tools/`, built once into the cache ([`cache`]). Kubernetes is there in
 //!   three minor versions ([`KubernetesVersion`]); the tests run on the newest.
 
-pub mod cache;
 mod certificates;
 mod cluster;
 mod control_plane;
@@ -61,7 +60,7 @@ pub use image::{
     write_archive, write_layout, write_test_image,
 };
 pub use node::Node;
-pub use tessera_workspace as workspace;
+pub use tessera_workspace::{self as workspace, cache};
 pub use timings::Timings;
 
 /// Prefix of the names of clusters' directories.

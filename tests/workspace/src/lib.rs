@@ -2,6 +2,8 @@
 //! folder and the profile of the running program. So `CARGO_TARGET_DIR`, `--target-dir` and `build.target-dir` all hold
 //! for programs built here too.
 
+pub mod cache;
+
 use std::{
     collections::BTreeSet,
     env,
@@ -23,6 +25,9 @@ pub const TESTED: [&str; 5] = [
     "tessera-emulator",
     "tessera-harness",
 ];
+
+/// The same and `kubectl gpu`, for clusters that people use. In one build, so that both take the same dependencies.
+pub const TESTED_AND_CLI: [&str; 6] = [TESTED[0], TESTED[1], TESTED[2], TESTED[3], TESTED[4], "kubectl-gpu"];
 
 /// Why a program of this repository is not there.
 #[derive(Debug, Error)]
@@ -77,13 +82,12 @@ pub fn cargo() -> Result<Command, WorkspaceError> {
     Ok(cargo)
 }
 
-/// `cargo build --quiet` with these arguments.
+/// `cargo build` with these arguments. Its progress is on standard error: somebody waits.
 ///
 /// # Errors
 /// See [`WorkspaceError`].
 pub fn build(arguments: &[&str]) -> Result<(), WorkspaceError> {
-    let status =
-        cargo()?.args(["build", "--quiet"]).args(arguments).status().map_err(WorkspaceError::Cargo)?;
+    let status = cargo()?.arg("build").args(arguments).status().map_err(WorkspaceError::Cargo)?;
     if status.success() {
         Ok(())
     } else {
@@ -116,15 +120,31 @@ pub fn build_packages(packages: &[&'static str]) -> Result<PathBuf, WorkspaceErr
     if missing.is_empty() {
         return Ok(folder);
     }
-    let mut arguments = vec!["--profile", profile_of(&folder)];
-    arguments.extend(missing.iter().flat_map(|package| ["--package", package]));
-    build(&arguments)?;
+    // Quiet: tests build too, each program of them.
+    build(&[&["--quiet"], &*selection(&folder, &missing)].concat())?;
     built.extend(missing);
     Ok(folder)
 }
 
+/// Builds packages in the profile of the running program, with cargo's progress on standard error.
+///
+/// # Errors
+/// See [`WorkspaceError`].
+pub fn compile(packages: &[&str]) -> Result<(), WorkspaceError> {
+    build(&selection(&profile_folder()?, packages))
+}
+
+/// cargo's arguments for packages in the profile whose programs lie in this folder.
+fn selection<'a>(folder: &'a Path, packages: &[&'a str]) -> Vec<&'a str> {
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    ["--profile", profile_of(folder)].into_iter().chain(packages).collect()
+}
+
 /// `<target>/<profile>` of the running program; Cargo puts tests and examples one folder deeper.
-fn profile_folder() -> Result<PathBuf, WorkspaceError> {
+///
+/// # Errors
+/// See [`WorkspaceError`].
+pub fn profile_folder() -> Result<PathBuf, WorkspaceError> {
     let current = env::current_exe().map_err(WorkspaceError::Current)?;
     let folder = current.parent().and_then(|folder| match folder.file_name()?.to_str()? {
         "deps" | "examples" => folder.parent(),

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     io,
-    path::Path,
     process::Command,
     sync::{Mutex, PoisonError},
     thread,
@@ -12,9 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 
-use tessera_harness::workspace;
+use tessera_workspace as workspace;
 
 use super::{
+    Notes,
     suites::{self, Build, Suite},
     tally::Tally,
     times::Times,
@@ -44,7 +44,7 @@ struct Lane<'s> {
 pub(super) fn run(
     build: &Build,
     packages: &[String],
-    skips: &Path,
+    notes: &Notes,
     show: &(dyn Fn(&[u8]) -> io::Result<()> + Sync),
 ) -> Result<Vec<(Tally, Times)>> {
     let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
@@ -56,16 +56,16 @@ pub(super) fn run(
     let lane = |clusters: &[&Suite]| -> Result<(Tally, Times)> {
         let mut lane = Lane { show, tally: Tally::default(), times: Times::default() };
         for suite in clusters {
-            lane.cluster_tests(suite, skips)?;
+            lane.cluster_tests(suite, notes)?;
         }
         while let Some(work) = next() {
             match work {
                 Work::Suite(suite) => {
-                    let command = command(suite, skips);
-                    lane.at_once(&suite.package, &suite.name(), command)?;
+                    let command = command(suite, notes);
+                    lane.at_once(&suite.name(), command)?;
                 }
                 Work::DocumentationTests(command) => {
-                    lane.at_once("documentation", "examples in the documentation", command)?;
+                    lane.at_once("examples in the documentation", command)?;
                 }
             }
         }
@@ -81,17 +81,17 @@ pub(super) fn run(
 
 impl Lane<'_> {
     /// Tests run one at a time, shown as they run.
-    fn cluster_tests(&mut self, suite: &Suite, skips: &Path) -> Result<()> {
+    fn cluster_tests(&mut self, suite: &Suite, notes: &Notes) -> Result<()> {
         (self.show)(header(&suite.name()).as_bytes()).context("cannot print")?;
-        let mut command = command(suite, skips);
+        let mut command = command(suite, notes);
         command.args(["--test-threads", "1", "--nocapture"]);
-        self.tests(&suite.package, &suite.name(), command, true, &mut |text| (self.show)(text))
+        self.tests(&suite.name(), command, true, &mut |text| (self.show)(text))
     }
 
     /// Tests run side by side, shown when all of them have ended.
-    fn at_once(&mut self, package: &str, name: &str, command: Command) -> Result<()> {
+    fn at_once(&mut self, name: &str, command: Command) -> Result<()> {
         let mut shown = header(name).into_bytes();
-        let result = self.tests(package, name, command, false, &mut |text| {
+        let result = self.tests(name, command, false, &mut |text| {
             shown.extend(text);
             Ok(())
         });
@@ -101,7 +101,6 @@ impl Lane<'_> {
 
     fn tests(
         &mut self,
-        package: &str,
         name: &str,
         command: Command,
         one_at_a_time: bool,
@@ -110,7 +109,7 @@ impl Lane<'_> {
         let before = self.tally.failures();
         let started = Instant::now();
         let succeeded = suites::read(command, &mut self.tally, &mut self.times, name, one_at_a_time, show)?;
-        self.times.suite(package, name, started.elapsed());
+        self.times.suite(name, started.elapsed());
         // A suite ending without its summary line, for example by a signal, has counted no failure.
         if !succeeded && self.tally.failures() == before {
             self.tally.check(name, false);
@@ -123,10 +122,13 @@ fn header(name: &str) -> String {
     format!("\n== tests: {name}\n")
 }
 
-fn command(suite: &Suite, skips: &Path) -> Command {
+fn command(suite: &Suite, notes: &Notes) -> Command {
     let mut command = suite.command();
     command.args(["--format", "pretty"]);
-    command.env("TESSERA_SKIPS", skips).env(workspace::BUILT_VARIABLE, "1");
+    command
+        .env("TESSERA_SKIPS", &notes.skips)
+        .env("TESSERA_CLUSTERS", &notes.clusters)
+        .env(workspace::BUILT_VARIABLE, "1");
     command
 }
 
@@ -176,7 +178,13 @@ mod tests {
         let suites = ["a", "b", "killed", CLUSTER_TESTS[0], CLUSTER_TESTS[1]].map(suite).to_vec();
         let build = Build { succeeded: true, suites, ..Build::default() };
         // A package without a library: no examples are looked for.
-        let lanes = run(&build, &["a".to_owned()], Path::new("skips"), &|_| Ok(())).unwrap();
+        let lanes = run(
+            &build,
+            &["a".to_owned()],
+            &Notes { skips: "skips".into(), clusters: "clusters".into() },
+            &|_| Ok(()),
+        )
+        .unwrap();
         let mut tally = Tally::default();
         for (lane, _) in lanes {
             tally.add(lane);

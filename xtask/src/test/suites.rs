@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tessera_harness::{KubernetesVersion, workspace};
+use tessera_workspace as workspace;
 
 use super::{tally::Tally, times::Times};
 
@@ -44,7 +44,7 @@ pub(super) struct Suite {
     pub(super) folder: PathBuf,
     pub(super) executable: PathBuf,
     /// The Kubernetes version of its clusters; `None` for the default.
-    pub(super) kubernetes: Option<KubernetesVersion>,
+    pub(super) kubernetes: Option<String>,
 }
 
 impl Build {
@@ -73,11 +73,11 @@ impl Build {
     }
 
     /// Only the tests for several versions of Kubernetes, on this one.
-    pub(super) fn on(mut self, version: KubernetesVersion) -> Self {
+    pub(super) fn on(mut self, version: &str) -> Self {
         self.libraries.clear();
         self.suites.retain(|suite| OF_VERSIONS.contains(&(&*suite.package, &*suite.target)));
         for suite in &mut self.suites {
-            suite.kubernetes = Some(version);
+            suite.kubernetes = Some(version.to_owned());
         }
         self
     }
@@ -147,8 +147,8 @@ impl Suite {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
-        if let Some(version) = self.kubernetes {
-            command.env("TESSERA_KUBERNETES", version.to_string());
+        if let Some(version) = &self.kubernetes {
+            command.env("TESSERA_KUBERNETES", version);
         }
         command
     }
@@ -260,7 +260,7 @@ mod tests {
             names(&build().on_default_version()),
             ["tessera-controller steering", "tessera-end-to-end steering"]
         );
-        let build = build().on(KubernetesVersion::V1_36);
+        let build = build().on("1.36");
         assert_eq!(names(&build), ["tessera-controller steering", "tessera-end-to-end upgrade"]);
         assert!(build.libraries.is_empty());
         let command = build.suites[0].command();

@@ -1,24 +1,27 @@
 //! Where the run spent its time.
 
 use std::{
-    collections::BTreeMap,
-    fmt,
+    fmt, fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
-/// Number of slowest tests to show.
-const SHOWN: usize = 10;
+/// Number of rows shown, and of slowest tests.
+const ROWS: usize = 15;
+const TESTS: usize = 5;
 
-/// Shorter durations are not shown.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// A row of the table.
+#[derive(Clone, Debug)]
+struct Row {
+    kind: &'static str,
+    name: String,
+    took: Duration,
+}
 
 /// Durations so far.
 pub(super) struct Times {
     started: Instant,
-    /// Formatting, lints, …, in the order they ran, then the tests of each package.
-    parts: Vec<(String, Duration)>,
-    packages: BTreeMap<String, Duration>,
-    suites: Vec<(String, Duration)>,
+    rows: Vec<Row>,
     /// Only of tests run one at a time; the times of concurrent tests say little.
     tests: Vec<(String, Duration)>,
     running: Option<(String, Instant)>,
@@ -27,39 +30,40 @@ pub(super) struct Times {
 impl Default for Times {
     /// None yet; the total is counted from now on.
     fn default() -> Self {
-        Self {
-            started: Instant::now(),
-            parts: Vec::new(),
-            packages: BTreeMap::new(),
-            suites: Vec::new(),
-            tests: Vec::new(),
-            running: None,
-        }
+        Self { started: Instant::now(), rows: Vec::new(), tests: Vec::new(), running: None }
     }
 }
 
 impl Times {
     /// Adds the durations of a lane. Lanes run side by side, so together they may take longer than the run.
     pub(super) fn add(&mut self, lane: Self) {
-        for (package, took) in lane.packages {
-            *self.packages.entry(package).or_default() += took;
-        }
-        self.suites.extend(lane.suites);
+        self.rows.extend(lane.rows);
         self.tests.extend(lane.tests);
     }
 
-    /// Runs and times a part.
-    pub(super) fn part<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+    /// Runs and times a build or a check.
+    pub(super) fn build<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
-        self.parts.push((name.to_owned(), started.elapsed()));
+        self.rows.push(Row { kind: "build", name: name.to_owned(), took: started.elapsed() });
         result
     }
 
     /// Notes the duration of a suite.
-    pub(super) fn suite(&mut self, package: &str, name: &str, took: Duration) {
-        *self.packages.entry(package.to_owned()).or_default() += took;
-        self.suites.push((name.to_owned(), took));
+    pub(super) fn suite(&mut self, name: &str, took: Duration) {
+        self.rows.push(Row { kind: "suite", name: name.to_owned(), took });
+    }
+
+    /// Adds the starts of clusters listed in `path`, in seconds, one a line; removes the file.
+    pub(super) fn read_clusters(&mut self, path: &Path) {
+        let Ok(text) = fs::read_to_string(path) else { return };
+        let starts: Vec<f64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        let name = format!("{} started, as a part of the suites", starts.len());
+        if let Ok(took) = Duration::try_from_secs_f64(starts.iter().sum()) {
+            self.rows.push(Row { kind: "clusters", name, took });
+        }
+        // Harmless if this fails: the name contains this process's id.
+        let _ = fs::remove_file(path);
     }
 
     /// A test starts, so the one before has ended.
@@ -77,56 +81,66 @@ impl Times {
     pub(super) fn total(&self) -> Duration {
         self.started.elapsed()
     }
-
-    fn table(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        title: &str,
-        rows: impl IntoIterator<Item = (String, Duration)>,
-    ) -> fmt::Result {
-        let total = self.total().as_secs_f64().max(f64::MIN_POSITIVE);
-        let mut rows = rows.into_iter().filter(|(_, took)| *took >= SHORTEST).peekable();
-        if rows.peek().is_some() {
-            writeln!(f, "{title}")?;
-        }
-        for (name, took) in rows {
-            let seconds = took.as_secs_f64();
-            writeln!(f, "{seconds:8.1} s {:4.0} %  {name}", 100.0 * seconds / total)?;
-        }
-        Ok(())
-    }
 }
 
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tests = self.packages.iter().map(|(package, took)| (format!("tests of {package}"), *took));
-        self.table(f, "Where the time went:", self.parts.iter().cloned().chain(tests))?;
-        self.table(f, "The slowest suites:", slowest(&self.suites))?;
-        self.table(f, "The slowest tests, of those that run one at a time:", slowest(&self.tests))
+        let total = self.total().as_secs_f64().max(f64::MIN_POSITIVE);
+        let mut row = |kind: &str, name: &str, took: Duration| {
+            let seconds = took.as_secs_f64();
+            writeln!(f, "{seconds:8.1} s {:4.0} %  {kind:8}  {name}", 100.0 * seconds / total)
+        };
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.took));
+        let (shown, others) = rows.split_at(rows.len().min(ROWS));
+        for Row { kind, name, took } in shown {
+            row(kind, name, *took)?;
+        }
+        if !others.is_empty() {
+            let took = others.iter().map(|row| row.took).sum();
+            row("", &format!("{} others", others.len()), took)?;
+        }
+        let mut tests: Vec<&(String, Duration)> = self.tests.iter().collect();
+        tests.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+        for (name, took) in tests.into_iter().take(TESTS) {
+            row("test", name, *took)?;
+        }
+        Ok(())
     }
-}
-
-fn slowest(all: &[(String, Duration)]) -> Vec<(String, Duration)> {
-    let mut all = all.to_vec();
-    all.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
-    all.truncate(SHOWN);
-    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_slowest_come_first_and_packages_add_up() {
+    fn times(seconds: impl IntoIterator<Item = u64>) -> Times {
         let mut times = Times::default();
-        times.suite("a", "a one", Duration::from_secs(2));
-        times.suite("a", "a two", Duration::from_secs(3));
-        times.suite("b", "b", Duration::from_millis(1));
-        let text = times.to_string();
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].contains("5.0 s") && lines[1].ends_with("tests of a"), "{text}");
-        assert!(lines[3].ends_with("a two") && lines[4].ends_with("a one"), "{text}");
-        assert_eq!(lines.len(), 5, "{text}");
+        for took in seconds {
+            times.suite(&format!("suite {took}"), Duration::from_secs(took));
+        }
+        times
+    }
+
+    fn lines(times: &Times) -> Vec<String> {
+        times.to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_slowest_comes_first_and_the_quick_ones_share_a_row() {
+        let lines = lines(&times(1..=17));
+        assert!(lines[0].contains("17.0 s") && lines[0].ends_with("suite     suite 17"), "{lines:?}");
+        assert_eq!(lines.len(), ROWS + 1, "{lines:?}");
+        assert!(lines[ROWS].contains(" 3.0 s") && lines[ROWS].ends_with("2 others"), "{lines:?}");
+    }
+
+    #[test]
+    fn starts_of_clusters_add_up() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "1.5\n2.5\n").unwrap();
+        let mut times = times([3]);
+        times.read_clusters(file.path());
+        let lines = lines(&times);
+        assert!(lines[0].contains(" 4.0 s") && lines[0].contains("clusters  2 started"), "{lines:?}");
+        assert!(!file.path().exists());
     }
 }

@@ -1,5 +1,7 @@
 use std::{
-    fs,
+    env,
+    fs::{self, OpenOptions},
+    io::Write as _,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -70,6 +72,7 @@ async fn try_start(options: &ClusterOptions, tools: Tools) -> Result<Cluster, Cl
     match bring_up(&mut cluster, options, &watch).await {
         Ok(()) => {
             cluster.timings = watch.finish();
+            note(cluster.timings.total());
             Ok(cluster)
         }
         Err(error) => {
@@ -80,6 +83,14 @@ async fn try_start(options: &ClusterOptions, tools: Tools) -> Result<Cluster, Cl
             Err(ClusterError::Start { logs, source: Box::new(error) })
         }
     }
+}
+
+/// Adds the duration of a start to the file of `cargo xtask test`, where there is one.
+fn note(took: Duration) {
+    let Some(path) = env::var_os("TESSERA_CLUSTERS") else { return };
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    // Not worth a failed test.
+    let _ = file.and_then(|mut file| writeln!(file, "{:.3}", took.as_secs_f64()));
 }
 
 async fn bring_up(

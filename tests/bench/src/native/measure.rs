@@ -11,7 +11,7 @@ use tessera_harness::{Cluster, ClusterOptions, Component};
 use super::fleet::{Fleet, Published};
 use super::pods::{Asked, PATIENCE, Pods};
 use super::{Kind, NativeArguments};
-use crate::bench::quantiles::Quantiles;
+use crate::quantiles::Quantiles;
 
 /// Queries a second, and at once, of kube-scheduler and kube-controller-manager: their defaults of 50 and 20 would
 /// dominate the measurement.

@@ -14,7 +14,7 @@ pub struct Manifest {
 
 macro_rules! manifest {
     ($file:literal, $purpose:literal) => {
-        Manifest { file: $file, purpose: $purpose, text: include_str!(concat!("../../../", $file)) }
+        Manifest { file: $file, purpose: $purpose, text: include_str!(concat!("../../../../", $file)) }
     };
 }
 

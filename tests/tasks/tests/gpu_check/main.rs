@@ -16,7 +16,7 @@ use serde_json::Value;
 use machine::{EmulatedMachine, hardware};
 
 fn gpu_check(driver_root: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera-tasks"));
     command.args(["gpu-check", "--driver-root"]).arg(driver_root).args(arguments).output().unwrap()
 }
 

@@ -26,7 +26,7 @@ use tessera_harness::{
 use tokio::time::sleep;
 
 use super::metrics::Metrics;
-use crate::bench::http::{self, Scrapes};
+use crate::http::{self, Scrapes};
 
 /// The node the plugin runs for.
 pub const NODE: &str = "bench";

@@ -172,8 +172,8 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
 /// on the same processors.
 pub(super) fn again_optimised() -> Result<ExitCode> {
     eprintln!("building this command optimised (the first time takes minutes)");
-    workspace::build(&["--release", "-p", "xtask", "-p", "tessera-harness"])?;
-    let status = Command::new(workspace::target()?.join("release/xtask"))
+    workspace::build(&["--release", "-p", "tessera-bench", "-p", "tessera-harness"])?;
+    let status = Command::new(workspace::target()?.join("release/tessera-bench"))
         .args(std::env::args_os().skip(1))
         .status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -12,7 +12,7 @@ use tessera_api::steering::GATE;
 use tessera_api::usage::{CardUsage, ClaimUsage, DeviceUsage, NodeUsage};
 use tessera_inventory::pool::Contents;
 
-use crate::bench::mig_order::model::Model;
+use crate::mig_order::model::Model;
 
 /// Cards of each node: as in an HGX H100, with 208 devices.
 const CARDS: usize = 8;

@@ -12,7 +12,7 @@ use super::pods::{self, PodKind, Started};
 use super::process::Controller;
 use super::writes::{Audit, Writes};
 use super::{ControllerArguments, fleet};
-use crate::bench::quantiles::Quantiles;
+use crate::quantiles::Quantiles;
 
 /// On the real control plane.
 #[derive(Serialize)]

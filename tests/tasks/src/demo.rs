@@ -49,7 +49,7 @@ const NAMESPACE: &str = "demo";
 /// Chart values.
 const VALUES: [&str; 2] = ["extendedResourceNames.enabled=true", "sharing.mps.enabled=true"];
 /// The pool on offer, including shares by MPS.
-const POOL: &str = include_str!("../../examples/mps-shares/pool.yaml");
+const POOL: &str = include_str!("../../../examples/mps-shares/pool.yaml");
 /// Timeout: several times the slowest step's duration on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tessera_harness::Cluster;
 
 use super::pods::{self, PodKind, Started};
-use crate::bench::quantiles::Quantiles;
+use crate::quantiles::Quantiles;
 
 /// Pods of a gang.
 pub const SIZE: usize = 4;

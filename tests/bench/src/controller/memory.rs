@@ -10,7 +10,7 @@ use serde_json::json;
 use super::objects::Objects;
 use super::process::Controller;
 use super::stand_in::StandIn;
-use crate::bench::http::{self, Scrapes};
+use crate::http::{self, Scrapes};
 
 /// Pods waiting for a proposal.
 const WAITING: usize = 100;

@@ -1,4 +1,5 @@
 //! `cargo xtask bench`: measures the steps of a pod's start.
+#![forbid(unsafe_code)]
 
 mod allocator;
 mod controller;
@@ -18,11 +19,12 @@ mod usage;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Parser, Subcommand};
 
-/// Arguments of `cargo xtask bench`.
-#[derive(Args)]
-pub struct BenchArguments {
+/// Measures the steps of a pod's start.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench", max_term_width = 120)]
+struct BenchArguments {
     #[command(subcommand)]
     what: What,
 }
@@ -55,11 +57,8 @@ enum What {
     Usage(usage::UsageArguments),
 }
 
-/// Runs a benchmark.
-///
-/// # Errors
-/// When it cannot run; a slow result is not an error.
-pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
+/// Runs a benchmark. A slow result is no error.
+async fn run(arguments: BenchArguments) -> Result<ExitCode> {
     match arguments.what {
         What::Allocator(arguments) => allocator::run(&arguments),
         What::Controller(arguments) => controller::run(&arguments).await,
@@ -74,4 +73,12 @@ pub async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Sets(arguments) => sets::run(&arguments),
         What::Usage(arguments) => usage::run(&arguments).await,
     }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run(BenchArguments::parse()).await.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }

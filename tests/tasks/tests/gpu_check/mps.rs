@@ -17,7 +17,7 @@ fn libcuda() -> PathBuf {
 }
 
 fn check(machine: &EmulatedMachine, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
+    Command::new(env!("CARGO_BIN_EXE_tessera-tasks"))
         .args(["gpu-check", "--mps", "--json", "--driver-root"])
         .arg(machine.root())
         .arg("--libcuda")

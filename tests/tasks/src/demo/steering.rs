@@ -16,11 +16,11 @@ use tokio::time::sleep;
 use super::{Clock, Output, PATIENCE, where_time_went};
 
 /// Each file of `examples/steering`, in the order of submission: the path in the repository and the content.
-const POOL: &str = include_str!("../../../examples/steering/pool.yaml");
-const NAMESPACE: &str = include_str!("../../../examples/steering/namespace.yaml");
+const POOL: &str = include_str!("../../../../examples/steering/pool.yaml");
+const NAMESPACE: &str = include_str!("../../../../examples/steering/namespace.yaml");
 pub(super) const NOTEBOOKS: (&str, &str) =
-    ("examples/steering/notebooks.yaml", include_str!("../../../examples/steering/notebooks.yaml"));
-const JOB: (&str, &str) = ("examples/steering/job.yaml", include_str!("../../../examples/steering/job.yaml"));
+    ("examples/steering/notebooks.yaml", include_str!("../../../../examples/steering/notebooks.yaml"));
+const JOB: (&str, &str) = ("examples/steering/job.yaml", include_str!("../../../../examples/steering/job.yaml"));
 
 /// A node of four cards.
 const HARDWARE: &str = "gb200-tray";

@@ -20,11 +20,11 @@ use super::steering::{self, NOTEBOOKS, is_started, node};
 use super::{Clock, Output, PATIENCE, where_time_went};
 
 /// Each file of `examples/gangs`: the path in the repository and the content.
-const POOL: &str = include_str!("../../../examples/gangs/pool.yaml");
+const POOL: &str = include_str!("../../../../examples/gangs/pool.yaml");
 const TRAINING: (&str, &str) =
-    ("examples/gangs/training.yaml", include_str!("../../../examples/gangs/training.yaml"));
+    ("examples/gangs/training.yaml", include_str!("../../../../examples/gangs/training.yaml"));
 const URGENT: (&str, &str) =
-    ("examples/gangs/urgent.yaml", include_str!("../../../examples/gangs/urgent.yaml"));
+    ("examples/gangs/urgent.yaml", include_str!("../../../../examples/gangs/urgent.yaml"));
 
 const NAMESPACE: &str = "gangs";
 const GANG: &str = "gangs/training";

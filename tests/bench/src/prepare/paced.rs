@@ -18,7 +18,7 @@ use tessera_harness::{Cluster, kubelet_stand_in::Claim};
 use tokio::time::sleep;
 
 use super::{claims, metrics::PhaseMeans, plugin::RunningPlugin, sync_once};
-use crate::bench::quantiles::Quantiles;
+use crate::quantiles::Quantiles;
 
 /// Bytes per write of the other writer, and its interval: the log of a busy program.
 const WRITES: usize = 256 << 10;
