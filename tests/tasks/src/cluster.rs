@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::{self, ErrorKind, Write},
+    os::unix::fs::symlink,
     path::PathBuf,
     process::ExitCode,
 };
@@ -11,12 +12,18 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::Api;
 use tessera_harness::{
     Cluster, ClusterOptions, ExtraFlags, KubernetesVersion, Tier,
     cache::cache_directory,
-    installation::{Installation, InstallationOptions},
+    installation::{Installation, InstallationOptions, NAMESPACE},
     workspace,
 };
+
+/// The plugin's DaemonSet, and the container of the emulated machine in its pods.
+const PLUGIN: &str = "tessera-kubelet-plugin";
+const MACHINE: &str = "emulated-machine";
 
 /// Starts, shows or ends a cluster for development.
 #[derive(Args)]
@@ -102,7 +109,7 @@ pub async fn run(arguments: ClusterArguments) -> Result<ExitCode> {
 
 async fn up(arguments: UpArguments) -> Result<()> {
     refuse_second().await?;
-    workspace::build_programs()?;
+    workspace::build_packages(&workspace::TESTED_AND_CLI)?;
     let tier = match arguments.tier {
         Some(TierName::Scheduler) => Tier::Scheduler,
         Some(TierName::Node) => Tier::Node,
@@ -121,7 +128,7 @@ async fn up(arguments: UpArguments) -> Result<()> {
         let options = InstallationOptions { hardware, emulated_by_chart, ..InstallationOptions::default() };
         Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
     }
-    let text = format!("{}{}", cluster.timings(), usage(&cluster)?);
+    let text = format!("{}{}", cluster.timings(), usage(&cluster).await?);
     // Before anything is printed: if the reader is gone, the cluster must still be kept.
     leave(cluster)?;
     show(&text)
@@ -152,19 +159,67 @@ pub fn leave(cluster: Cluster) -> Result<()> {
     Ok(())
 }
 
-fn usage(cluster: &Cluster) -> Result<String> {
+/// How to use the cluster, how to let something happen to its emulated cards, and how to end it: commands to be typed as
+/// they are.
+///
+/// # Errors
+/// The cluster does not answer, or its programs cannot be put in one folder.
+pub async fn usage(cluster: &Cluster) -> Result<String> {
     let mut text = format!("\nA cluster of the {} tier is up. To use it:\n\n", cluster.tier());
     writeln!(text, "  export KUBECONFIG={}", cluster.kubeconfig().display())?;
-    for name in ["kubectl", "helm"] {
-        writeln!(text, "  alias {name}={}", cluster.program(name)?.display())?;
+    writeln!(
+        text,
+        "  export PATH={}:$PATH     # {}",
+        programs(cluster)?.display(),
+        "kubectl, kubectl gpu, helm, gpu-emulator"
+    )?;
+    let plugins: Api<DaemonSet> = Api::namespaced(cluster.client().await?, NAMESPACE);
+    let plugin = plugins.get_opt(PLUGIN).await?;
+    if plugin.is_some() {
+        writeln!(text, "  kubectl gpu doctor")?;
+        writeln!(text, "  kubectl get resourceslices,resourceclaims,pods --all-namespaces")?;
+    }
+    let has_machine = plugin.and_then(|plugin| plugin.spec.template.spec).is_some_and(|pod| {
+        pod.containers.iter().chain(pod.init_containers.iter().flatten()).any(|one| one.name == MACHINE)
+    });
+    if has_machine {
+        writeln!(
+            text,
+            "\nLet something happen to the emulated cards, here a fault and its end (docs/trying.md):\n"
+        )?;
+        for what in ["xid /driver-root --card 2 79", "restore /driver-root"] {
+            writeln!(
+                text,
+                "  kubectl --namespace {NAMESPACE} exec daemonset/{PLUGIN} -c {MACHINE} -- gpu-emulator {what}"
+            )?;
+        }
     }
     for node in cluster.nodes() {
         let (kubelet, cdi) = (node.kubelet_directory(), node.cdi_directory());
         let (kubelet, cdi) = (kubelet.display(), cdi.display());
         writeln!(text, "\n{}: kubelet in {kubelet}, CDI specs in {cdi}", node.name())?;
     }
-    writeln!(text, "\nLogs are in {}; `cargo xtask cluster down` ends it.", cluster.logs().display())?;
+    writeln!(text, "\nLogs are in {}. To end it:\n\n  cargo xtask cluster down", cluster.logs().display())?;
     Ok(text)
+}
+
+/// A folder with the programs for the cluster, for the PATH: kubectl finds `kubectl-gpu` there as its `gpu`.
+fn programs(cluster: &Cluster) -> Result<PathBuf> {
+    let folder = cluster.state().join("bin");
+    if folder.exists() {
+        return Ok(folder);
+    }
+    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let ours = workspace::build_packages(&workspace::TESTED_AND_CLI)?;
+    for (name, program) in [
+        ("kubectl", cluster.program("kubectl")?),
+        ("helm", cluster.program("helm")?),
+        ("kubectl-gpu", ours.join("kubectl-gpu")),
+        ("gpu-emulator", ours.join("gpu-emulator")),
+    ] {
+        symlink(&program, folder.join(name)).with_context(|| format!("cannot link {}", program.display()))?;
+    }
+    Ok(folder)
 }
 
 /// Prints; a closed reader is no error.
@@ -189,7 +244,7 @@ async fn status() -> Result<()> {
         let memory = process.resident_kib.map(|kib| format!("{} MiB", kib / 1024)).unwrap_or_default();
         table.add_row([machine, process.name, state, memory]);
     }
-    show(&format!("{table}\n{}", usage(&cluster)?))
+    show(&format!("{table}\n{}", usage(&cluster).await?))
 }
 
 async fn down() -> Result<()> {

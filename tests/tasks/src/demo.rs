@@ -4,6 +4,7 @@ mod elsewhere;
 mod gangs;
 mod kubectl;
 mod manifests;
+mod say;
 mod screen;
 mod stand_in;
 mod steering;
@@ -40,6 +41,7 @@ use crate::cluster::{self, KubernetesArguments};
 use self::{
     kubectl::Kubectl,
     manifests::{JOB, Manifest, PODS, SHARES},
+    say::say,
     screen::{Screen, container_views},
     stand_in::StandIn,
     view::{ClaimUse, ContainerView, Memory, claim_uses, device_count, settled},
@@ -128,7 +130,7 @@ struct Clock {
 impl Clock {
     fn reached(&mut self, step: &'static str) {
         self.steps.push((step, self.started.elapsed()));
-        eprintln!("[{:5.1} s] {step}", self.started.elapsed().as_secs_f64());
+        say!("[{:5.1} s] {step}", self.started.elapsed().as_secs_f64());
     }
 
     /// Adds the phases of something begun at the end of the last step.
@@ -136,7 +138,7 @@ impl Clock {
         let begin = self.steps.last().map_or(Duration::ZERO, |(_, after)| *after);
         for (phase, after) in timings.phases() {
             self.steps.push((phase, begin + *after));
-            eprintln!("[{:5.1} s] {phase}", (begin + *after).as_secs_f64());
+            say!("[{:5.1} s] {phase}", (begin + *after).as_secs_f64());
         }
     }
 }
@@ -146,6 +148,9 @@ impl Clock {
 /// # Errors
 /// When something does not work.
 pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
+    if arguments.output == Output::Json {
+        say::beside_json();
+    }
     let mut clock = Clock { started: Instant::now(), steps: Vec::new() };
     if let Some(kubeconfig) = arguments.kubeconfig.clone() {
         return elsewhere::run(clock, &arguments, &kubeconfig).await;
@@ -158,17 +163,19 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     }
     if arguments.keep {
         cluster::refuse_second().await?;
+        workspace::build_packages(&workspace::TESTED_AND_CLI)?;
+    } else {
+        workspace::build_programs()?;
     }
-    workspace::build_programs()?;
     let node_tier = Cluster::node_tier_available();
     if let Err(reason) = &node_tier {
         if env::var("CI").as_deref() == Ok("true") {
             bail!("{reason}");
         }
-        eprintln!(
+        say!(
             "{reason}\nSo the scheduler tier it is: the control plane and the plugin are real, but no container runs;"
         );
-        eprintln!(
+        say!(
             "a stand-in for the kubelet calls the plugin, and shows what it would hand to the container runtime.\n"
         );
     }
@@ -205,19 +212,14 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     let summary = Summary { nodes: 1, devices, claims: uses };
 
     if arguments.keep {
-        eprintln!("\nThe cluster stays up. Try:");
-        eprintln!("  export KUBECONFIG={}", cluster.kubeconfig().display());
-        for name in ["kubectl", "helm"] {
-            eprintln!("  alias {name}={}", cluster.program(name)?.display());
-        }
-        eprintln!("  kubectl get resourceslices,resourceclaims,pods -A");
-        eprintln!("Let something happen to its cards: docs/trying.md");
-        eprintln!("End it with:\n  cargo xtask cluster down");
+        let usage = cluster::usage(&cluster).await?;
         cluster::leave(cluster)?;
-    } else {
-        cluster.shutdown().await.context("the cluster did not end cleanly")?;
-        clock.reached("everything is removed");
+        let exit = conclude(&clock, arguments.output, &summary)?;
+        say!("{}", usage.trim_end());
+        return Ok(exit);
     }
+    cluster.shutdown().await.context("the cluster did not end cleanly")?;
+    clock.reached("everything is removed");
     conclude(&clock, arguments.output, &summary)
 }
 
@@ -293,14 +295,14 @@ async fn submit(
         views.push((claim_use.pod.clone(), view));
     }
     if shares.is_none() {
-        eprintln!("\n{} is left out: shares by MPS need a node on which pods run.", SHARES.file);
+        say!("\n{} is left out: shares by MPS need a node on which pods run.", SHARES.file);
     }
-    eprintln!("\nWhat the containers see:\n{}\n", container_views(&views));
+    say!("\nWhat the containers see:\n{}\n", container_views(&views));
     Ok(uses)
 }
 
 async fn apply(kubectl: &Kubectl, manifest: &Manifest, images: &Images<'_>) -> Result<()> {
-    eprintln!("kubectl apply -f {}   # {}", manifest.file, manifest.purpose);
+    say!("kubectl apply --namespace {NAMESPACE} -f {}   # {}", manifest.file, manifest.purpose);
     let text = manifest.with_images(images);
     let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
     kubectl.run_with_input(&arguments, &text).await?;
@@ -360,10 +362,10 @@ fn waits(claim_use: &ClaimUse) -> bool {
 }
 
 fn where_time_went(clock: &Clock) {
-    eprintln!("\nWhere the time went:");
+    say!("\nWhere the time went:");
     let mut before = Duration::ZERO;
     for (step, after) in &clock.steps {
-        eprintln!("  {:5.1} s  {step}", (*after - before).as_secs_f64());
+        say!("  {:5.1} s  {step}", (*after - before).as_secs_f64());
         before = *after;
     }
 }

@@ -30,9 +30,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const NAMESPACE: &str = "steered";
 
 async fn apply(cluster: &Cluster, manifest: &str) {
-    let text = manifest.replace("$(IMAGE)", TEST_IMAGE);
     let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "-f", "-"];
-    cluster.kubectl_with_input(&arguments, &text).await.unwrap();
+    cluster.kubectl_with_input(&arguments, manifest).await.unwrap();
 }
 
 async fn node(cluster: &Cluster, pod: &str, state: PodState) -> String {

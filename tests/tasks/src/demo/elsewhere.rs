@@ -17,6 +17,7 @@ use tessera_harness::workspace;
 use tokio::time::sleep;
 
 use super::kubectl::Kubectl;
+use super::say::say;
 use super::view::device_count;
 use super::{Clock, DemoArguments, Images, NAMESPACE, PATIENCE, POOL, Summary, VALUES, conclude, submit};
 
@@ -44,7 +45,7 @@ pub async fn run(mut clock: Clock, arguments: &DemoArguments, kubeconfig: &Path)
     let cleanup = Cleanup { kubectl: &kubectl, removes_kind: !had_pools };
     match play(&mut clock, arguments, &kubectl, &client).await {
         Ok(summary) if arguments.keep => {
-            eprintln!("\nTessera stays in the cluster. Remove it with:\n{}", cleanup.commands());
+            say!("\nTessera stays in the cluster. Remove it with:\n{}", cleanup.commands());
             conclude(&clock, arguments.output, &summary)
         }
         Ok(summary) => {

@@ -16,6 +16,7 @@ use tessera_harness::{Cluster, workspace};
 use tokio::process::Command;
 use tokio::time::sleep;
 
+use super::say::say;
 use super::steering::{self, NOTEBOOKS, is_started, node};
 use super::{Clock, Output, PATIENCE, where_time_went};
 
@@ -54,9 +55,9 @@ struct Story {
 /// # Errors
 /// When something does not work, or the gang starts in parts.
 pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
-    let program = workspace::build_packages(&["kubectl-gpu"])?.join("kubectl-gpu");
+    let program = workspace::build_packages(&workspace::TESTED_AND_CLI)?.join("kubectl-gpu");
     let (cluster, _tessera) = steering::start(&mut clock, POOL, &VALUES).await?;
-    eprintln!("\nkubectl apply -f examples/gangs/pool.yaml   # all cards, allocated by the controller");
+    say!("\nkubectl apply -f examples/gangs/pool.yaml   # all cards, allocated by the controller");
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
     let stage = Stage { cluster: &cluster, client: cluster.client().await?, program: &program };
 
@@ -164,7 +165,7 @@ impl Stage<'_> {
     }
 
     async fn show_queue(&self) -> Result<()> {
-        eprintln!("\nkubectl gpu queue\n{}", self.queue(&[]).await?);
+        say!("\nkubectl gpu queue\n{}", self.queue(&[]).await?);
         Ok(())
     }
 
@@ -191,7 +192,7 @@ impl Stage<'_> {
 
     async fn delete(&self, what: &[&str]) -> Result<()> {
         let arguments = [&["delete", "--namespace", NAMESPACE], what].concat();
-        eprintln!("kubectl {}", arguments.join(" "));
+        say!("kubectl {}", arguments.join(" "));
         self.cluster.kubectl(&arguments).await?;
         Ok(())
     }
@@ -199,6 +200,6 @@ impl Stage<'_> {
 
 fn show(nodes: &BTreeMap<String, String>) {
     for (pod, node) in nodes {
-        eprintln!("  {pod:<16} {node}");
+        say!("  {pod:<16} {node}");
     }
 }

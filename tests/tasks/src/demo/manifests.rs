@@ -1,5 +1,7 @@
 //! The manifests of the demo: files of `examples/`, as a user would write them.
 
+use tessera_harness::{CUDA_SAMPLE_IMAGE, TEST_IMAGE};
+
 use super::Images;
 
 /// One file of `examples/`.
@@ -8,7 +10,7 @@ pub struct Manifest {
     pub file: &'static str,
     /// The purpose of the manifest.
     pub purpose: &'static str,
-    /// The content, still with `$(IMAGE)` and `$(CUDA_SAMPLE_IMAGE)`.
+    /// The content, with the images of the demo's own cluster.
     text: &'static str,
 }
 
@@ -46,8 +48,23 @@ impl Manifest {
     /// The content, with the containers' images filled in.
     pub fn with_images(&self, images: &Images<'_>) -> String {
         self.text
-            .replace("$(IMAGE)", images.commands)
-            .replace("$(CUDA_SAMPLE_IMAGE)", images.cuda_sample)
+            .replace(TEST_IMAGE, images.commands)
+            .replace(CUDA_SAMPLE_IMAGE, images.cuda_sample)
             .replace("imagePullPolicy: Never", &format!("imagePullPolicy: {}", images.pull_policy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_name_images_of_the_demos_cluster() {
+        for manifest in PODS.iter().chain([&JOB, &SHARES]) {
+            let images = manifest.text.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+            let strange: Vec<&str> =
+                images.filter(|image| ![TEST_IMAGE, CUDA_SAMPLE_IMAGE].contains(image)).collect();
+            assert!(strange.is_empty(), "{}: {strange:?}", manifest.file);
+        }
     }
 }

@@ -1,12 +1,11 @@
 //! Shows the demo's table: redrawn in place on a terminal, otherwise printed at each change.
 
-use std::io::{IsTerminal, Write, stderr};
-
 use comfy_table::{ContentArrangement, Table, presets};
 
+use super::say;
 use super::view::{ClaimUse, ContainerView};
 
-/// Writes the table to standard error, leaving standard output to one line of JSON if requested.
+/// Writes the table where lines for people go.
 #[derive(Default)]
 pub struct Screen {
     shown: String,
@@ -20,8 +19,8 @@ impl Screen {
         if text == self.shown {
             return;
         }
-        let mut out = stderr().lock();
-        if out.is_terminal() && self.lines > 0 {
+        let (mut out, is_terminal) = say::out();
+        if is_terminal && self.lines > 0 {
             // Move to the beginning of the last table, and clear everything below.
             let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
         }
@@ -35,7 +34,7 @@ fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     // Some terminals report zero columns.
-    if !stderr().is_terminal() || table.width().is_none_or(|width| width == 0) {
+    if !say::out().1 || table.width().is_none_or(|width| width == 0) {
         table.set_width(150);
     }
     table

@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde::Serialize;
 use tessera_harness::installation::{Installation, InstallationOptions};
-use tessera_harness::{CUDA_SAMPLE_IMAGE, Cluster, ClusterOptions, TEST_IMAGE, workspace};
+use tessera_harness::{Cluster, ClusterOptions, workspace};
 use tokio::time::sleep;
 
+use super::say::say;
 use super::{Clock, Output, PATIENCE, where_time_went};
 
 /// Each file of `examples/steering`, in the order of submission: the path in the repository and the content.
@@ -20,7 +21,8 @@ const POOL: &str = include_str!("../../../../examples/steering/pool.yaml");
 const NAMESPACE: &str = include_str!("../../../../examples/steering/namespace.yaml");
 pub(super) const NOTEBOOKS: (&str, &str) =
     ("examples/steering/notebooks.yaml", include_str!("../../../../examples/steering/notebooks.yaml"));
-const JOB: (&str, &str) = ("examples/steering/job.yaml", include_str!("../../../../examples/steering/job.yaml"));
+const JOB: (&str, &str) =
+    ("examples/steering/job.yaml", include_str!("../../../../examples/steering/job.yaml"));
 
 /// A node of four cards.
 const HARDWARE: &str = "gb200-tray";
@@ -43,7 +45,7 @@ struct Placed {
 /// When something does not work, or the steered job does not get its cards.
 pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     let (cluster, _tessera) = start(&mut clock, POOL, &[]).await?;
-    eprintln!("\nkubectl apply -f examples/steering/pool.yaml        # all cards, steered");
+    say!("\nkubectl apply -f examples/steering/pool.yaml        # all cards, steered");
 
     cluster.kubectl(&["create", "namespace", "native"]).await?;
     let native = place(&cluster, "native", false).await?;
@@ -51,7 +53,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     cluster.kubectl(&["delete", "namespace", "native", "--wait"]).await?;
 
     cluster.apply(NAMESPACE).await?;
-    eprintln!("\nkubectl apply -f examples/steering/namespace.yaml   # gpu.tessera.dev/steering: enabled");
+    say!("\nkubectl apply -f examples/steering/namespace.yaml   # gpu.tessera.dev/steering: enabled");
     let steered = place(&cluster, "steered", true).await?;
     clock.reached("with steering: the notebooks run, and the job has its cards");
     let pools = cluster.kubectl(&["get", "gpupools"]).await?;
@@ -59,7 +61,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     for placed in [&native, &steered] {
         show(placed);
     }
-    eprintln!("\nkubectl get gpupools\n{pools}");
+    say!("\nkubectl get gpupools\n{pools}");
     cluster.shutdown().await.context("the cluster did not end cleanly")?;
     clock.reached("everything is removed");
     where_time_went(&clock);
@@ -111,10 +113,9 @@ async fn place(cluster: &Cluster, namespace: &str, steered: bool) -> Result<Plac
 
 /// Applies a file of `examples/`: its path in the repository, and its content.
 pub(super) async fn submit(cluster: &Cluster, namespace: &str, (file, text): (&str, &str)) -> Result<()> {
-    eprintln!("kubectl apply -n {namespace} -f {file}");
-    let text = text.replace("$(IMAGE)", TEST_IMAGE).replace("$(CUDA_SAMPLE_IMAGE)", CUDA_SAMPLE_IMAGE);
+    say!("kubectl apply -n {namespace} -f {file}");
     cluster
-        .kubectl_with_input(&["apply", "--server-side", "--namespace", namespace, "-f", "-"], &text)
+        .kubectl_with_input(&["apply", "--server-side", "--namespace", namespace, "-f", "-"], text)
         .await?;
     Ok(())
 }
@@ -156,11 +157,11 @@ fn refusal(pod: &Pod) -> Option<String> {
 }
 
 fn show(placed: &Placed) {
-    eprintln!("\n{}:", if placed.steered { "With steering" } else { "Without steering" });
+    say!("\n{}:", if placed.steered { "With steering" } else { "Without steering" });
     for (pod, node) in &placed.pods {
-        eprintln!("  {pod:<16} {}", node.as_deref().unwrap_or("waits"));
+        say!("  {pod:<16} {}", node.as_deref().unwrap_or("waits"));
     }
     if let Some(waits) = &placed.waits {
-        eprintln!("  kube-scheduler: {waits}");
+        say!("  kube-scheduler: {waits}");
     }
 }
