@@ -167,12 +167,9 @@ pub fn leave(cluster: Cluster) -> Result<()> {
 pub async fn usage(cluster: &Cluster) -> Result<String> {
     let mut text = format!("\nA cluster of the {} tier is up. To use it:\n\n", cluster.tier());
     writeln!(text, "  export KUBECONFIG={}", cluster.kubeconfig().display())?;
-    writeln!(
-        text,
-        "  export PATH={}:$PATH     # {}",
-        programs(cluster)?.display(),
-        "kubectl, kubectl gpu, helm, gpu-emulator"
-    )?;
+    let programs = programs(cluster)?;
+    let programs = programs.display();
+    writeln!(text, "  export PATH={programs}:$PATH     # kubectl, kubectl gpu, helm, gpu-emulator")?;
     let plugins: Api<DaemonSet> = Api::namespaced(cluster.client().await?, NAMESPACE);
     let plugin = plugins.get_opt(PLUGIN).await?;
     if plugin.is_some() {
