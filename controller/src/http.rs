@@ -97,7 +97,8 @@ async fn readyz(State(observed): State<Arc<Observed>>) -> (StatusCode, String) {
     if missing.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not all seen yet: {missing:?}\n"))
+        let kinds: Vec<&str> = missing.iter().map(|kind| kind.name()).collect();
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not yet listed: {}\n", kinds.join(", ")))
     }
 }
 

@@ -188,10 +188,10 @@ mod tests {
         assert!(rows[0].contains("team/idle-gpus") && rows.len() == 3, "most idle first: {table}");
         let found = cells(rows[0]);
         let wanted =
-            ["idle", "node-a", "gpu-02-00, gpu-03-00", "training", "2.00", "0.50", "1.50", "– of 160.0 GiB"];
+            ["idle", "node-a", "gpu-02-00, gpu-03-00", "training", "2.00", "0.50", "1.50", "- of 160.0 GiB"];
         assert_eq!(found, wanted);
         assert!(rows[1].contains("busy-gpus") && cells(rows[1])[6] == "0.02", "{rows:?}");
-        assert_eq!(cells(rows[2])[5..7], ["–", "–"], "nobody tells: {rows:?}");
+        assert_eq!(cells(rows[2])[5..7], ["-", "-"], "nobody tells: {rows:?}");
         assert!(page.contains("<p class=\"who\">team/idle</p>"), "{page}");
         // The same digits as in `kubectl gpu top`.
         assert!(page.contains("1.48 cards' worth") && page.contains("4.00 cards"), "{page}");

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 
 /// A part of all: `37 %`.
 pub fn percent(part: f64, all: f64) -> String {
-    if all > 0.0 { format!("{:.0} %", 100.0 * part / all) } else { "–".to_owned() }
+    if all > 0.0 { format!("{:.0} %", 100.0 * part / all) } else { "-".to_owned() }
 }
 
 /// `1 node`, `2 nodes`.
@@ -25,20 +25,10 @@ pub fn span(hours: f64) -> String {
 /// Time elapsed: `90 s`, `35 min`, `3 h`. Arguments are Unix times, in seconds.
 pub fn age(now: u64, since: u64) -> String {
     match now.saturating_sub(since) {
-        _ if since == 0 => "–".to_owned(),
+        _ if since == 0 => "-".to_owned(),
         seconds if seconds < 120 => format!("{seconds} s"),
         seconds if seconds < 7200 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3600),
-    }
-}
-
-/// `12.3 of 80.0 GiB`, from MiB.
-pub fn memory(used: Option<u64>, all: Option<u64>) -> String {
-    let gib = |mib: u64| format!("{:.1}", mib as f64 / 1024.0);
-    match (used, all) {
-        (None, None) => "–".to_owned(),
-        (used, Some(all)) => format!("{} of {} GiB", used.map_or("–".to_owned(), gib), gib(all)),
-        (Some(used), None) => format!("{} GiB", gib(used)),
     }
 }
 

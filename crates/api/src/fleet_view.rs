@@ -40,9 +40,30 @@ pub struct FleetView {
 /// Cards' worth, or card-hours, with two decimals. A figure has the same digits wherever shown.
 #[must_use]
 pub fn cards(value: f64) -> String {
-    // Rounded to thousandths first, the unit of all counts, because a float next to a half could round either way.
-    let hundredths = ((value.max(0.0) * 1000.0).round() as u64).saturating_add(5) / 10;
+    let hundredths = hundredths(value);
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+/// The number shown by [`cards`], for JSON.
+#[must_use]
+pub fn rounded(value: f64) -> f64 {
+    hundredths(value) as f64 / 100.0
+}
+
+fn hundredths(value: f64) -> u64 {
+    // Rounded to thousandths first, the unit of all counts, because a float next to a half could round either way.
+    ((value.max(0.0) * 1000.0).round() as u64).saturating_add(5) / 10
+}
+
+/// Memory in GiB, from MiB: `12.3 of 80.0 GiB`; `-` for unknown amounts.
+#[must_use]
+pub fn memory(used: Option<u64>, all: Option<u64>) -> String {
+    let gib = |mib: u64| format!("{:.1}", mib as f64 / 1024.0);
+    match (used, all) {
+        (None, None) => "-".to_owned(),
+        (used, Some(all)) => format!("{} of {} GiB", used.map_or("-".to_owned(), gib), gib(all)),
+        (Some(used), None) => format!("{} GiB", gib(used)),
+    }
 }
 
 /// Cards of a GpuPool.

@@ -1,5 +1,6 @@
 //! `GpuPool`: an administrator's choice of the offer of cards and of their allocator.
 
+mod names;
 mod resolve;
 mod status;
 

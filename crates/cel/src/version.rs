@@ -1,6 +1,7 @@
 //! Semantic versions as parsed and ordered by the library `blang/semver` v4, stricter than most.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 /// One dot-separated part of a pre-release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +85,21 @@ impl Version {
             parts.resize(3, "0".to_owned());
         }
         Version::parse(&parts.join("."))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Version { major, minor, patch, pre_release } = self;
+        write!(formatter, "{major}.{minor}.{patch}")?;
+        for (number, identifier) in pre_release.iter().enumerate() {
+            formatter.write_str(if number == 0 { "-" } else { "." })?;
+            match identifier {
+                Identifier::Number(value) => write!(formatter, "{value}")?,
+                Identifier::Text(text) => formatter.write_str(text)?,
+            }
+        }
+        Ok(())
     }
 }
 

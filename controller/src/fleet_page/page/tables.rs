@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
-use tessera_api::fleet_view::{FleetView, Holder, NamespaceDay, NodeView, WaitingPod, cards};
+use tessera_api::fleet_view::{FleetView, Holder, NamespaceDay, NodeView, WaitingPod, cards, memory};
 
 use crate::fleet_page::merge;
-use crate::fleet_page::words::{age, memory, percent, span};
+use crate::fleet_page::words::{age, percent, span};
 
 /// Maximum rows of a table. The page gives the number of further rows, and the JSON has all.
 const MOST_ROWS: usize = 200;
@@ -72,7 +72,7 @@ pub fn claims(view: &FleetView) -> Markup {
     let mut rows: Vec<_> = claims.iter().collect();
     rows.sort_by(|(_, one), (_, other)| other.idle().unwrap_or(-1.0).total_cmp(&one.idle().unwrap_or(-1.0)));
     let names = |names: &BTreeSet<&str>| some_of(names.iter().copied(), names.len());
-    let known = |value: Option<f64>| value.map_or("–".to_owned(), cards);
+    let known = |value: Option<f64>| value.map_or("-".to_owned(), cards);
     html! {
         @if rows.is_empty() { p { "No claim holds a card." } } @else {
             div.wide { table data-sortable="" {
@@ -150,9 +150,9 @@ pub fn pools(view: &FleetView) -> Markup {
             } }
             tbody { @for pool in &view.pools { tr {
                 th scope="row" { (pool.name.as_deref().unwrap_or("(none)")) }
-                td { @for allocation in &pool.allocations { (format!("{allocation:?} ")) } }
+                td { (pool.allocations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")) }
                 td { (pool.cards) }
-                td { (percent(pool.allocated, f64::from(pool.cards))) } td { (percent(pool.busy, f64::from(pool.cards))) }
+                td { (cards(pool.allocated)) } td { (cards(pool.busy)) }
             } } }
         } }
     }
@@ -163,7 +163,7 @@ pub fn nodes(view: &FleetView) -> Markup {
     html! {
         div.wide { table data-sortable="" {
             thead { tr {
-                th scope="col" { "Node" } th scope="col" { "Cards" } th scope="col" { "Allocated" } th scope="col" { "Busy" } th scope="col" { "Memory used" }
+                th scope="col" { "Node" } th scope="col" { "Cards" } th scope="col" { "Allocated" } th scope="col" { "Busy" } th scope="col" { "Memory" }
                 th scope="col" { "Trouble" }
             } }
             tbody { @for node in view.nodes.iter().take(MOST_ROWS) { (node_row(node)) } }
@@ -173,7 +173,6 @@ pub fn nodes(view: &FleetView) -> Markup {
 }
 
 fn node_row(node: &NodeView) -> Markup {
-    let count = node.cards.len() as f64;
     let allocated: f64 = node.cards.values().map(|card| f64::from(card.allocated) / 1000.0).sum();
     let busy: f64 = node.cards.values().map(merge::busy).sum();
     let usage = node.cards.values().filter_map(|card| card.usage.as_ref());
@@ -182,9 +181,9 @@ fn node_row(node: &NodeView) -> Markup {
     let trouble = node.cards.iter().filter(|(_, card)| !card.taints.is_empty());
     html! { tr {
         th scope="row" { (node.name) }
-        td { (node.cards.len()) } td { (percent(allocated, count)) }
-        @if node.no_usage.is_some() { td { "–" } td { "–" } } @else {
-            td { (percent(busy, count)) } td { (percent(used as f64, total as f64)) }
+        td { (node.cards.len()) } td { (cards(allocated)) }
+        @if node.no_usage.is_some() { td { "-" } td { (memory(None, Some(total))) } } @else {
+            td { (cards(busy)) } td { (memory(Some(used), Some(total))) }
         }
         td {
             @for (address, card) in trouble { (address) ": " (card.taints.join(", ")) "; " }
