@@ -14,6 +14,7 @@ use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{ClaimExt, Key, Objects};
 
 use crate::devices;
+use crate::output;
 pub use decide::{Advice, Choice};
 use decide::{Use, decide};
 pub use manifest::Manifest;
@@ -49,6 +50,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub has: Option<Kind>,
     /// Worth of the allocated device, in cards.
+    #[serde(serialize_with = "output::rounded")]
     pub worth: f64,
     /// Memory available to the device, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,13 +72,13 @@ pub struct Row {
     #[serde(flatten)]
     pub advice: Advice,
     /// For bursty use where no share is offered: worth of a suitable share, in cards.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub share_worth: Option<f64>,
     /// Saving of the change, in cards.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub saves: Option<f64>,
     /// The same as money, where the card has a price.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub saves_per_hour: Option<f64>,
     /// Manifest of the change, by kind and name; absent where no DeviceClass selects the advised device.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,12 +95,13 @@ pub struct Report {
     /// The claims' devices, largest saving first.
     pub claims: Vec<Row>,
     /// Saving of all changes, in cards.
+    #[serde(serialize_with = "output::rounded")]
     pub saves: f64,
     /// The same as money, of cards with a price.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub saves_per_hour: Option<f64>,
     /// The same, of 730 hours.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub saves_per_month: Option<f64>,
     /// Manifests to apply.
     pub manifests: Vec<Manifest>,

@@ -48,7 +48,8 @@ pub enum ClusterError {
     },
     /// Without this right no answer is possible.
     #[error(
-        "you may not list {resource} of the whole cluster, without which nothing can be answered; the chart's ClusterRoles …-user and …-viewer have the rights for kubectl gpu (docs/kubectl-gpu.md; the API server: {message})"
+        "you may not list {resource} in the whole cluster, and this command needs them; the chart's ClusterRoles \
+         …-user and …-viewer grant the rights for kubectl gpu (docs/kubectl-gpu.md; the API server: {message})"
     )]
     Right {
         /// For example `nodes` or `resourceslices.resource.k8s.io`.

@@ -16,11 +16,11 @@ pub use get::{GetArguments, Listed};
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
 pub use simulate::SimulateArguments;
 
-/// What kube-scheduler would allocate and why, which devices a CEL selector matches, and how GPUs are used.
+/// Allocation of GPUs in Kubernetes: dry runs, reasons for waiting, usage, problems, simulations.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl gpu", bin_name = "kubectl gpu", version, after_help = help::AFTER_HELP)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -28,33 +28,33 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// What kube-scheduler would allocate to a pod or claim on each node, as a dry run
+    /// Dry run: the devices a pod or claim would get on each node
     Allocate(AllocateArguments),
-    /// Why a pod or claim waits, and what would help; or why it got its devices
+    /// Why a pod or claim waits, with remedies; or why it got its devices
     Explain(ExplainArguments),
-    /// Which devices match a CEL selector, with the value of each part of it for one device
+    /// The devices matching a CEL selector; for one device, the value of each part
     Cel(CelArguments),
-    /// The GpuPools: how many cards each has, what is allocated, who waits, and what is wrong
+    /// GpuPools: their cards, allocation, waiting pods and problems
     Pools(PoolsArguments),
-    /// How the cards of a node are connected, which groups they form, and who holds what
+    /// Connections between the cards of a node, their groups, and their holders
     Topology(TopologyArguments),
-    /// What nodes, cards, pods or namespaces have of the cards, and what they use
+    /// Allocation and usage by node, card, pod or namespace
     Top(TopArguments),
-    /// From what claims used, the smallest device that would have held each, and what that saves
+    /// Smaller devices for claims, by their peak usage, and the savings
     Advise(AdviseArguments),
-    /// Who waits for cards, in which order, and for what
+    /// Pods waiting for cards, in queue order, with their reasons
     Queue(QueueArguments),
-    /// The fleet page, on a port of this machine
+    /// The fleet page on a local port
     Fleet(FleetArguments),
-    /// What is wrong with the driver in the cluster, and what to do
+    /// Problems of the installation, with remedies
     Doctor(DoctorArguments),
-    /// What a fleet would make of a workload, with us and with others, before it is bought
+    /// Simulate a workload on a fleet or the cluster, with Tessera and with other schedulers
     Simulate(Box<SimulateArguments>),
-    /// Devices and claims: who holds what
+    /// List devices or claims, with holders
     Get(GetArguments),
-    /// From NVIDIA's drivers to this one: our values, GpuPools and DeviceClasses, and the steps node by node
+    /// Migrate from NVIDIA's drivers: helm values, GpuPools, DeviceClasses, and the steps for each node
     Migrate(MigrateArguments),
-    /// Lets pods go that wait for a controller that is not there: removes its scheduling gate
+    /// Remove the controller's scheduling gate from pods, to start them without a controller
     Ungate(UngateArguments),
 }
 
@@ -82,13 +82,13 @@ pub enum ListFormat {
 #[derive(Debug, Args)]
 pub struct SourceArguments {
     /// File or folder with Kubernetes objects in YAML or JSON (several documents per file), or - for standard input;
-    /// may be repeated. Without it, the objects are read from the cluster
+    /// may be repeated. Default: the objects in the cluster
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Also read subfolders of the folders given by -f
+    /// Also read subfolders of folders given with -f
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Namespace of the named pod or claim, and of objects in files that name none
+    /// Namespace of the named pod or claim, and of objects in files without a namespace
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// The cluster.
@@ -119,8 +119,8 @@ pub struct ConnectionArguments {
 /// The Kubernetes whose answers are told.
 #[derive(Debug, Args)]
 pub struct ReleaseArguments {
-    /// Answer as this release of Kubernetes: 1.37, 1.36.3. Without it as the API server's, and where the objects are from
-    /// files as the newest that is known
+    /// Answer for this release of Kubernetes, for example 1.37 or 1.36.3. Default: the API server's release; for objects
+    /// from files, the newest known one
     #[arg(long, value_name = "VERSION")]
     pub kubernetes: Option<KubernetesVersion>,
 }
@@ -129,7 +129,7 @@ pub struct ReleaseArguments {
 #[derive(Debug, Args)]
 #[command(after_help = help::ALLOCATE_HELP)]
 pub struct AllocateArguments {
-    /// pod/NAME or claim/NAME. Without it, all waiting pods (if there are no pods at all, all waiting claims)
+    /// pod/NAME or claim/NAME. Default: all waiting pods (without any pods: all waiting claims)
     #[arg(value_name = "pod/NAME|claim/NAME")]
     pub subject: Option<String>,
     /// Show all nodes
@@ -156,7 +156,7 @@ pub struct ExplainArguments {
     /// pod/NAME or claim/NAME
     #[arg(value_name = "pod/NAME|claim/NAME")]
     pub subject: String,
-    /// Show up to 50 entries of each list instead of 4, and the reason for each device
+    /// Show up to 50 entries of each list instead of 4, with the reason for each device
     #[arg(short, long)]
     pub verbose: bool,
     /// Print JSON or YAML instead of text
@@ -177,7 +177,7 @@ pub struct CelArguments {
     /// The selector, as in a DeviceClass or ResourceClaim
     #[arg(required_unless_present = "lines")]
     pub expression: Option<String>,
-    /// Show the value of every part of the expression for this device: DEVICE, NODE/DEVICE, POOL/DEVICE or
+    /// Show the value of each part of the expression for this device: DEVICE, NODE/DEVICE, POOL/DEVICE or
     /// DRIVER/POOL/DEVICE
     #[arg(long, value_name = "NAME", conflicts_with = "lines")]
     pub device: Option<String>,
@@ -202,7 +202,7 @@ pub struct CelArguments {
 #[derive(Debug, Args)]
 #[command(after_help = help::POOLS_HELP)]
 pub struct PoolsArguments {
-    /// The pool to describe. Without it, all are listed
+    /// The pool to describe. Default: list all pools
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print JSON, YAML or a wider table
@@ -217,7 +217,7 @@ pub struct PoolsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = help::TOPOLOGY_HELP)]
 pub struct TopologyArguments {
-    /// The node. Without it, nodes with cards are listed
+    /// The node. Default: list the nodes with cards
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
     /// Print JSON or YAML instead of text
@@ -235,7 +235,7 @@ pub struct DoctorArguments {
     /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Name of the DRA driver, where several of Tessera's are installed. Without it, that which publishes devices
+    /// Name of the DRA driver, if several of Tessera's are installed. Default: found in the cluster or the files
     #[arg(long, value_name = "NAME")]
     pub driver: Option<String>,
     /// Print JSON or YAML instead of text
@@ -264,13 +264,13 @@ pub enum Rows {
 pub enum SortBy {
     /// The name
     Name,
-    /// What is allocated, most first
+    /// Allocated, highest first
     Allocated,
-    /// What is busy, most first
+    /// Busy, highest first
     Busy,
-    /// What is allocated and idle, most first
+    /// Allocated and idle, highest first
     Idle,
-    /// Memory in use, most first
+    /// Memory in use, highest first
     Memory,
 }
 
@@ -278,25 +278,25 @@ pub enum SortBy {
 #[derive(Debug, Args)]
 #[command(after_help = help::TOP_HELP)]
 pub struct TopArguments {
-    /// What to show
+    /// The rows
     #[arg(value_enum, default_value = "nodes")]
     pub rows: Rows,
-    /// Only this node's
+    /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Only this namespace's: of pods and namespaces
+    /// Only this namespace, for pods and namespaces
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// What to sort by. Nodes and cards by name, pods and namespaces by idle unless told
+    /// Sort by this column. Default: name for nodes and cards, idle for pods and namespaces
     #[arg(long, value_enum, value_name = "COLUMN")]
     pub sort_by: Option<SortBy>,
-    /// Show it once, and not again every five seconds
+    /// Print once instead of every five seconds
     #[arg(long)]
     pub once: bool,
     /// Print JSON or YAML instead of a table, once
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
-    /// A fleet.json saved from the fleet page, in place of a cluster
+    /// A fleet.json saved from the fleet page, instead of the cluster
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The cluster.
@@ -308,13 +308,13 @@ pub struct TopArguments {
 #[derive(Debug, Args)]
 #[command(after_help = help::ADVISE_HELP)]
 pub struct AdviseArguments {
-    /// Say nothing of claims that were watched for less: 30m, 1h, 48h
+    /// Leave out claims observed for less time, for example 30m, 1h or 48h
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub min_observed: Duration,
-    /// A fleet.json saved from the fleet page, in place of the controller's answer
+    /// A fleet.json saved from the fleet page, instead of the controller's answer
     #[arg(long, value_name = "FILE")]
     pub fleet: Option<PathBuf>,
-    /// Name of the DRA driver, where several of Tessera's are installed. Without it, that which publishes devices
+    /// Name of the DRA driver, if several of Tessera's are installed. Default: found in the cluster or the files
     #[arg(long, value_name = "NAME")]
     pub driver: Option<String>,
     /// Print JSON, or the manifests to apply as YAML, instead of a table
@@ -328,20 +328,20 @@ pub struct AdviseArguments {
 /// A time as `30m` or `1h30m`.
 fn duration(text: &str) -> Result<Duration, String> {
     let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    Duration::try_from(duration).map_err(|_| "a time is not negative".to_owned())
+    Duration::try_from(duration).map_err(|_| "a time cannot be negative".to_owned())
 }
 
 /// `kubectl gpu queue`
 #[derive(Debug, Args)]
 #[command(after_help = help::QUEUE_HELP)]
 pub struct QueueArguments {
-    /// Only this namespace's
+    /// Only this namespace
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// Print JSON or YAML instead of a table
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
-    /// A fleet.json saved from the fleet page, in place of a cluster
+    /// A fleet.json saved from the fleet page, instead of the cluster
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The cluster.
@@ -353,7 +353,7 @@ pub struct QueueArguments {
 #[derive(Debug, Args)]
 #[command(after_help = help::FLEET_HELP)]
 pub struct FleetArguments {
-    /// Port of this machine; 0 for any that is free
+    /// Local port; 0 for any free port
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     pub port: u16,
     /// The cluster.
@@ -368,16 +368,16 @@ pub struct UngateArguments {
     /// The pods, as NAME or pod/NAME
     #[arg(value_name = "POD", required_unless_present = "all", conflicts_with = "all")]
     pub pods: Vec<String>,
-    /// All pods of the namespace that have the gate
+    /// All pods with the gate in the namespace
     #[arg(long)]
     pub all: bool,
-    /// With --all: of all namespaces
+    /// With --all: in all namespaces
     #[arg(short = 'A', long, requires = "all", conflicts_with_all = ["namespace", "pods"])]
     pub all_namespaces: bool,
     /// The pods' namespace
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Ask the API server whether it would do it, and change nothing
+    /// Change nothing; the API server only checks the request
     #[arg(long)]
     pub dry_run: bool,
     /// The cluster.

@@ -76,8 +76,8 @@ pub fn fault(device: &Device, driver: &str) -> Option<String> {
 /// Meaning of a card's fault, in words.
 pub fn of_fault(fault: &str) -> String {
     match fault {
-        taint::MIG_LAYOUT_PENDING => "waits for its MIG layout, and takes no new claims".to_owned(),
-        _ => format!("has a fault, and takes no new claims: {fault}"),
+        taint::MIG_LAYOUT_PENDING => "waits for its MIG layout and gets no new claims".to_owned(),
+        _ => format!("has a fault and gets no new claims: {fault}"),
     }
 }
 

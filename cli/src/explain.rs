@@ -197,8 +197,8 @@ fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> 
     let mut obstacles = verdicts.filter_map(|verdict| verdict.obstacle.as_ref());
     (!resources.is_empty() && obstacles.any(Obstacle::is_managed)).then(|| {
         format!(
-            "managed devices serve no extended resource ({}), for kube-scheduler makes and allocates such claims alone: let \
-             the pod name a ResourceClaim, or leave some cards Native or Steered",
+            "managed cards do not serve extended resources ({}): kube-scheduler alone makes and allocates their \
+             claims; use a ResourceClaim in the pod, or leave some cards Native or Steered",
             resources.join(", ")
         )
     })
@@ -263,7 +263,7 @@ fn diagnose(
     let each_fits = requests.iter().all(|request| request.free >= request.wanted.unwrap_or(request.devices));
     if together.is_empty() && each_fits && !requests.is_empty() {
         together.push(
-            "each request alone would fit, but not all together: they need the same devices or counters"
+            "each request fits alone, but not all together: they need the same devices or counters"
                 .to_owned(),
         );
     }

@@ -35,7 +35,8 @@ fn is_served(objects: &Objects, resource: &str) -> bool {
 /// The remedy.
 pub fn remedy(class: &str) -> String {
     format!(
-        "any change of the class makes kube-scheduler learn the name again: kubectl annotate deviceclass {class} gpu.tessera.dev/touched=\"$(date)\" --overwrite; pods that wait are looked at again within five minutes"
+        "change the class in any way, and kube-scheduler learns the name again: kubectl annotate deviceclass \
+         {class} gpu.tessera.dev/touched=\"$(date)\" --overwrite; waiting pods are retried within five minutes"
     )
 }
 

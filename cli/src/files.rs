@@ -152,7 +152,7 @@ pub fn parse(texts: &[Text], namespace: &str, besides: Besides) -> Result<Loaded
     if !unused.is_empty() {
         unused.sort();
         unused.dedup();
-        loaded.warnings.push(format!("objects of these kinds are not used: {}", unused.join(", ")));
+        loaded.warnings.push(format!("objects of these kinds are ignored: {}", unused.join(", ")));
     }
     Ok(loaded)
 }

@@ -56,13 +56,13 @@ pub fn serve(input: impl Read, output: impl Write, server: &mut dyn Answers) -> 
 fn answer(line: &[u8], number: u64, server: &mut dyn Answers) -> Value {
     let request = match serde_json::from_slice::<Value>(line) {
         Ok(request @ Value::Object(_)) => request,
-        Ok(_) => return json!({ "error": format!("line {number} is no request: not a JSON object") }),
-        Err(error) => return json!({ "error": format!("line {number} is no request: {error}") }),
+        Ok(_) => return json!({ "error": format!("line {number} is not a request: not a JSON object") }),
+        Err(error) => return json!({ "error": format!("line {number} is not a request: {error}") }),
     };
     let id = request.get("id").cloned();
     let mut answer = server
         .answer(request)
-        .unwrap_or_else(|reason| json!({ "error": format!("line {number} is no request: {reason}") }));
+        .unwrap_or_else(|reason| json!({ "error": format!("line {number} is not a request: {reason}") }));
     if let (Some(id), Value::Object(fields)) = (id, &mut answer) {
         fields.insert("id".to_owned(), id);
     }

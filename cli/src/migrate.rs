@@ -29,8 +29,8 @@ pub use workloads::Workload;
 pub enum MigrateError {
     /// Nothing of the driver was found.
     #[error(
-        "nothing of {driver} is there: no helm release of {charts}, and no {also}. With -f: give the Secrets of helm (kubectl get \
-         secrets -A -l owner=helm,status=deployed -o yaml), ConfigMaps, DaemonSets and nodes"
+        "{driver} was not found: no helm release of {charts}, and no {also}. With -f, give helm's Secrets (kubectl \
+         get secrets -A -l owner=helm,status=deployed -o yaml), ConfigMaps, DaemonSets and nodes"
     )]
     Nothing {
         /// The driver, in words.
@@ -41,10 +41,10 @@ pub enum MigrateError {
         also: &'static str,
     },
     /// Several releases of one driver.
-    #[error("there are several: {}; say by -n NAMESPACE which is meant", .0.join("; "))]
+    #[error("there are several: {}; choose one with -n NAMESPACE", .0.join("; "))]
     Several(Vec<String>),
     /// A Secret of helm cannot be read.
-    #[error("Secret {secret} is no release of helm: {reason}")]
+    #[error("Secret {secret} is not a helm release: {reason}")]
     Damaged {
         /// `namespace/name`
         secret: String,

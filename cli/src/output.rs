@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use tessera_api::fleet_view;
 
 use crate::arguments::Format;
 
@@ -117,6 +118,18 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
 /// of direction (Unicode, Bidirectional Algorithm). With one, a name could look like another.
 fn is_hidden(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Cards' worth in JSON, with the digits of the tables.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub fn rounded<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(fleet_view::rounded(*value))
+}
+
+/// As [`rounded`].
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub fn rounded_if_known<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.map(fleet_view::rounded).serialize(serializer)
 }
 
 /// `1 node`, `2 nodes`.

@@ -36,8 +36,8 @@ pub fn reports<'s>(
                 reports.insert(node, Report { driver: slice.spec.driver.clone(), report });
             }
             Err(error) => warnings.push(format!(
-                "the annotation {} of ResourceSlice {} cannot be read, so what the plugin says of {node} is not known: \
-                 {error}",
+                "the annotation {} of ResourceSlice {} cannot be read, and the plugin's report on {node} is \
+                 unknown: {error}",
                 node_report::ANNOTATION,
                 slice.metadata.name.as_deref().unwrap_or_default()
             )),

@@ -15,7 +15,7 @@ use crate::output::CommandError;
 /// There is no such object.
 pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, CommandError> {
     let Some((kind, name)) = name.split_once('/') else {
-        return Err(CommandError::Asked(format!("{name:?} names nothing; write pod/{name} or claim/{name}")));
+        return Err(CommandError::Asked(format!("{name:?} has no kind; write pod/{name} or claim/{name}")));
     };
     let key = Key::new(namespace, name);
     let missing = |kind: &str, known: Vec<&Key>| {
@@ -45,9 +45,7 @@ pub fn named(objects: &Objects, name: &str, namespace: &str) -> Result<Subject, 
             Some(claim) => Ok(of_claim(claim)),
             None => Err(missing("ResourceClaim", objects.claims.keys().collect())),
         },
-        _ => {
-            Err(CommandError::Asked(format!("{kind:?} is not known here; write pod/{name} or claim/{name}")))
-        }
+        _ => Err(CommandError::Asked(format!("{kind:?} is not supported; write pod/{name} or claim/{name}"))),
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tessera_api::fleet_view::{CardView, FleetView, Holder};
 
 use crate::arguments::{Rows, SortBy};
+use crate::output;
 
 /// One row. Cards' worth are sums over cards: a partition counts by its share of the card's memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -26,12 +27,13 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
     /// Worth of allocated cards.
+    #[serde(serialize_with = "output::rounded")]
     pub allocated: f64,
     /// Worth of busy multiprocessors, in cards; absent without metrics.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub busy: Option<f64>,
     /// Worth of allocated but idle cards, among cards with metrics.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub idle: Option<f64>,
     /// Memory in use, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]

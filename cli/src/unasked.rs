@@ -92,12 +92,12 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
 }
 
-/// Creator of a pod: `team/ReplicaSet web-5d8`.
+/// Creator of a pod: `ReplicaSet team/web-5d8`.
 pub fn owner(namespace: &str, name: &str, pod: &Pod) -> String {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     match owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first()) {
-        Some(owner) => format!("{namespace}/{} {}", owner.kind, owner.name),
-        None => format!("{namespace}/Pod {name}"),
+        Some(owner) => format!("{} {namespace}/{}", owner.kind, owner.name),
+        None => format!("Pod {namespace}/{name}"),
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
         spec["nodeName"] = json!("n");
         let pod = json!({ "metadata": { "name": "p", "namespace": "team" }, "spec": spec });
         let found = Unasked::of(&serde_json::from_value(pod).unwrap())?;
-        assert_eq!((found.node.as_str(), found.owner.as_str()), ("n", "team/Pod p"));
+        assert_eq!((found.node.as_str(), found.owner.as_str()), ("n", "Pod team/p"));
         Some(found.how)
     }
 

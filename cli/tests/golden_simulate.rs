@@ -226,16 +226,13 @@ fn extended_resources_become_claims() {
     golden("fleet-extended", &[&["--nodes", "2xdgx-h100"], &with[..]].concat());
 }
 
-/// Under the name of NVIDIA's driver its classes are there, and what its manifests ask for.
+/// Manifests for NVIDIA's classes are simulated with its driver's name, unless another is given.
 #[test]
 fn manifests_of_nvidias_driver() {
     let with = ["-f", "../../cli/tests/simulate/nvidia.yaml", "--policy", "tessera,first-fit"];
     let nodes = ["--nodes", "1xdgx-h100"];
-    golden(
-        "fleet-nvidia",
-        &[&nodes[..], &with, &["--driver", "gpu.nvidia.com", "--wish", "gpu,1g.10gb"]].concat(),
-    );
-    golden("fleet-not-nvidia", &[&nodes[..], &with].concat());
+    golden("fleet-nvidia", &[&nodes[..], &with, &["--wish", "gpu,1g.10gb"]].concat());
+    golden("fleet-not-nvidia", &[&nodes[..], &with, &["--driver", "gpu.tessera.dev"]].concat());
 }
 
 /// What holds devices in a cluster keeps them; what waits gets what is left, or what is added.
@@ -323,7 +320,7 @@ fn manifests_that_cannot_be_simulated() {
         (
             pod(&limits.replace("gpu:", "mig-9g.90gb:")),
             [
-                "asks for nvidia.com/mig-9g.90gb in its limits",
+                "it has nvidia.com/mig-9g.90gb in its limits",
                 "nvidia.com/mig-7g.80gb, nvidia.com/gpu, nvidia.com/gpu.shared",
             ],
         ),
@@ -344,12 +341,12 @@ fn manifests_that_cannot_be_simulated() {
         ),
         (
             one.clone() + &makes("Deployment", "replicas: 3,", gang),
-            ["Deployment default/p", "3 pods of a gang of 2"],
+            ["Deployment default/p", "3 pods in a gang of 2"],
         ),
         (
             one.clone()
                 + &makes("Job", "parallelism: 2,", &format!("{gang}, gpu.tessera.dev/group-min: \"1\"")),
-            ["Job default/p", "only gangs are simulated that begin all together"],
+            ["Job default/p", "only gangs starting all together are simulated"],
         ),
         (
             one.clone() + &pod(&of_template.replace("spec: {", "spec: { priorityClassName: high,")),

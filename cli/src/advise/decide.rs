@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::offers::{Kind, Offer};
+use crate::output;
 
 /// Headroom above the peak: a fifth.
 pub const MARGIN: f64 = 1.2;
@@ -42,6 +43,7 @@ pub struct Choice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute: Option<u32>,
     /// Its part of a card, 0 to 1.
+    #[serde(serialize_with = "output::rounded")]
     pub worth: f64,
     /// The DeviceClass to ask for; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]

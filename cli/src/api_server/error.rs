@@ -38,7 +38,7 @@ impl fmt::Display for ServerError {
                     ("", said) | (said, _) => said,
                 };
                 match status.code {
-                    401 => write!(formatter, "you are not logged in, or no longer: {message}"),
+                    401 => write!(formatter, "you are not logged in, or your login has expired: {message}"),
                     // Their messages are complete.
                     403 | 404 | 409 | 422 => formatter.write_str(message),
                     code => write!(formatter, "the API server answers {code}: {message}"),
@@ -47,10 +47,10 @@ impl fmt::Display for ServerError {
             kube::Error::Service(error) => formatter.write_str(&with_causes(&**error)),
             kube::Error::HyperError(error) => formatter.write_str(&with_causes(error)),
             kube::Error::SerdeError(error) => {
-                write!(formatter, "the answer is not understood by this version of kubectl gpu: {error}")
+                write!(formatter, "this version of kubectl gpu cannot read the answer: {error}")
             }
             kube::Error::Auth(error) => {
-                write!(formatter, "the kubeconfig's credentials cannot be had: {}", with_causes(error))
+                write!(formatter, "cannot get the credentials of the kubeconfig: {}", with_causes(error))
             }
             other => formatter.write_str(&with_causes(other)),
         }
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(told(&status(403, forbidden, "Forbidden")), forbidden);
         assert_eq!(
             told(&status(401, "Unauthorized", "Unauthorized")),
-            "you are not logged in, or no longer: Unauthorized"
+            "you are not logged in, or your login has expired: Unauthorized"
         );
         assert_eq!(
             told(&status(503, "", "ServiceUnavailable")),

@@ -20,19 +20,19 @@ pub async fn read(client: &Client, warnings: &mut Vec<String>) -> Result<Foreign
         ListParams::default().labels("owner=helm,status=deployed").fields("type=helm.sh/release.v1");
     let all = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
     let without =
-        "what helm was told is not known: DaemonSets and ClusterPolicies are read instead, which say less";
+        "the helm values are unknown: DaemonSets and ClusterPolicies are read instead, with fewer settings";
     let secrets = list(all(&resource("", "v1", "Secret", "secrets")), releases, "list of Secrets").await?;
     found.secrets = or_warn(secrets, "secrets", without, warnings);
     let daemon_sets = resource("apps", "v1", "DaemonSet", "daemonsets");
     let daemon_sets = list(all(&daemon_sets), ListParams::default(), "list of DaemonSets").await?;
-    let without = "a driver that helm did not install is not found";
+    let without = "drivers installed without helm are not found";
     found.daemon_sets = or_warn(daemon_sets, "daemonsets.apps", without, warnings);
     found.daemon_sets.retain(|set| {
         foreign::images(set).any(|image| image.contains("k8s-device-plugin") || image.contains("dra-driver"))
     });
     let policies = resource("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies");
     let policies = list(all(&policies), ListParams::default(), "list of ClusterPolicies").await?;
-    let without = "settings of the GPU Operator are those that helm was told";
+    let without = "the GPU Operator's settings are taken from its helm values";
     found.cluster_policies = or_warn(policies, "clusterpolicies.nvidia.com", without, warnings);
     let namespaces: BTreeSet<String> =
         found.secrets.iter().chain(&found.daemon_sets).map(|of| foreign::namespace(of).to_owned()).collect();
@@ -46,7 +46,8 @@ pub async fn read(client: &Client, warnings: &mut Vec<String>) -> Result<Foreign
             None => {
                 is_told = true;
                 warnings.push(format!(
-                    "you may not list configmaps of namespace {namespace}: configurations of sharing and MIG layouts are not known"
+                    "you may not list configmaps in namespace {namespace}: sharing configurations and MIG layouts \
+                     are unknown"
                 ));
             }
         }
@@ -94,7 +95,7 @@ async fn list(
 
 fn or_warn(read: Option<Vec<Value>>, resource: &str, so: &str, warnings: &mut Vec<String>) -> Vec<Value> {
     read.unwrap_or_else(|| {
-        warnings.push(format!("you may not list {resource} of the whole cluster: {so}"));
+        warnings.push(format!("you may not list {resource} in the whole cluster: {so}"));
         Vec::new()
     })
 }

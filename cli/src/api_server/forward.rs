@@ -38,17 +38,20 @@ pub enum ForwardError {
     NoLeader,
     /// The leader's pod is gone.
     #[error(
-        "pod {0} led last and is gone, and no other leads: the controller is being replaced, or runs nowhere any more (kubectl get pods -A -l app.kubernetes.io/component=controller)"
+        "no controller leads: the last leader, pod {0}, is gone; the controller is being replaced or is no longer \
+         running (kubectl get pods -A -l app.kubernetes.io/component=controller)"
     )]
     Gone(String),
     /// The leader's pod has no fleet page.
     #[error(
-        "pod {0} leads and has no port named {PORT}: it is of a version without the fleet page, or runs outside a pod"
+        "the leader, pod {0}, has no port named {PORT}: its version has no fleet page, or it runs outside a pod"
     )]
     NoPort(String),
     /// A right is missing.
     #[error(
-        "the fleet is asked of the controller that leads, and you may not do what that takes: {0}\nthe chart's ClusterRole …-viewer and, in the controller's namespace, its Role …-fleet-viewer have the rights (docs/kubectl-gpu.md)"
+        "the leading controller answers this command, and you lack a right to reach it: {0}\nthe chart's \
+         ClusterRole …-viewer and, in the controller's namespace, its Role …-fleet-viewer grant the rights \
+         (docs/kubectl-gpu.md)"
     )]
     Right(ServerError),
     /// The port cannot be forwarded.
@@ -60,16 +63,16 @@ pub enum ForwardError {
         source: ServerError,
     },
     /// The controller's answer broke off.
-    #[error("the controller's answer about the fleet broke off: {0}")]
+    #[error("the controller's answer ended early: {0}")]
     Http(#[from] hyper::Error),
     /// The answer is too long, or broke off.
-    #[error("the controller's answer about the fleet cannot be read: {0}")]
+    #[error("the controller's answer cannot be read: {0}")]
     Read(Box<dyn std::error::Error + Send + Sync>),
     /// The controller refused.
-    #[error("the controller answers {0} about the fleet: {1}")]
+    #[error("the controller answers {0}: {1}")]
     Refused(StatusCode, String),
     /// The controller's answer is not a fleet view.
-    #[error("the controller's answer about the fleet is none: {0}")]
+    #[error("the controller's answer is not a fleet.json: {0}")]
     Form(#[from] serde_json::Error),
 }
 

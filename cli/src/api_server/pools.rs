@@ -37,7 +37,7 @@ pub async fn list(
         match serde_json::to_value(&object).and_then(serde_json::from_value) {
             Ok(pool) => drop(pools.insert(Key::cluster(name), pool)),
             Err(error) => warnings.push(format!(
-                "GpuPool {name} is left out: this version of kubectl gpu does not understand it: {error}"
+                "GpuPool {name} is left out: this version of kubectl gpu cannot read it: {error}"
             )),
         }
     }

@@ -78,7 +78,7 @@ impl Reader {
     async fn all(&mut self, mut objects: Objects, volumes: bool) -> Result<Objects, ClusterError> {
         objects.classes = self.classes().await?;
         objects.nodes =
-            self.nodes("the nodes are those that slices name, without their labels and taints").await?;
+            self.nodes("the nodes are taken from the ResourceSlices, without labels and taints").await?;
         objects.taint_rules = match taint_rules(&self.client).await {
             Err(error) if is_forbidden(&error) => {
                 self.warn("devicetaintrules.resource.k8s.io", "taints of DeviceTaintRules do not count");
@@ -88,14 +88,14 @@ impl Reader {
         };
         let namespace = self.namespace.clone();
         objects.claims = in_arcs(self.claims("count as free").await?);
-        objects.templates = self.templates("claims that would be made from templates cannot be told").await?;
+        objects.templates = self.templates("claims from templates cannot be predicted").await?;
         let pods = self
             .of_namespaces(
                 "pods",
                 "list of Pods",
                 &ListParams::default(),
-                &format!("only pods of namespace {namespace} are known, and take room on nodes"),
-                "no pod of the cluster is known, and none takes room on nodes",
+                &format!("only pods in namespace {namespace} take room on nodes"),
+                "no pods take room on nodes",
             )
             .await?;
         objects.pods = in_arcs(pods);
@@ -107,7 +107,7 @@ impl Reader {
 
     async fn installation(&mut self, mut objects: Objects) -> Result<Objects, ClusterError> {
         objects.classes = self.classes().await?;
-        objects.nodes = self.nodes("what is wrong with nodes themselves is not told").await?;
+        objects.nodes = self.nodes("problems of the nodes themselves are not reported").await?;
         objects.claims = in_arcs(self.claims("are not checked").await?);
         objects.templates = self.templates("selectors of templates are not checked").await?;
         let namespace = self.namespace.clone();
@@ -116,7 +116,7 @@ impl Reader {
                 "pods",
                 "list of Pods",
                 &ListParams::default().labels("app.kubernetes.io/name=tessera"),
-                &format!("only Tessera's pods of namespace {namespace} are checked"),
+                &format!("only Tessera's pods in namespace {namespace} are checked"),
                 "Tessera's pods are not checked",
             )
             .await?;
@@ -158,8 +158,8 @@ impl Reader {
             "resourceclaims.resource.k8s.io",
             "list of ResourceClaims",
             &ListParams::default(),
-            &format!("devices that claims outside namespace {namespace} hold {so}"),
-            &format!("devices that claims hold {so}"),
+            &format!("devices held by claims outside namespace {namespace} {so}"),
+            &format!("devices held by claims {so}"),
         )
         .await
     }
@@ -171,12 +171,12 @@ impl Reader {
                 "list of PersistentVolumeClaims",
                 &ListParams::default(),
                 "",
-                "where volumes are does not count",
+                "the location of volumes does not count",
             )
             .await?;
         objects.volumes = match self.list(Api::all(self.client.clone())).await {
             Err(error) if is_forbidden(&error) => {
-                self.warn("persistentvolumes", "where volumes are does not count");
+                self.warn("persistentvolumes", "the location of volumes does not count");
                 BTreeMap::new()
             }
             read => read.map_err(failed("list of PersistentVolumes"))?,
@@ -185,7 +185,7 @@ impl Reader {
     }
 
     fn warn(&mut self, resource: &str, so: &str) {
-        self.warnings.push(format!("you may not list {resource} of the whole cluster: {so}"));
+        self.warnings.push(format!("you may not list {resource} in the whole cluster: {so}"));
     }
 
     /// A list needed for any answer.
@@ -221,7 +221,8 @@ impl Reader {
             Err(error) if is_forbidden(&error) => {
                 let namespace = &self.namespace;
                 self.warnings.push(format!(
-                    "you may not list {resource}, of the whole cluster or of namespace {namespace}: {so_without}"
+                    "you may not list {resource}, neither in the whole cluster nor in namespace {namespace}: \
+                     {so_without}"
                 ));
                 Ok(BTreeMap::new())
             }
@@ -298,7 +299,7 @@ impl Reader {
     {
         let (kind, key) = (T::kind(&()), Key::new(name.namespace, name.name));
         let why = unreadable.to_string();
-        let warning = format!("{kind} {key} cannot be read, so that it counts as absent: {why}");
+        let warning = format!("{kind} {key} cannot be read and counts as absent: {why}");
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

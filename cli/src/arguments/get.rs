@@ -7,9 +7,9 @@ use super::{ListFormat, SourceArguments, help};
 /// What `kubectl gpu get` lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Listed {
-    /// Devices, with who holds them
+    /// Devices, with holders
     Devices,
-    /// Claims, with what they hold
+    /// Claims, with their devices
     Claims,
 }
 
@@ -17,16 +17,16 @@ pub enum Listed {
 #[derive(Debug, Args)]
 #[command(after_help = help::GET_HELP)]
 pub struct GetArguments {
-    /// What to list
+    /// Devices or claims
     #[arg(value_enum, default_value = "devices")]
     pub listed: Listed,
-    /// Only this node's
+    /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Also partitions that nobody holds, of cards that are offered whole or as shares, too
+    /// Also free partitions of cards offered whole or as shares
     #[arg(short, long)]
     pub all: bool,
-    /// Go on, and print what changes
+    /// Keep running, and print changes
     #[arg(short, long, conflicts_with = "files")]
     pub watch: bool,
     /// Print JSON, YAML or a wider table

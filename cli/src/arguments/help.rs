@@ -2,35 +2,33 @@
 
 /// Of the program.
 pub const AFTER_HELP: &str = "\
-Exit codes: 0 it fits (cel: a device matches; pools: all are ready), 1 it does not, 2 an error.";
+Only ungate changes anything in the cluster. Each command's --help has examples and its exit codes; 2 is always an error.";
 
 /// Of `kubectl gpu allocate`.
 pub const ALLOCATE_HELP: &str = r#"Examples:
   # Where a waiting pod would fit, and what it would get there
   kubectl gpu allocate pod/trainer -n research
 
-  # What a claim of a file would get in the cluster, before it is applied
+  # What a claim from a file would get in the cluster, before it is applied
   kubectl gpu allocate -f claim.yaml
 
-  # The same without a cluster: slices, classes, nodes and allocated claims from files too
+  # The same without a cluster: slices, classes, nodes and allocated claims from files, too
   kubectl get resourceslices,deviceclasses,nodes,resourceclaims -A -o yaml > cluster.yaml
   kubectl gpu allocate -f cluster.yaml -f pod.yaml -o json
 
   # One JSON request a line, for other programs
   kubectl gpu allocate --lines < requests.jsonl
 
-Of what is not devices, node selectors, node affinity, taints, cordons, and what pods leave of CPU, memory, ports and
-the number of pods count; spreading and pod affinity do not.
-Several pods or claims are each answered as if they came first.
+Beside devices, these count: node selectors, node affinity, taints, cordons, and the CPU, memory, ports and pod slots left on each node. Spreading and pod affinity do not count. Each pod or claim is answered as if it came first.
 
-Exit codes: 0 all fit on some node, 1 one does not, 2 an error."#;
+Exit codes: 0 each fits on some node, 1 at least one fits on none, 2 an error."#;
 
 /// Of `kubectl gpu explain`.
 pub const EXPLAIN_HELP: &str = r#"Examples:
   # Why a pod waits, and what would help
   kubectl gpu explain pod/trainer -n research
 
-  # Why a claim got the devices it has
+  # Why a claim got its devices
   kubectl gpu explain claim/shared-gpu
 
   # Every node and every device
@@ -39,7 +37,7 @@ pub const EXPLAIN_HELP: &str = r#"Examples:
   # From files
   kubectl gpu explain pod/trainer -f cluster.yaml -f pod.yaml
 
-Exit codes: 0 it has its devices or would fit, 1 it does not fit, 2 an error."#;
+Exit codes: 0 it has its devices or would fit, 1 it does not fit or cannot be prepared, 2 an error."#;
 
 /// Of `kubectl gpu cel`.
 pub const CEL_HELP: &str = r#"Examples:
@@ -47,39 +45,38 @@ pub const CEL_HELP: &str = r#"Examples:
   kubectl gpu cel 'device.attributes["gpu.tessera.dev"].memoryMiB >= 40000'
 
   # Why a device does not match: every part of the expression with its value
-  kubectl gpu cel 'device.driver == "gpu.tessera.dev" && device.attributes["gpu.tessera.dev"].type == "mig"' \
-      --device node-a/gpu-3b-00
+  kubectl gpu cel 'device.attributes["gpu.tessera.dev"].type == "mig"' --device node-a/gpu-3b-00
 
-  # Devices of files, as JSON
+  # Devices from files, as JSON
   kubectl gpu cel 'device.allowMultipleAllocations' -f slices.yaml -o json
 
   # One JSON request a line, for other programs
   kubectl gpu cel --lines < requests.jsonl
 
-Exit codes: 0 a device matches, 1 none does, 2 the expression is wrong or fails on a device."#;
+Exit codes: 0 a device matches, 1 none does, 2 the expression is invalid, fails on a device, or another error."#;
 
 /// Of `kubectl gpu pools`.
 pub const POOLS_HELP: &str = r#"Examples:
   # All pools
   kubectl gpu pools
 
-  # One of them: its conditions, who waits for what, and the nodes with their cards
+  # One pool: its conditions, the waiting pods with their requests, and the nodes with their cards
   kubectl gpu pools inference
 
   # From files
   kubectl get gpupools,resourceslices -o yaml > cluster.yaml
   kubectl gpu pools -f cluster.yaml -o wide
 
-ALLOCATED and UNALLOCATABLE are cards' worth: a partition counts by its share of the card's memory. WAITING is pods.
+ALLOCATED and UNALLOCATABLE are in cards' worth: a partition counts by its share of the card's memory. UNALLOCATABLE is free, but no waiting pod can use it. WAITING is the number of pods.
 
-Exit codes: 0 all are ready, 1 one is not or nothing current is known of it, 2 an error."#;
+Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error."#;
 
 /// Of `kubectl gpu topology`.
 pub const TOPOLOGY_HELP: &str = r#"Examples:
   # The nodes with cards
   kubectl gpu topology
 
-  # Links between the cards of a node as `nvidia-smi topo -m` prints them, groups, and who holds what
+  # Links between the cards of a node (as in `nvidia-smi topo -m`), groups, and who holds what
   kubectl gpu topology node-a
 
   # For programs
@@ -89,172 +86,158 @@ Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
 
 /// Of `kubectl gpu doctor`.
 pub const DOCTOR_HELP: &str = r#"Examples:
-  # What is wrong, and what to do about it
+  # Problems, each with a remedy
   kubectl gpu doctor
 
-  # Of one node
+  # Problems of one node
   kubectl gpu doctor --node node-a
 
   # For a monitor
   kubectl gpu doctor -o json
 
-It looks at versions, feature gates, clocks, the controller, admission policies, kubelet plugins and what they say of themselves, container
-runtimes and NVIDIA's driver, slices, sick cards, cards that another driver, a device plugin or the GPU Operator's MIG manager owns as
-well, DeviceClasses, GpuPools, and claims whose devices are gone, cannot be prepared or are used by nobody. What you may not read is
-not looked at.
+It checks versions, feature gates, clocks, the controller, admission policies, kubelet plugins and their reports, container runtimes, NVIDIA's driver, slices, faulty cards, cards also managed by another driver, a device plugin or the GPU Operator's MIG manager, DeviceClasses, GpuPools, and claims with missing, unprepared or unused devices. Objects you may not read are not checked.
 
-Exit codes: 0 nothing is wrong, 1 something is, 2 an error."#;
+Exit codes: 0 no problems, 1 at least one problem, 2 an error."#;
 
 /// Of `kubectl gpu queue`.
 pub const QUEUE_HELP: &str = r#"Examples:
-  # Who waits, the first first
+  # Waiting pods and gangs, next in turn first
   kubectl gpu queue
 
-  # A team's, for a script
+  # Those of one team, for a script
   kubectl gpu queue -n research -o json
 
-A gang has one row. A higher priority goes first, then who was complete first; whether the others may pass is said by the pool
-(placement.queue). Pods without a place come last: kube-scheduler allocates what they ask for, in an order of its own, and the reason
-is what it says of them. POOLS are those on whose nodes there is what is asked for, free or not. The controller answers, as for
-`kubectl gpu top`.
+A gang has one row. Higher priority goes first, then the order of becoming complete; the pool decides whether others may pass (placement.queue). Pods without a place come last: kube-scheduler allocates for them, in its own order, and WHY is its message. POOLS have the requested kind of device on their nodes, free or not. The controller answers, as for `kubectl gpu top`.
 
 Exit codes: 0 done, 2 an error."#;
 
 /// Of `kubectl gpu top`.
 pub const TOP_HELP: &str = r#"Examples:
-  # What teams have and use, most idle first; renewed every five seconds at a terminal
+  # Allocation and usage by namespace, most idle first; at a terminal renewed every five seconds
   kubectl gpu top namespaces
 
-  # Each card: allocated beside busy, memory, power
+  # Each card of a node: allocated, busy, memory, power
   kubectl gpu top cards --node node-a
 
   # Once, for a script
   kubectl gpu top pods -n research --once -o json
 
-ALLOCATED and BUSY are cards' worth: a partition counts by its share of the card's memory, what is busy by its multiprocessors. IDLE is
-allocated and not busy. `-` is what no plugin tells. The controller answers, through a forwarded port: that takes the right to create
-pods/portforward in its namespace.
+ALLOCATED, BUSY and IDLE are in cards' worth: a partition counts by its share of the card's memory, BUSY by multiprocessors. IDLE is allocated but not busy. `-` means no data. The controller answers through a forwarded port; this takes the right to create pods/portforward in its namespace.
 
 Exit codes: 0 there are cards, 1 there are none, 2 an error."#;
 
 /// Of `kubectl gpu advise`.
 pub const ADVISE_HELP: &str = r#"Examples:
-  # What each claim could do with less, most saved first
+  # A smaller device for each claim, largest saving first
   kubectl gpu advise
 
-  # One namespace's, and what to apply for it
+  # Of one namespace, and the manifests to apply
   kubectl gpu advise -n research
   kubectl gpu advise -n research -o yaml > advised.yaml
 
-  # Would the scheduler find what is advised?
+  # Would the advised devices be available?
   kubectl gpu allocate -f advised.yaml
 
-  # Judge claims that were watched for ten minutes
+  # Include claims observed for ten minutes
   kubectl gpu advise --min-observed 10m
 
   # From files: a fleet.json saved from the fleet page, and the cluster's objects
   kubectl get resourceslices,deviceclasses,resourceclaims,pods -A -o yaml > cluster.yaml
   kubectl gpu advise --fleet fleet.json -f cluster.yaml
 
-The controller remembers what each claim used at most, from the time that it began to watch. A claim is advised the smallest device that
-its card's model is offered as, and that has a fifth more than both peaks: memory, and busy multiprocessors. A peak of four times
-the mean is a burst: such claims are advised shares and time-slices, sized by memory and mean. Claims of one template are
-judged together. -n shows one namespace, else all are shown. Nothing is changed.
+The controller keeps each claim's peak usage since it began to observe it. The advice is the smallest device offered of the same card model with a fifth more than both peaks: memory, and busy multiprocessors. A peak of four times the mean is a burst: the advice then includes shares and time-slices, sized by memory and mean. Claims of one template get one advice. Without -n all namespaces are shown. Nothing is changed.
 
-Exit codes: 0 some claim could do with less, 1 none could, 2 an error."#;
+Exit codes: 0 some claim could use a smaller device, 1 none could, 2 an error."#;
 
 /// Of `kubectl gpu simulate`.
 pub const SIMULATE_HELP: &str = r#"Examples:
-  # What ten machines would make of a workload, with us and with others
+  # A workload on ten machines, with Tessera and with other schedulers
   kubectl gpu simulate --nodes 10xdgx-h100 --workload jobs.csv
 
-  # The same with the pods of openb's trace, at their times
-  kubectl gpu simulate --nodes 8xdgx-h100 --workload openb_pod_list_default.csv --policy tessera,hami-binpack
+  # The pods of openb's trace, at their times
+  kubectl gpu simulate --nodes 8xdgx-h100 --workload openb_pod_list_default.csv \
+      --policy tessera,hami-binpack
 
-  # What would still fit after two hours, and what the cards in use cost a month
-  kubectl gpu simulate --nodes 8xdgx-a100,cards=4 --workload jobs.csv --at 2h --wish 1xgpu,4xgpu --price A100-SXM4-80GB=1500
+  # How much more would fit after two hours, and the monthly cost of the cards in use
+  kubectl gpu simulate --nodes 8xdgx-a100,cards=4 --workload jobs.csv --at 2h --wish 1xgpu,4xgpu \
+      --price A100-SXM4-80GB=1500
 
-  # Would two more help?
-  kubectl gpu simulate --nodes 10xdgx-h100 --add 2xdgx-h100 --workload jobs.csv --policy tessera,kube-scheduler
+  # Would two more machines help?
+  kubectl gpu simulate --nodes 10xdgx-h100 --add 2xdgx-h100 --workload jobs.csv
 
-  # What would these GpuPools make of it, and what of these manifests?
+  # Manifests, with the cards offered by these GpuPools
   kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml -f manifests/
 
-  # The same with the MIG layouts that the pools name
+  # With the MIG layouts named by the pools
   kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml --mig-layouts config.yaml -f manifests/
 
-  # The cluster as it is: who waits would get what, what would still fit, and what with two machines more
+  # The cluster with its waiting pods: how much more would fit, also with two more machines
   kubectl gpu simulate --wish 1xgpu,4xgpu --add 2xdgx-h100
 
-  # What would these GpuPools make of its cards?
+  # The cluster with other GpuPools
   kubectl gpu simulate --pool pools.yaml --wish 1xgpu,15%
 
   # The same from files
-  kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A -o yaml > cluster.yaml
+  kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A \
+      -o yaml > cluster.yaml
   kubectl gpu simulate -f cluster.yaml --wish 1xgpu,4xgpu --add 2xdgx-h100
 
-  # How much of Alibaba's cluster of 6,212 cards each policy would allocate
+  # Alibaba's cluster of 6,212 cards: how much of it each policy would allocate
   kubectl gpu simulate --openb openb_node_list_gpu_node.csv openb_pod_list_default.csv
 
-  # Two of them side by side, with more runs
+  # Two policies side by side, with more runs
   kubectl gpu simulate --openb nodes.csv pods.csv --policy tessera-bare,fgd --runs 50
 
   # For programs; the same seed gives the same numbers everywhere
   kubectl gpu simulate --openb nodes.csv pods.csv --runs 10 --seed 42 -o json
 
-A workload has a line for pods that are alike: name,count,gpu,at,every,duration, where gpu is 4 (cards), 1g.10gb (a MIG
-partition) or 15% (a share of a card). Manifests are Pods, Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs (one run),
-JobSets and LeaderWorkerSets with their claims. Pods that do not fit wait. Of a trace, pods arrive in random order until they would
-ask for 130 % of the cards; nobody leaves, and who finds no room is gone. All policies see the same arrivals. What is in
-the files, and what each policy does: docs/simulate.md.
+A workload has a line for each kind of pod: name,count,gpu,at,every,duration, where gpu is 4 (cards), 1g.10gb (a MIG partition) or 15% (a share of a card). Manifests are Pods, Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs (one run), JobSets and LeaderWorkerSets with their claims. Pods that do not fit wait. The pods of a trace arrive in random order until they ask for 130 % of the cards; none departs, and pods that do not fit are dropped. All policies get the same arrivals. Formats and policies: docs/simulate.md.
 
-Exit codes: 0 it was simulated, 2 an error."#;
+Exit codes: 0 simulated, 2 an error."#;
 
 /// Of `kubectl gpu fleet`.
 pub const FLEET_HELP: &str = r#"Examples:
-  # Open the address that it prints in a browser; ends with Ctrl-C
+  # Prints the address to open in a browser; ends with Ctrl-C
   kubectl gpu fleet
 
   # On another port of this machine
   kubectl gpu fleet --port 9000
 
-It goes on while controllers come and go: the page is that of whoever leads."#;
+The page is the leading controller's; when another takes over, its page is shown."#;
 
 /// Of `kubectl gpu ungate`.
 pub const UNGATE_HELP: &str = r#"Examples:
-  # Let one pod go
+  # Remove the gate of one pod
   kubectl gpu ungate trainer -n research
 
-  # Which pods of the whole cluster the gate holds back
+  # List the gated pods of the whole cluster
   kubectl gpu ungate --all -A --dry-run
 
-  # Let all of them go, as when the controller is gone for good
+  # Remove the gate of all pods, for example after removing the controller
   kubectl gpu ungate --all -A
 
-kube-scheduler then chooses their node alone. Gates of others stay. New pods get the gate as long as their namespace or
-they themselves have the label gpu.tessera.dev/steering=enabled.
+kube-scheduler then chooses their nodes alone. Other gates stay. New pods get the gate as long as they or their namespace have the label gpu.tessera.dev/steering=enabled.
 
-Exit codes: 0 the gate is off all of them (with --all, also where no pod had it), 1 a named pod had none, 2 an error."#;
+Exit codes: 0 no pod has the gate any more, 1 a named pod had none, 2 an error."#;
 
 /// Of `kubectl gpu get`.
 pub const GET_HELP: &str = r#"Examples:
-  # The cards, and everything that somebody holds
+  # The cards, and all devices held by claims
   kubectl gpu get
 
-  # Everything that a node offers, with memory, uuid and claims
+  # All devices offered on a node, with memory, UUID and claims
   kubectl gpu get devices --node node-a --all -o wide
 
-  # Claims of a team and the devices that they have; then what changes
+  # Claims of a namespace with their devices; then their changes
   kubectl gpu get claims -n research -w
 
-Of several devices of one claim each has a row. -w looks every two seconds; what is gone gets a row that says so, and -o json one
-object a line.
+A claim with several devices has a row for each. -w checks every two seconds and prints a row for each change, also for removed objects; with -o json one object a line.
 
-Exit codes: 0 there is something, 1 there is nothing, 2 an error."#;
+Exit codes: 0 something is listed, 1 nothing, 2 an error."#;
 
 /// Of `kubectl gpu migrate`.
 pub const MIGRATE_HELP: &str = r#"Examples:
-  # What becomes of the settings of NVIDIA's DRA driver, and the steps
+  # The settings of NVIDIA's DRA driver carried over, and the steps
   kubectl gpu migrate --from nvidia-dra
 
   # For helm and kubectl
@@ -263,10 +246,47 @@ pub const MIGRATE_HELP: &str = r#"Examples:
 
   # From files
   kubectl get secrets -A -l owner=helm,status=deployed -o yaml > helm.yaml
-  kubectl get nodes,pods,configmaps,daemonsets,deviceclasses,clusterpolicies -A -o yaml > cluster.yaml
+  kubectl get nodes,pods,configmaps,daemonsets,deviceclasses,clusterpolicies -A \
+      -o yaml > cluster.yaml
   kubectl gpu migrate --from device-plugin -f helm.yaml -f cluster.yaml
 
-It reads the release of helm (a Secret), ClusterPolicies, ConfigMaps with time-slicing, MPS and MIG layouts, labels of nodes, and who
-asks for what. Without the right to read Secrets it reads what DaemonSets say. Nothing is changed.
+It reads the helm release (a Secret), ClusterPolicies, ConfigMaps with time-slicing, MPS and MIG layouts, node labels, and the workloads with cards. Without the right to read Secrets it reads DaemonSets instead. Nothing is changed.
 
 Exit codes: 0 done, 2 an error."#;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use crate::arguments::Arguments;
+
+    /// Commands can be copied from the help: clap wraps at 100 columns where it knows no terminal.
+    #[test]
+    fn examples_are_not_wrapped() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| line.starts_with("  ")) {
+                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
+            // clap wraps text, and keeps line breaks inside a paragraph.
+            let prose = help
+                .split("\n\n")
+                .filter(|paragraph| !paragraph.starts_with("  ") && !paragraph.contains("\n  "));
+            for paragraph in prose {
+                assert_eq!(paragraph.lines().count(), 1, "{}: {paragraph}", command.get_name());
+            }
+        }
+    }
+    #[test]
+    fn every_command_is_in_the_readme_and_on_its_page() {
+        for file in ["../README.md", "../docs/kubectl-gpu.md"] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+            let text = std::fs::read_to_string(&path).unwrap();
+            for command in Arguments::command().get_subcommands() {
+                let name = command.get_name();
+                let named = [format!("`{name}`"), format!("`kubectl gpu {name}")];
+                assert!(named.iter().any(|named| text.contains(named)), "{file} does not name {name}");
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ pub enum Origin {
 /// The output format of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PlanFormat {
-    /// All of it
+    /// Everything
     Json,
     /// The GpuPools and DeviceClasses, to apply
     Yaml,
@@ -30,7 +30,7 @@ pub enum PlanFormat {
 #[derive(Debug, Args)]
 #[command(after_help = help::MIGRATE_HELP)]
 pub struct MigrateArguments {
-    /// What serves the cards now
+    /// The current driver of the cards
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub from: Origin,
     /// Print JSON, the manifests as YAML, or the values for helm

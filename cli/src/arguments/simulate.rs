@@ -13,20 +13,20 @@ use super::{Format, ReleaseArguments, SourceArguments, help};
 #[derive(Debug, Args)]
 #[command(after_help = help::SIMULATE_HELP)]
 pub struct SimulateArguments {
-    /// Nodes of the fleet, as COUNTxMACHINE, with settings behind commas: cards=N, mig=on, cpu=CORES, memory=BYTES, label:KEY=VALUE;
-    /// may be repeated. Without it, the fleet is that of the files, or of the cluster, with what runs and waits there
+    /// Nodes of the fleet, as COUNTxMACHINE, with settings after commas: cards=N, mig=on, cpu=CORES, memory=BYTES, label:KEY=VALUE;
+    /// may be repeated. Default: the nodes in the files, else in the cluster, with their running and waiting pods
     #[arg(long, value_name = "GROUP", help_heading = "A fleet and a workload")]
     pub nodes: Vec<NodeGroup>,
-    /// What arrives: a list in CSV, or openb's list of pods with their times (docs/simulate.md)
+    /// Arriving pods: a list in CSV, or openb's list of pods with times (docs/simulate.md)
     #[arg(long, value_name = "FILE", help_heading = "A fleet and a workload")]
     pub workload: Option<PathBuf>,
-    /// Beside the fleet as it is, the same with these nodes more
+    /// Also simulate the fleet with these additional nodes
     #[arg(long, value_name = "GROUP", help_heading = "A fleet and a workload")]
     pub add: Vec<NodeGroup>,
-    /// Beside the fleet as it is, with its cards offered as the GpuPools of this file or folder say; may be repeated
+    /// Also simulate the fleet with its cards offered by the GpuPools in this file or folder; may be repeated
     #[arg(long = "pool", value_name = "FILE", help_heading = "A fleet and a workload")]
     pub pools: Vec<PathBuf>,
-    /// The MIG layouts that these GpuPools name, as the plugin's --mig-layout-file: in the format of NVIDIA's mig-parted
+    /// MIG layouts named by the GpuPools, in the format of NVIDIA's mig-parted (the plugin's --mig-layout-file)
     #[arg(
         long = "mig-layouts",
         value_name = "FILE",
@@ -34,11 +34,11 @@ pub struct SimulateArguments {
         help_heading = "A fleet and a workload"
     )]
     pub mig_layouts: Option<PathBuf>,
-    /// Name of the DRA driver: with gpu.nvidia.com the DeviceClasses are NVIDIA's, so that manifests written for it can be simulated.
-    /// Without it gpu.tessera.dev, or of a cluster that which publishes devices
+    /// Name of the DRA driver; with gpu.nvidia.com the DeviceClasses are NVIDIA's. Default: found in the cluster or the files, by
+    /// slices, plugins, or the DeviceClasses asked for
     #[arg(long, value_name = "NAME", value_parser = driver_name, help_heading = "A fleet and a workload")]
     pub driver: Option<String>,
-    /// Say how many more of these would fit, one at a time: 4xgpu, 1g.10gb, 15%
+    /// Print how many more of each would fit by itself: 4xgpu, 1g.10gb, 15%
     #[arg(
         long = "wish",
         value_name = "LIST",
@@ -46,24 +46,24 @@ pub struct SimulateArguments {
         help_heading = "A fleet and a workload"
     )]
     pub wishes: Vec<Wish>,
-    /// Draw the map, and ask for wishes, at this time (90s, 1h30m, 2d) and not at the end
+    /// Time of the map and the wishes (90s, 1h30m, 2d). Default: the end
     #[arg(long, value_name = "TIME", value_parser = at, help_heading = "A fleet and a workload")]
     pub at: Option<Duration>,
-    /// What a card of a model costs a month, for what the cards in use cost; may be repeated
+    /// Price of a card of this model a month, for the cost of the cards in use; may be repeated
     #[arg(long = "price", value_name = "MODEL=NUMBER", value_parser = price, help_heading = "A fleet and a workload")]
     pub prices: Vec<(String, f64)>,
-    /// A trace in the form of openb (Alibaba's cluster-trace-gpu-v2023): its files with nodes and with pods
+    /// A trace in the format of openb (Alibaba's cluster-trace-gpu-v2023): its files with nodes and with pods
     #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "pools", "wishes", "at", "prices", "driver", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
     pub openb: Vec<PathBuf>,
-    /// Runs with other random numbers: of a trace in another order, of a fleet where a policy breaks ties by chance
+    /// Number of runs with different seeds: for a trace the order of arrival differs, for a fleet only random choices of policies
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub runs: u64,
-    /// Seed of the first run; those of the others follow
+    /// Seed of the first run, counting up
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Only these, in this order. On a fleet tessera, kube-scheduler, hami-binpack, kai-binpack, best-fit, first-fit, random (the
-    /// default), fgd, fgd-best-fit, fgd-learning, packing, clustering and dot-product; with a trace (where all are the default) also
-    /// tessera-bare and tessera-kube-scheduler
+    /// Only these policies, in this order. For a fleet: tessera, kube-scheduler, hami-binpack, kai-binpack, best-fit, first-fit,
+    /// random (these are the default), fgd, fgd-best-fit, fgd-learning, packing, clustering, dot-product. For a trace (default: all)
+    /// also tessera-bare and tessera-kube-scheduler
     #[arg(long = "policy", value_name = "NAMES", value_delimiter = ',')]
     pub policies: Vec<String>,
     /// Print JSON or YAML instead of tables
@@ -85,9 +85,9 @@ fn at(text: &str) -> Result<Duration, String> {
 /// `A100-SXM4-80GB=1500`.
 fn price(text: &str) -> Result<(String, f64), String> {
     let (model, price) = text.rsplit_once('=').ok_or("a price is MODEL=NUMBER, as in A100-SXM4-80GB=1500")?;
-    let price: f64 = price.parse().map_err(|_| format!("{price:?} is no number"))?;
+    let price: f64 = price.parse().map_err(|_| format!("{price:?} is not a number"))?;
     if !(0.0..1e9).contains(&price) {
-        return Err("a price is from 0 to 1e9".to_owned());
+        return Err("a price must be from 0 to 1e9".to_owned());
     }
     Ok((model.to_owned(), price))
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tessera_api::fleet_view::FleetView;
+use tessera_api::fleet_view::{FleetView, cards, memory};
 
-use super::top::{memory, read};
+use super::top::read;
 use crate::advise::{Advice, Asked, Choice, Kind, Report, Row, report};
 use crate::api_server::{FleetPort, Wanted, block_on, connect};
 use crate::arguments::{AdviseArguments, Format};
@@ -20,9 +20,7 @@ use crate::source::Source;
 pub fn run(arguments: &AdviseArguments) -> Result<Verdict, CommandError> {
     let view = fleet(arguments)?;
     let source = Source::load(&arguments.source, Wanted::All { volumes: false, pools: false })?;
-    let driver = arguments.driver.clone().unwrap_or_else(|| {
-        driver_name::chosen(source.objects.slices.values().filter_map(driver_name::of_slice))
-    });
+    let driver = arguments.driver.clone().unwrap_or_else(|| driver_name::of_cluster(&source.objects));
     let asked = Asked {
         namespace: arguments.source.namespace.as_deref(),
         driver: &driver,
@@ -33,7 +31,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<Verdict, CommandError> {
     match arguments.output {
         Some(Format::Json) => output::structured(Format::Json, &report)?,
         Some(Format::Yaml) => output::print(&yaml(&report)?)?,
-        None if report.claims.is_empty() => output::print("nobody holds a card\n")?,
+        None if report.claims.is_empty() => output::print("no claim holds a card\n")?,
         None => output::print(&text(&report))?,
     }
     let is_any = report.claims.iter().any(|row| matches!(row.advice, Advice::Change { .. }));
@@ -53,7 +51,7 @@ fn fleet(arguments: &AdviseArguments) -> Result<FleetView, CommandError> {
 /// A document for each manifest, with its claims.
 fn yaml(report: &Report) -> Result<String, CommandError> {
     if report.manifests.is_empty() {
-        return Ok("# no claim could do with less\n".to_owned());
+        return Ok("# no claim could use a smaller device\n".to_owned());
     }
     let mut rows: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
     for row in &report.claims {
@@ -69,7 +67,7 @@ fn yaml(report: &Report) -> Result<String, CommandError> {
         for row in rows.get(&key).into_iter().flatten() {
             let _ = writeln!(
                 text,
-                "# {}: {}, of {}",
+                "# {}: {}; has {}",
                 printable(&format!("{}/{}", row.namespace, row.claim)),
                 printable(&used(row)),
                 printable(&has(row))
@@ -82,7 +80,7 @@ fn yaml(report: &Report) -> Result<String, CommandError> {
 
 fn used(row: &Row) -> String {
     format!(
-        "used {} MiB and {} of the card's multiprocessors at most, {} on average",
+        "peak {} MiB and {} of the card's multiprocessors, mean {}",
         row.memory_peak_mib.unwrap_or_default(),
         percent(row.sm_peak),
         percent(row.sm_mean)
@@ -90,7 +88,7 @@ fn used(row: &Row) -> String {
 }
 
 fn text(report: &Report) -> String {
-    let header = ["CLAIM", "CARD", "HAS", "MEMORY", "SM MEAN", "SM PEAK", "SEEN", "ADVICE", "SAVES"];
+    let header = ["CLAIM", "CARD", "HAS", "MEMORY", "SM MEAN", "SM PEAK", "OBSERVED", "ADVICE", "SAVES"];
     let currency = report.currency.as_deref().unwrap_or_default();
     let rows = report.claims.iter().map(|row| {
         vec![
@@ -113,18 +111,20 @@ fn text(report: &Report) -> String {
         });
         let _ = writeln!(
             text,
-            "\n{changes} of {} could do with less, {:.2} cards' worth{}. -o yaml prints what to apply.",
-            report.claims.len(),
-            report.saves,
+            "\n{changes} of {} could use a smaller device and save {} cards' worth{}. -o yaml prints the manifests.",
+            output::counted(report.claims.len(), "claim"),
+            cards(report.saves),
             printable(&money.unwrap_or_default())
         );
     }
     for (product, (claims, worth)) in without_shares(report) {
         let _ = writeln!(
             text,
-            "bursty on {}: {claims}. Shares or time-slices, of {worth:.2} of a card together, would hold them, and no GpuPool \
-             offers any of that model (offer.sharing.mps, offer.sharing.timeSlicing).",
-            printable(product)
+            "{}: {} would fit shares or time-slices worth {} cards together, but no GpuPool offers any of this \
+             model (offer.sharing.mps, offer.sharing.timeSlicing).",
+            printable(product),
+            output::counted(claims, "bursty claim"),
+            cards(worth)
         );
     }
     text
@@ -166,10 +166,10 @@ fn advice(row: &Row) -> String {
             format!("{}{class}", choice(to))
         }
         Advice::Fits => "fits".to_owned(),
-        Advice::NotEnoughSeen => "not enough seen yet".to_owned(),
-        Advice::NotMeasured => "nobody tells what it used".to_owned(),
+        Advice::NotEnoughSeen => "observed too briefly".to_owned(),
+        Advice::NotMeasured => "no usage data".to_owned(),
         Advice::Together { devices } => format!("fits: {devices} devices work together"),
-        Advice::NothingOffered => "nothing is offered of this model".to_owned(),
+        Advice::NothingOffered => "no device of this model is offered".to_owned(),
     }
 }
 
@@ -179,7 +179,7 @@ fn choice(to: &Choice) -> String {
         let _ = write!(text, ", {}Mi, {compute} %", to.memory_mib);
     }
     if let Some(held_to) = to.bursts_held_to {
-        let _ = write!(text, ", bursts held to {}", percent(Some(held_to)));
+        let _ = write!(text, ", bursts limited to {}", percent(Some(held_to)));
     }
     text
 }
@@ -187,8 +187,8 @@ fn choice(to: &Choice) -> String {
 fn saves(row: &Row, currency: &str) -> String {
     let Some(saved) = row.saves else { return "-".to_owned() };
     match row.saves_per_hour {
-        Some(per_hour) => format!("{saved:.2} ({}/h)", money(currency, per_hour)),
-        None => format!("{saved:.2}"),
+        Some(per_hour) => format!("{} ({}/h)", cards(saved), money(currency, per_hour)),
+        None => cards(saved),
     }
 }
 

@@ -59,7 +59,8 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
     };
     if subjects.is_empty() {
         return Err(CommandError::Asked(
-            "nothing waits for devices; name a pod/NAME or claim/NAME, or give files with -f".to_owned(),
+            "no pod or claim waits for devices; name a pod/NAME or claim/NAME, or give files with -f"
+                .to_owned(),
         ));
     }
     let cluster = Cluster::of(objects)?;
@@ -108,7 +109,7 @@ pub fn run(arguments: &AllocateArguments) -> Result<Verdict, CommandError> {
 fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> String {
     let fitting: Vec<&NodeOutcome> = report.nodes.iter().filter(|node| node.fits).collect();
     let mut text = paint.bold(&report.subject);
-    let verdict = format!("fits on {} of {} nodes", fitting.len(), report.nodes.len());
+    let verdict = format!("fits on {} of {}", fitting.len(), output::counted(report.nodes.len(), "node"));
     text += ": ";
     text += &if fitting.is_empty() { paint.bad(&verdict) } else { paint.good(&verdict) };
     text.push('\n');
@@ -117,18 +118,17 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
     }
     if report.gated {
         text += &format!(
-            "{GATE} holds it back until the controller proposes a node (kubectl gpu explain {} says more)\n",
+            "the gate {GATE} holds the pod back until the controller proposes a node (see kubectl gpu explain {})\n",
             report.subject
         );
     }
     if report.managed {
-        text +=
-            "the controller allocates managed cards: it gives one of these, by its queue (docs/managed.md)\n";
+        text += "the controller allocates managed cards: it gives one of these, in queue order (docs/managed.md)\n";
     }
     if subject.claims.is_empty() && report.obstacles.is_empty() {
-        text += "it asks for no devices\n";
+        text += "asks for no devices\n";
     } else if !subject.claims.is_empty() && subject.claims.iter().all(Wanted::is_allocated) {
-        text += "all its claims have their devices already; `kubectl gpu explain` says why these\n";
+        text += "all its claims already have devices; see `kubectl gpu explain` for the reasons\n";
     }
     let rows: Vec<Vec<String>> = fitting
         .iter()
@@ -162,13 +162,13 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
         let resources: Vec<&str> =
             subject.claims.iter().flat_map(|wanted| &wanted.extended_resources).map(String::as_str).collect();
         text += &format!(
-            "\nWithout a claim, by a device plugin that serves {}\n  {}\n",
+            "\nWithout a claim: a device plugin serves {} on\n  {}\n",
             printable(&resources.join(", ")),
             some_of(&served, shown.min(5))
         );
     }
     if fitting.len() > shown {
-        text += &format!("… and {} more nodes (-v shows all)\n", fitting.len() - shown);
+        text += &format!("… and {} more (-v shows all)\n", output::counted(fitting.len() - shown, "node"));
     }
     let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for node in &report.nodes {
@@ -177,9 +177,9 @@ fn text(subject: &Subject, report: &Report, shown: usize, paint: Paint) -> Strin
             Some(Reason::Node(reason)) => reason.clone(),
             Some(Reason::Room(reason)) => format!("it has the devices, but {reason}"),
             Some(Reason::Devices(reason)) => {
-                format!("{reason} (kubectl gpu explain {} says why)", report.subject)
+                format!("{reason} (see kubectl gpu explain {})", report.subject)
             }
-            Some(Reason::Error(error)) => format!("kube-scheduler gives up the pod: {error}"),
+            Some(Reason::Error(error)) => format!("kube-scheduler fails with an error: {error}"),
         };
         reasons.entry(reason).or_default().push(&node.node);
     }

@@ -82,11 +82,11 @@ pub fn run(arguments: &CelArguments) -> Result<Verdict, CommandError> {
     let environment = Environment::from(source.release(&arguments.release));
     // As kube-scheduler compiles a stored expression.
     let selector = Selector::compile_with(expression, environment)
-        .map_err(|error| CommandError::Asked(format!("the expression is no selector: {error}")))?;
+        .map_err(|error| CommandError::Asked(format!("the expression is not a selector: {error}")))?;
     let slices: Vec<ResourceSlice> = source.objects.slices.into_values().collect();
     let places = devices::devices(slices.iter());
     if places.is_empty() {
-        return Err(CommandError::Asked("there is no device: no ResourceSlice lists one".to_owned()));
+        return Err(CommandError::Asked("there are no devices: no ResourceSlice lists any".to_owned()));
     }
     let hints = hints::unknown_names(&selector, &places);
     let refused = refused(expression, environment);
@@ -105,18 +105,20 @@ fn refused(expression: &str, environment: Environment) -> Option<String> {
     let error = Selector::compile_new(expression, environment).err()?;
     let why = match error {
         CompileError::TooComplex { estimate: u64::MAX } => {
-            "; it sees no bound of the cost, because it counts with the longest texts and lists that the types allow"
+            "; the estimate of its cost has no upper bound, because it assumes the longest texts and lists of each \
+             type"
                 .to_owned()
         }
         CompileError::TooComplex { estimate } => {
             format!(
-                "; it may cost {estimate} for a device with as much of everything as the API allows, and {COST_LIMIT} is the limit"
+                "; its estimated cost is {estimate}, for a device as large as the API allows, and the limit is \
+                 {COST_LIMIT}"
             )
         }
-        CompileError::TooLong => format!("; it has {}", expression.len()),
+        CompileError::TooLong => format!("; it has {} bytes", expression.len()),
         _ => String::new(),
     };
-    Some(format!("the API server does not take a new object with this expression: {error}{why}"))
+    Some(format!("the API server would refuse a new object with this expression: {error}{why}"))
 }
 
 fn all_devices(
@@ -179,7 +181,7 @@ fn all_devices(
     }
     if failing > 0 {
         return Err(CommandError::Asked(format!(
-            "the expression fails on {}; kube-scheduler would give up scheduling a pod that uses it",
+            "the expression fails on {}; kube-scheduler cannot schedule pods that use it",
             counted(failing, "device")
         )));
     }
@@ -220,7 +222,7 @@ fn one_device(
         let said = match answer.matches {
             Some(true) => paint.good("matches"),
             Some(false) => paint.bad("does not match"),
-            None => paint.bad("gives an error"),
+            None => paint.bad("fails"),
         };
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -253,7 +255,7 @@ fn answer(selector: &Selector, place: &Place<'_>) -> (Answer, u64, Option<tesser
             let evaluation = selector.evaluate(&device);
             (evaluation.result.map_err(|error| error.to_string()), evaluation.cost, Some(device))
         }
-        Err(error) => (Err(format!("a capacity is no quantity: {error}")), 0, None),
+        Err(error) => (Err(format!("a capacity is not a quantity: {error}")), 0, None),
     };
     let (matches, error) = match result {
         Ok(matches) => (Some(matches), None),
@@ -279,12 +281,12 @@ fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, Co
         [only] => Ok(only),
         [] => {
             let names = places.iter().map(|place| place.id.device.clone()).collect();
-            Err(CommandError::Asked(hints::unknown("name", name, &names).replace("has name", "is called")))
+            Err(CommandError::Asked(hints::unknown("name", name, &names).replace("has name", "is named")))
         }
         many => {
             let examples: Vec<String> = many.iter().take(5).map(|place| place.id.to_string()).collect();
             Err(CommandError::Asked(format!(
-                "{} are called {name}; name one in full: {}{}",
+                "{} have the name {name}; give the full name of one: {}{}",
                 counted(many.len(), "device"),
                 examples.join(", "),
                 if many.len() > 5 { ", …" } else { "" }
@@ -296,7 +298,7 @@ fn find<'p, 's>(places: &'p [Place<'s>], name: &str) -> Result<&'p Place<'s>, Co
 /// The upper bound of its cost.
 fn at_most(selector: &Selector) -> String {
     match selector.max_cost() {
-        u64::MAX => "without bound".to_owned(),
+        u64::MAX => "without limit".to_owned(),
         cost => cost.to_string(),
     }
 }

@@ -1,12 +1,12 @@
 //! `kubectl gpu doctor`: problems of Tessera in a cluster, and remedies.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use tessera_cluster::{Key, Objects};
+use tessera_api::DEFAULT_DRIVER_NAME;
+use tessera_cluster::Key;
 
 use crate::api_server::{Wanted, block_on, connect, fold_slices, live};
 use crate::arguments::DoctorArguments;
@@ -22,10 +22,8 @@ use crate::source::Source;
 /// The objects could not be read, or there is no such node.
 pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, Wanted::Installation)?;
-    let told = arguments.driver.clone().or_else(|| driver_of_plugins(&source.objects));
-    let mut driver = told.clone().unwrap_or_else(|| {
-        driver_name::chosen(source.objects.slices.values().filter_map(driver_name::of_slice))
-    });
+    let told = arguments.driver.clone().or_else(|| driver_name::of_plugins(&source.objects));
+    let mut driver = told.clone().unwrap_or_else(|| driver_name::of_cluster(&source.objects));
     let kubernetes = source.kubernetes.unwrap_or_default();
     let mut published = Published::new(&driver, &source.objects, kubernetes);
     source.objects.slices.values().for_each(|slice| published.add(slice));
@@ -67,20 +65,14 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
     Ok(if found.is_empty() { Verdict::Yes } else { Verdict::No })
 }
 
-/// The driver's name, where plugins run.
-fn driver_of_plugins(objects: &Objects) -> Option<String> {
-    let mut names = objects.pods.values().filter_map(|pod| driver_name::of_plugin(pod)).peekable();
-    names.peek()?;
-    Some(driver_name::chosen(names))
-}
-
 /// The driver's name if no plugin runs: taken from the devices of earlier plugins.
 async fn driver_of_slices(client: &Client) -> Result<String, CommandError> {
-    let add = |names: &mut BTreeSet<String>, slice: ResourceSlice| {
+    let add = |names: &mut Vec<String>, slice: ResourceSlice| {
         names.extend(driver_name::of_slice(&slice).map(str::to_owned));
     };
-    let (names, _) = fold_slices(client, BTreeSet::new, add).await?;
-    Ok(driver_name::chosen(names.iter().map(String::as_str)))
+    let (names, _) = fold_slices(client, Vec::new, add).await?;
+    Ok(driver_name::chosen(names.iter().map(String::as_str))
+        .unwrap_or_else(|| DEFAULT_DRIVER_NAME.to_owned()))
 }
 
 fn text(found: &[Finding], paint: Paint) -> String {

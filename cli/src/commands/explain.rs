@@ -19,7 +19,7 @@ use crate::explain::{
     ReasonCount, RequestDiagnosis, Steering, Unmade,
 };
 use crate::managed;
-use crate::output::{self, CommandError, Paint, Verdict, printable};
+use crate::output::{self, CommandError, Paint, Verdict, counted, printable};
 use crate::share_ids::asker;
 use crate::source::Source;
 use crate::subject;
@@ -85,19 +85,19 @@ impl Screen {
         let is_waiting = !explanation.nodes.is_empty();
         let verdict = match (is_waiting, explanation.fits) {
             (true, true) if explanation.managed.is_some() => {
-                self.paint.good("fits, and waits for the controller")
+                self.paint.good("fits; waits for the controller")
             }
             (true, true) => self.paint.good("fits now"),
             (true, false) if explanation.unmade.is_some() => {
-                self.paint.bad("waits for a ResourceClaim that could not be made")
+                self.paint.bad("waits: its ResourceClaim could not be created")
             }
             (true, false) if explanation.nodes.iter().any(|node| node.outcome.fits) => {
-                self.paint.bad("waits, and would fit")
+                self.paint.bad("waits, but would fit")
             }
             (true, false) => self.paint.bad("does not fit"),
             (false, true) if explanation.given.is_empty() => self.paint.good("asks for no devices"),
             (false, true) if explanation.has_fault() => {
-                self.paint.bad("has its devices, and not all of them are well")
+                self.paint.bad("has its devices, but not all are healthy")
             }
             (false, true) => self.paint.good("has its devices"),
             (false, false) => self.paint.bad("waits"),
@@ -136,13 +136,14 @@ impl Screen {
                     let _ = writeln!(text, "    {}", printable(&some_of(&claims, self.shown())));
                 }
             }
-            self.more(&mut text, explanation.nearest.len(), "ways");
+            self.more(&mut text, explanation.nearest.len(), ["way", "ways"]);
         }
         if !explanation.untried.is_empty() {
             let nodes: Vec<&str> = explanation.untried.iter().map(String::as_str).collect();
             let _ = writeln!(
                 text,
-                "\nAfter {} tries no more was looked for on {}; give one node, its slices and the claims with -f to look there",
+                "\nSearch stopped after {} combinations; not fully searched: {}. To search one node, give it, its \
+                 slices and the claims with -f",
                 explain::TRIES,
                 some_of(&nodes, self.shown())
             );
@@ -158,15 +159,14 @@ impl Screen {
             let _ = writeln!(text, "  {}", self.paint.bad(&printable(&said)));
             return;
         };
-        let quota = format!("the ResourceQuota {name} of its namespace has no room for it:");
+        let quota = format!("the ResourceQuota {name} of its namespace has too little left:");
         let _ = writeln!(text, "  {}", self.paint.bad(&printable(&quota)));
         for resource in resources {
             let ExceededResource { name, requested, used, limited } = resource;
-            let said = format!("{requested} of {name} asked for, {used} of {limited} used");
+            let said = format!("{name}: {requested} requested, {used} of {limited} used");
             let _ = writeln!(text, "    {}", printable(&said));
         }
-        let help =
-            "it is made when claims of the namespace are deleted or the quota allows more, whatever is free";
+        let help = "it is created once claims of the namespace are deleted or the quota is raised; free devices do not help";
         let _ = writeln!(text, "  {}", self.paint.hint(help));
     }
 
@@ -174,24 +174,28 @@ impl Screen {
     fn lower(&self, text: &mut String, lower: &LowerPriority) {
         let claims: Vec<&str> = lower.claims.iter().map(String::as_str).collect();
         let said = format!(
-            "pods of lower priority than its {} hold what it asks for, and stay: kube-scheduler evicts nobody for devices \
-             (those of {})",
+            "pods with a priority below {} hold devices it could use and keep them: kube-scheduler does not evict \
+             pods for devices (claims: {})",
             lower.priority,
             some_of(&claims, self.shown())
         );
         let _ = writeln!(text, "  {}", printable(&said));
-        let help =
-            "for the cards of a pool with allocation Managed the controller does (docs/gangs.md, Preemption)";
+        let help = "in pools with allocation Managed the controller does (docs/gangs.md, Preemption)";
         let _ = writeln!(text, "  {}", self.paint.hint(help));
     }
 
     /// The controller's responsibility and its last messages.
     fn managed(&self, text: &mut String, managed: &Managed) {
-        let whose = "the controller allocates managed cards: it goes by its queue, where the first comes first by priority (docs/managed.md)";
+        let whose = "the controller allocates managed cards in queue order: by priority, then first come, first \
+                     served (docs/managed.md)";
         let _ = writeln!(text, "  {whose}");
         match &managed.controller {
             Some(Controller::Absent) => {
-                let _ = writeln!(text, "  {}", self.paint.bad("no controller leads: nobody allocates them"));
+                let _ = writeln!(
+                    text,
+                    "  {}",
+                    self.paint.bad("no controller leads: managed cards are not allocated")
+                );
             }
             Some(Controller::Silent { holder, seconds }) => {
                 let silent = format!("the controller {holder} has not renewed its Lease for {seconds} s");
@@ -210,7 +214,7 @@ impl Screen {
             explanation.nodes.iter().filter(|node| node.outcome.fits).collect();
         if !fitting.is_empty() {
             let who =
-                if explanation.managed.is_some() { "One of these from the controller" } else { "Would get" };
+                if explanation.managed.is_some() { "One of these, from the controller" } else { "Would get" };
             let _ = writeln!(text, "\n{who}");
         }
         for node in fitting.iter().take(self.shown()) {
@@ -224,7 +228,7 @@ impl Screen {
             let _ = writeln!(text, "  {}: {}", node.outcome.node, self.paint.good(&devices.join(", ")));
             self.would_not_get(text, &node.passed_alternatives);
         }
-        self.more(text, fitting.len(), "nodes");
+        self.more(text, fitting.len(), ["node", "nodes"]);
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
         let mut lacking: Vec<&NodeDiagnosis> =
             explanation.nodes.iter().filter(|node| !node.outcome.fits).collect();
@@ -240,14 +244,14 @@ impl Screen {
         for (body, nodes) in groups.iter().take(self.shown()) {
             let _ = write!(text, "\n{}\n{body}", self.paint.bold(&some_of(nodes, self.shown())));
         }
-        self.more(text, groups.len(), "groups of nodes");
+        self.more(text, groups.len(), ["group of nodes", "groups of nodes"]);
     }
 
     fn node(&self, node: &NodeDiagnosis) -> String {
         let mut text = String::new();
         match &node.outcome.reason {
             Some(Reason::Node(reason)) => {
-                let _ = writeln!(text, "  does not take it: {}", printable(reason));
+                let _ = writeln!(text, "  not eligible: {}", printable(reason));
                 return text;
             }
             Some(Reason::Room(reason)) => {
@@ -255,7 +259,7 @@ impl Screen {
                 return text;
             }
             Some(Reason::Error(error)) => {
-                let error = format!("kube-scheduler gives up: {}", printable(error));
+                let error = format!("kube-scheduler fails with an error: {}", printable(error));
                 let _ = writeln!(text, "  {}", self.paint.bad(&error));
             }
             _ => {}
@@ -267,7 +271,7 @@ impl Screen {
             let _ = writeln!(text, "  {}", self.paint.bad(&printable(together)));
         }
         if text.is_empty() {
-            let _ = writeln!(text, "  the devices do not suffice");
+            let _ = writeln!(text, "  not enough devices");
         }
         text
     }
@@ -275,7 +279,7 @@ impl Screen {
     fn request(&self, text: &mut String, request: &RequestDiagnosis) {
         let wanted = request.wanted.map_or("all".to_owned(), |count| count.to_string());
         let enough = request.wanted.is_none_or(|wanted| request.free >= wanted);
-        let free = format!("{} of {} devices free", request.free, request.devices);
+        let free = format!("{} of {} free", request.free, counted(request.devices, "device"));
         let free = if enough { self.paint.good(&free) } else { self.paint.bad(&free) };
         let claim = printable(&request.claim);
         let class = if request.class_exists { "" } else { " (does not exist)" };
@@ -311,7 +315,7 @@ impl Screen {
         }
         if groups.len() > self.shown() {
             let rest: usize = groups[self.shown()..].iter().map(|(_, devices)| devices.len()).sum();
-            let _ = writeln!(text, "      … and {rest} more devices (-o json has all)");
+            let _ = writeln!(text, "      … and {} more (-o json has all)", counted(rest, "device"));
         }
     }
 
@@ -330,8 +334,8 @@ impl Screen {
             let devices: usize = rest.iter().map(|reason| reason.devices).sum();
             let _ = writeln!(
                 text,
-                "{indent}{devices:>4}  for {} other reasons ({} shows more)",
-                rest.len(),
+                "{indent}{devices:>4}  for {} ({} shows more)",
+                counted(rest.len(), "other reason"),
                 self.who_shows_more()
             );
         }
@@ -347,9 +351,11 @@ impl Screen {
         if reason == "in use" { format!("in use by {names}") } else { format!("{reason}; in use by {names}") }
     }
 
-    fn more(&self, text: &mut String, count: usize, what: &str) {
+    /// How many more there are; `what`: one of them, and several.
+    fn more(&self, text: &mut String, count: usize, what: [&str; 2]) {
         if count > self.shown() {
             let more = count - self.shown();
+            let what = what[usize::from(more > 1)];
             let _ = writeln!(text, "  … and {more} more {what} ({} shows more)", self.who_shows_more());
         }
     }

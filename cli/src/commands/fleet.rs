@@ -93,7 +93,7 @@ impl<P: Page> Followed<P> {
                 Ok(found) => {
                     told.clear();
                     if found.pod() != self.leader.borrow().pod() {
-                        tell(&format!("{} leads now, and its page is shown", found.pod()));
+                        tell(&format!("{} leads now; showing its page", found.pod()));
                         self.leader.send_replace(Arc::new(found));
                     }
                 }

@@ -125,7 +125,7 @@ fn or_dash(text: Option<&str>) -> String {
 impl Row for DeviceRow {
     const HEADER: &'static [&'static str] = &["NODE", "DEVICE", "TYPE", "PROFILE", "HELD BY", "PODS"];
     const WIDE: &'static [&'static str] = &["PRODUCT", "MEMORY", "POOL", "UUID", "TAINTS"];
-    const NOTHING: &'static str = "no node has published cards that are asked for\n";
+    const NOTHING: &'static str = "no published card matches\n";
 
     fn key(&self) -> (String, String) {
         (self.node.clone(), self.device.clone())
@@ -170,7 +170,7 @@ impl Row for DeviceRow {
 impl Row for ClaimRow {
     const HEADER: &'static [&'static str] = &["NAMESPACE", "CLAIM", "STATE", "NODE", "DEVICES", "PODS"];
     const WIDE: &'static [&'static str] = &["CLASSES"];
-    const NOTHING: &'static str = "there is no claim that holds cards or waits\n";
+    const NOTHING: &'static str = "no claim holds cards or waits for any\n";
 
     fn key(&self) -> (String, String) {
         (self.namespace.clone(), self.claim.clone())

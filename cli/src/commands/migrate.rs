@@ -56,13 +56,13 @@ fn text(plan: &Plan, paint: Paint) -> Result<String, CommandError> {
         }
     }
     if !plan.notes.is_empty() {
-        let _ = writeln!(text, "\n{}", paint.bold("Otherwise, or not carried over"));
+        let _ = writeln!(text, "\n{}", paint.bold("Different, or not carried over"));
         for note in &plan.notes {
             let _ = writeln!(text, "  {}: {}", paint.hint(&printable(&note.about)), printable(&note.what));
         }
     }
     if !plan.workloads.is_empty() {
-        let _ = writeln!(text, "\n{}", paint.bold("Who asks for cards"));
+        let _ = writeln!(text, "\n{}", paint.bold("Workloads with cards"));
         let rows = plan.workloads.iter().map(|workload| {
             let pods = if workload.pods == 0 { "-".to_owned() } else { workload.pods.to_string() };
             vec![workload.name.clone(), pods, workload.asks.clone(), workload.becomes.clone()]

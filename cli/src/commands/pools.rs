@@ -26,7 +26,7 @@ pub fn run(arguments: &PoolsArguments) -> Result<Verdict, CommandError> {
     let Some(pools) = &source.pools else {
         return Err(CommandError::Asked(
             "the cluster has no GpuPools: the CustomResourceDefinition gpupools.gpu.tessera.dev is not installed; \
-             the chart of this version brings it (docs/installing.md)"
+             this version's chart contains it (docs/installing.md)"
                 .to_owned(),
         ));
     };
@@ -48,9 +48,7 @@ fn list<'p>(
     if let Some(format) = structured(output) {
         output::structured(format, &views)?;
     } else if views.is_empty() {
-        output::print(
-            "there is no GpuPool: kube-scheduler allocates all cards, as whole cards or partitions\n",
-        )?;
+        output::print("there are no GpuPools: kube-scheduler allocates all cards, whole or as partitions\n")?;
     } else {
         let is_wide = output == Some(ListFormat::Wide);
         output::print(&(table(&views, is_wide) + &notes(&views)))?;
@@ -85,8 +83,8 @@ fn table(views: &[PoolView], is_wide: bool) -> String {
     let rows = views.iter().map(|view| {
         let mut row = vec![
             view.name.clone(),
-            format!("{:?}", view.allocation),
-            format!("{:?}", view.placement.strategy),
+            view.allocation.to_string(),
+            view.placement.strategy.to_string(),
             view.priority.to_string(),
             or_dash(view.nodes),
             or_dash(view.cards),
@@ -98,7 +96,7 @@ fn table(views: &[PoolView], is_wide: bool) -> String {
         if is_wide {
             row.extend([
                 or_dash(view.offered),
-                format!("{:?}", view.placement.topology),
+                view.placement.topology.to_string(),
                 view.ready().map(|condition| condition.message.clone()).unwrap_or_default(),
             ]);
         }
@@ -118,7 +116,7 @@ fn notes(views: &[PoolView]) -> String {
         views.iter().filter(|view| view.known == Known::None).map(|view| view.name.as_str()).collect();
     if !without.is_empty() {
         text += &format!(
-            "\nno controller has written a status of {}: {NO_CONTROLLER}\n",
+            "\nno controller has written a status for {}: {NO_CONTROLLER}\n",
             printable(&without.join(", "))
         );
     }
@@ -135,7 +133,7 @@ fn age(known: Known) -> String {
         Known::Current => String::new(),
         Known::None => format!("no controller has written a status: {NO_CONTROLLER}"),
         Known::Old { observed, generation } => format!(
-            "its status is about generation {observed} of its spec, which is at {generation}: {NO_CONTROLLER}"
+            "its status is for generation {observed} of its spec, now at {generation}: {NO_CONTROLLER}"
         ),
     }
 }
@@ -198,7 +196,7 @@ fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
     }
     let placement = &view.placement;
     text += &format!(
-        "  allocation {:?}, strategy {:?}{}, topology {:?}, priority {}\n",
+        "  allocation {}, strategy {}{}, topology {}, priority {}\n",
         view.allocation,
         placement.strategy,
         placement.spread_topology_key.as_ref().map(|key| format!(" over {key}")).unwrap_or_default(),
@@ -207,12 +205,13 @@ fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
     );
     let nodes = described.node_selector.map_or_else(|| "all".to_owned(), labels);
     text += &format!("  nodes: {}\n", printable(&nodes));
-    text += &format!("  cards: {}\n", printable(described.cards_expression.unwrap_or("all of these nodes")));
+    text += &format!("  cards: {}\n", printable(described.cards_expression.unwrap_or("all on these nodes")));
     if let (Some(cards), Some(allocated), Some(unallocatable)) =
         (view.cards, &view.allocated, &view.unallocatable)
     {
         text += &format!(
-            "  of {cards} cards, claims hold {allocated}; {unallocatable} is free on cards of which nothing can be allocated\n"
+            "  {}: {allocated} allocated, {unallocatable} unallocatable\n",
+            output::counted(cards as usize, "card")
         );
     }
     if !view.unmet_demand.is_empty() {
@@ -225,7 +224,7 @@ fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
     }
     text.push('\n');
     if described.by_node.is_empty() {
-        text += "no node reports cards of it\n";
+        text += "no node reports cards of this pool\n";
         return text;
     }
     let header: &[&str] =
@@ -249,7 +248,7 @@ fn note(node: &NodeOfPool) -> String {
     }
     if !node.waits_for.is_empty() {
         let devices: Vec<&str> = node.waits_for.iter().map(String::as_str).collect();
-        parts.push(format!("no longer offered, end with their claims: {}", devices.join(", ")));
+        parts.push(format!("no longer offered, kept until their claims end: {}", devices.join(", ")));
     }
     parts.join("; ")
 }

@@ -43,7 +43,7 @@ pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
     let rows = rows(&view, arguments.namespace.as_deref());
     match arguments.output {
         Some(format) => output::structured(format, &rows)?,
-        None if rows.is_empty() => output::print("nobody waits\n")?,
+        None if rows.is_empty() => output::print("no pod waits\n")?,
         None => output::print(&table(&rows))?,
     }
     Ok(Verdict::Yes)
@@ -87,10 +87,10 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let header = ["PLACE", "NAME", "PODS", "PRIORITY", "POOLS", "WAITS", "FOR"];
+    let header = ["PLACE", "NAME", "PODS", "PRIORITY", "POOLS", "WAITS", "WHY"];
     let cells = rows.iter().map(|row| {
         let place = if row.place == 0 { "-".to_owned() } else { row.place.to_string() };
-        let why = if row.why.is_empty() { "not looked at yet".to_owned() } else { row.why.clone() };
+        let why = if row.why.is_empty() { "not considered yet".to_owned() } else { row.why.clone() };
         vec![
             place,
             row.name.clone(),

@@ -142,13 +142,13 @@ fn text(trace: &Trace, report: &Report, seeds: &[u64]) -> String {
     });
     let table = output::table(&header, rows);
     format!(
-        "{} nodes with {} cards, {} pods; seeds {} to {}\n\n{table}\n\
-         Percent of the cards that are allocated when the pods that arrived ask for 80, 95, 100 and 130 % of them:\n\
-         mean ± standard deviation. FRAGMENTED: of what is free at 80 %, the percentage that a typical pod cannot use.\n\
-         BEHIND: by how much less than {} is allocated at 100 %, on the same arrivals, with the 95 % confidence interval.\n",
-        trace.nodes().len(),
-        trace.capacity() / 1000,
-        trace.pods().len(),
+        "{} with {}, {}; seeds {} to {}\n\n{table}\n\
+         Percent of the cards allocated when the arrived pods ask for 80, 95, 100 and 130 % of them: mean ± standard\n\
+         deviation. FRAGMENTED: percent of the free cards at 80 % that a typical pod cannot use. BEHIND: how much less\n\
+         than {} allocates at 100 %, on the same arrivals, with the 95 % confidence interval.\n",
+        output::counted(trace.nodes().len(), "node"),
+        output::counted((trace.capacity() / 1000) as usize, "card"),
+        output::counted(trace.pods().len(), "pod"),
         seeds[0],
         seeds[seeds.len() - 1],
         first.0,

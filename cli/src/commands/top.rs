@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tessera_api::fleet_view::{FleetView, cards};
+use tessera_api::fleet_view::{FleetView, cards, memory};
 
 use crate::api_server::{FleetPort, block_on, connect};
 use crate::arguments::{Rows, TopArguments};
@@ -58,7 +58,8 @@ pub fn run(arguments: &TopArguments) -> Result<Verdict, CommandError> {
 pub fn read(file: &Path) -> Result<FleetView, CommandError> {
     let asked = |error: String| CommandError::Asked(format!("{}: {error}", file.display()));
     let text = std::fs::read(file).map_err(|error| asked(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| asked(format!("no fleet.json of the fleet page: {error}")))
+    serde_json::from_slice(&text)
+        .map_err(|error| asked(format!("not a fleet.json from the fleet page: {error}")))
 }
 
 fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandError> {
@@ -66,7 +67,7 @@ fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandEr
         && !view.nodes.iter().any(|known| known.name == *node)
     {
         return Err(CommandError::Asked(format!(
-            "no node {node} with cards; `kubectl gpu top nodes` lists them"
+            "no cards on node {node}; `kubectl gpu top nodes` lists the nodes with cards"
         )));
     }
     let (node, namespace) = (arguments.node.as_deref(), arguments.namespace.as_deref());
@@ -74,7 +75,7 @@ fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandEr
     match arguments.output {
         Some(format) => output::structured(format, &rows)?,
         None if view.nodes.is_empty() => output::print("no node has published cards\n")?,
-        None if rows.is_empty() => output::print("nobody holds a card\n")?,
+        None if rows.is_empty() => output::print("no claim holds a card\n")?,
         None => output::print(&table(arguments.rows, &rows))?,
     }
     Ok(if view.nodes.is_empty() { Verdict::No } else { Verdict::Yes })
@@ -117,14 +118,4 @@ fn table(kind: Rows, rows: &[Row]) -> String {
 
 fn number(value: Option<f64>, unit: &str) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.0}{unit}"))
-}
-
-/// `12.3 of 80.0 GiB`.
-pub fn memory(used: Option<u64>, all: Option<u64>) -> String {
-    let gib = |mib: u64| format!("{:.1}", mib as f64 / 1024.0);
-    match (used, all) {
-        (None, None) => "-".to_owned(),
-        (used, Some(all)) => format!("{} of {} GiB", used.map_or("-".to_owned(), gib), gib(all)),
-        (Some(used), None) => format!("{} GiB", gib(used)),
-    }
 }

@@ -93,8 +93,8 @@ fn text(topology: &Topology, paint: Paint) -> String {
         text += &format!(
             "\n{}\n",
             paint.hint(
-                "how the cards are connected is not known: the kubelet plugin of this version tells it in the annotation \
-                 gpu.tessera.dev/node-report of the node's first slice, and no slice has one that can be read"
+                "connections between the cards are unknown: no slice of the node has a readable annotation \
+                 gpu.tessera.dev/node-report, which kubelet plugins of this version write"
             )
         );
     }
@@ -165,7 +165,7 @@ fn holders(topology: &Topology) -> String {
     let mut waits = String::new();
     for card in &topology.cards {
         let pool = match (&card.pool, card.allocation) {
-            (Some(pool), Some(allocation)) => format!("{pool} ({allocation:?})"),
+            (Some(pool), Some(allocation)) => format!("{pool} ({allocation})"),
             (Some(pool), None) => pool.clone(),
             (None, _) => "-".to_owned(),
         };
@@ -188,7 +188,8 @@ fn holders(topology: &Topology) -> String {
         }
         if !card.waits_for.is_empty() {
             let devices = printable(&card.waits_for.join(", "));
-            waits += &format!("\n{}: no longer offered, end with their claims: {devices}\n", card.title());
+            waits +=
+                &format!("\n{}: no longer offered, kept until their claims end: {devices}\n", card.title());
         }
     }
     for (pool, trouble) in &topology.troubles {
@@ -203,7 +204,7 @@ fn consumes(held: &Held) -> String {
 
 fn who(held: &Held) -> String {
     if held.by.is_empty() {
-        format!("{}, which nobody uses", held.claim)
+        format!("{} (used by no pod)", held.claim)
     } else {
         format!("{} ({})", held.claim, held.by.join(", "))
     }

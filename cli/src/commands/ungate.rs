@@ -65,7 +65,7 @@ impl Gates {
         }
         if gated.is_empty() {
             let place = namespace.map_or("any namespace".to_owned(), |name| format!("namespace {name}"));
-            output::print(&format!("no pod of {place} has the gate {GATE}\n"))?;
+            output::print(&format!("no pod in {place} has the gate {GATE}\n"))?;
             return Ok(Verdict::Yes);
         }
         let mut failures: Vec<(Key, ServerError)> = Vec::new();
@@ -89,7 +89,7 @@ impl Gates {
                 Some(("pod" | "pods" | "po", name)) => name,
                 Some((kind, _)) => {
                     return Err(CommandError::Asked(format!(
-                        "{kind:?} has no gates; write NAME or pod/NAME"
+                        "{kind:?} is not a pod; write NAME or pod/NAME"
                     )));
                 }
             };

@@ -7,6 +7,7 @@ use tessera_api::device_status::READY;
 use tessera_cluster::ClaimExt;
 
 use super::{Facts, Finding, error, warning};
+use crate::output::counted;
 
 /// Age after which a claim with devices but without pods is reported, in seconds.
 const UNUSED: i64 = 3600;
@@ -40,8 +41,8 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         if !gone.is_empty() {
             found.push(error(
                 &about,
-                format!("it holds {}, which no node publishes", gone.join(", ")),
-                "delete its pods, so that it is allocated anew; if the node is down, wait for it",
+                format!("holds {}, but no node publishes it", gone.join(", ")),
+                "delete its pods to allocate it anew; if the node is down, wait until it is back",
             ));
         }
         for (device, why) in unready(claim, facts.driver) {
@@ -49,7 +50,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
                 &about,
                 format!("{device} cannot be prepared: {why}"),
                 format!(
-                    "kubectl gpu explain claim/{} -n {}; delete its pods, so that they get another device",
+                    "kubectl gpu explain claim/{} -n {}; delete its pods to get another device",
                     key.name, key.namespace
                 ),
             ));
@@ -57,8 +58,8 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         if let Some(hours) = unused(claim, facts.now.as_second()) {
             found.push(warning(
                 &about,
-                format!("it holds {} device(s) for {hours} h, and no pod has reserved it", results.len()),
-                "delete it if nobody needs it any more",
+                format!("has held {} for {hours} h without a pod", counted(results.len(), "device")),
+                "delete the claim if it is no longer needed",
             ));
         }
     }

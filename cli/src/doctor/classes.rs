@@ -17,26 +17,30 @@ fn finding(asked: &Asked, driver: &str) -> Option<Finding> {
         Verdict::Well => None,
         Verdict::Wrong(wrong) => Some(error(
             about,
-            format!("its selector is wrong: {wrong}"),
-            "correct it; kubectl gpu cel EXPRESSION tries one",
+            format!("the selector is not valid: {wrong}"),
+            "correct it; kubectl gpu cel EXPRESSION tests one",
         )),
         Verdict::Nothing if asked.may_match_nothing => None,
         Verdict::Nothing => Some(warning(
             about,
-            "no device matches it: pods that ask for it wait",
+            "no device matches it: pods with this class wait",
             format!(
-                "kubectl gpu cel '{}' -v says which devices fail it and where",
+                "kubectl gpu cel '{}' -v lists the devices; --device NAME shows the value of each part",
                 asked.expressions.join(" && ")
             ),
         )),
         Verdict::ByAccident(types, other) => Some(warning(
             about,
             format!(
-                "it asks for no type, and matches {}: who means a whole card gets {other} when no card is whole any more",
-                types.iter().map(|name| told_type(name)).collect::<Vec<_>>().join(", ")
+                "selects no type of device and matches {}: a request for a whole card gets {other} once no whole \
+                 card is free",
+                types.iter().map(|name| told_type(name)).collect::<Vec<_>>().join(" and ")
             ),
             format!(
-                "add && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"gpu\" to its selector; who wants whatever has room asks for a partition, else a card, with firstAvailable (examples/partitions/partition-or-card.yaml); or offer whole cards only, by a GpuPool with offer.partitioning.mode None (docs/gpu-pools.md)"
+                "add && device.attributes[\"{driver}\"].?type.orValue(\"\") == \"gpu\" to the selector (to take \
+                 either, ask for a partition, else a card, with firstAvailable: \
+                 examples/partitions/partition-or-card.yaml); or offer whole cards only, by a GpuPool with \
+                 offer.partitioning.mode None (docs/gpu-pools.md)"
             ),
         )),
     }
@@ -45,14 +49,15 @@ fn finding(asked: &Asked, driver: &str) -> Option<Finding> {
 fn fails(asked: &Asked, failure: &Failure, driver: &str) -> Finding {
     let Failure { device, node, is_partition, error: wrong } = failure;
     let kind = if *is_partition { "partition " } else { "" };
-    let who = if asked.is_class { "pods that ask for it" } else { "its pods" };
+    let who = if asked.is_class { "pods with this class" } else { "its pods" };
     let what = format!(
-        "its selector fails on {kind}{device} of {} ({wrong}): kube-scheduler gives up on {who} when it comes by",
+        "the selector fails on {kind}{device} of {} ({wrong}): kube-scheduler cannot schedule {who} once it \
+         evaluates this device",
         node.as_deref().unwrap_or("no node")
     );
     let wrong = wrong.to_string();
     let guarded = wrong.strip_prefix("no such key: ").map_or_else(
-        || "guard it: kubectl gpu cel EXPRESSION --device NAME says which part fails".to_owned(),
+        || "guard the failing part: kubectl gpu cel EXPRESSION --device NAME shows it".to_owned(),
         |key| {
             format!("write device.attributes[\"{driver}\"].?{key}.orValue(\"\") in place of device.attributes[\"{driver}\"].{key}")
         },

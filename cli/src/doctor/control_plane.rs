@@ -13,11 +13,11 @@ struct Gate {
 }
 
 const GATES: [Gate; 6] = [
-    gate("DynamicResourceAllocation", "there are no ResourceClaims and no ResourceSlices"),
-    gate("DRAPartitionableDevices", "no MIG partition is offered"),
+    gate("DynamicResourceAllocation", "ResourceClaims and ResourceSlices do not exist"),
+    gate("DRAPartitionableDevices", "no MIG partitions are offered"),
     gate("DRAConsumableCapacity", "no shares of cards are offered"),
     gate("DRADeviceTaints", "cards of managed pools are not offered, and sick cards are not tainted"),
-    gate("DRAAdminAccess", "no claim can look at devices that others hold"),
+    gate("DRAAdminAccess", "claims with admin access do not work"),
     gate("DRAExtendedResource", "pods that ask for nvidia.com/gpu get no devices of DeviceClasses"),
 ];
 
@@ -47,15 +47,15 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     {
         found.push(warning(
             "admission policy",
-            "the one for plugins has no binding: a plugin's token may publish devices for other nodes",
+            "the policy for plugins has no binding: a plugin's token may publish devices for other nodes",
             "set admissionPolicy.enabled in the chart",
         ));
     }
     if let Some(clock) = live.clock.filter(|clock| clock.abs() > CLOCKS) {
         found.push(warning(
             "clock",
-            format!("the API server's differs from this machine's by {} s", clock.abs()),
-            "times that kubectl gpu prints are off by that; set one of the clocks",
+            format!("the API server's clock differs from this machine's by {} s", clock.abs()),
+            "times printed by kubectl gpu are wrong by this difference; set one of the clocks",
         ));
     }
     found
@@ -74,18 +74,18 @@ fn controller(facts: &Facts<'_>, controller: Option<&Controller>) -> Option<Find
         // Of an earlier installation a Lease is left.
         _ if !has_pods && facts.live.is_some_and(|live| live.plugins.is_some()) => Some(error(
             "controller",
-            format!("no pod of one runs, and GpuPools are Steered or Managed: {wait}"),
+            format!("no controller runs, but there are Steered or Managed GpuPools: {wait}"),
             "kubectl scale deployment -l app.kubernetes.io/component=controller --replicas=2 in the chart's namespace, or install the chart with controller.enabled; kubectl gpu ungate lets gated pods go",
         )),
         Controller::Absent => Some(error(
             "controller",
-            format!("none leads: {wait}"),
-            "look at the log of its pods: kubectl logs -l app.kubernetes.io/component=controller",
+            format!("no controller leads: {wait}"),
+            "see the log of its pods: kubectl logs -l app.kubernetes.io/component=controller",
         )),
         Controller::Silent { holder, seconds } => Some(error(
             "controller",
-            format!("{holder} leads and has not renewed its Lease for {seconds} s: {wait}"),
-            "look at its pod; another takes over when this one is gone",
+            format!("{holder} leads but has not renewed its Lease for {seconds} s: {wait}"),
+            "see its pod; another replica takes over once this one is gone",
         )),
     }
 }
@@ -136,7 +136,7 @@ mod tests {
                 Live { gates: Some([("DRADeviceTaints".to_owned(), false)].into()), ..well() },
                 "DRADeviceTaints is off: cards of managed pools are not offered, and sick cards are not tainted; start",
             ),
-            (Live { controller: Some(Controller::Absent), ..well() }, "none leads"),
+            (Live { controller: Some(Controller::Absent), ..well() }, "no controller leads"),
             (
                 Live {
                     controller: Some(Controller::Silent { holder: "a".to_owned(), seconds: 300 }),
@@ -146,7 +146,7 @@ mod tests {
             ),
             (
                 Live { policies: Some(vec!["tessera-configuration".to_owned()]), ..well() },
-                "the one for plugins has no binding",
+                "the policy for plugins has no binding",
             ),
             (Live { clock: Some(-90), ..well() }, "by 90 s"),
         ] {
@@ -180,7 +180,7 @@ mod tests {
             findings(&facts).into_iter().map(|finding| finding.what).collect::<Vec<_>>()
         };
         let told = of_allocation("Managed");
-        assert!(told.len() == 1 && told[0].starts_with("no pod of one runs"), "{told:?}");
+        assert!(told.len() == 1 && told[0].starts_with("no controller runs"), "{told:?}");
         assert_eq!(of_allocation("Native"), [""; 0], "an earlier installation's Lease is no trouble");
     }
 }

@@ -20,7 +20,8 @@ fn too_many(version: &str, nodes: usize) -> Option<Finding> {
         warning(
             "kube-scheduler",
             format!(
-                "{nodes} nodes offer more than whole cards, and with counters on {SLOW_FROM_NODES} nodes or more that of {version} takes over a second for each pod with devices"
+                "{nodes} nodes offer more than whole cards: with counters on {SLOW_FROM_NODES} nodes or more, \
+                 version {version} takes over a second for each pod with devices"
             ),
             "upgrade to Kubernetes 1.37; or let GpuPools of fewer nodes offer partitions and shares; or set allocation Steered or Managed (docs/gpu-pools.md)",
         )

@@ -7,6 +7,7 @@ use tessera_api::{DeviceName, PciBusId, managed, taint};
 use tessera_cluster::ClaimExt;
 
 use super::{Facts, Finding, error, warning};
+use crate::output::counted;
 use crate::pools::PoolView;
 
 /// Problems of published devices.
@@ -21,10 +22,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             found.push(error(
                 format!("pool {name}"),
                 format!(
-                    "{} of its {} ResourceSlices are there: kube-scheduler allocates nothing of it",
-                    pool.there, pool.wanted
+                    "only {} of {} found: kube-scheduler allocates nothing from this pool",
+                    pool.there,
+                    counted(usize::try_from(pool.wanted).unwrap_or_default(), "ResourceSlice")
                 ),
-                "the plugin's log says why the others are refused, if it lasts for more than seconds",
+                "if this lasts longer than seconds, the plugin's log has the reason",
             ));
         }
         let about = format!("node {}", node.unwrap_or("<none>"));
@@ -37,16 +39,25 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
                     format!(", in use by {}", holders.join(", "))
                 };
                 found.push(if sick == taint::MIG_LAYOUT_PENDING {
-                    warning(&about, format!("card {address} waits for its MIG layout{held}"), advice(sick))
+                    warning(
+                        &about,
+                        format!("card {address} waits for its MIG layout and gets no new claims{held}"),
+                        advice(sick),
+                    )
                 } else {
-                    error(&about, format!("card {address} gets no work: {sick}{held}"), advice(sick))
+                    error(
+                        &about,
+                        format!("card {address} has a fault and gets no new claims: {sick}{held}"),
+                        advice(sick),
+                    )
                 });
             }
             if pool.managed.contains(address) && !card.is_tainted {
                 found.push(error(
                     &about,
                     format!(
-                        "card {address} is of a managed pool and has no taint {}: kube-scheduler allocates it, too",
+                        "card {address} is in a managed pool but lacks the taint {}: kube-scheduler allocates it, \
+                         too",
                         managed::TAINT_KEY
                     ),
                     "is the feature gate DRADeviceTaints on in kube-apiserver?",
@@ -61,9 +72,9 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 fn advice(fault: &str) -> &'static str {
     match fault {
         taint::MIG_LAYOUT_PENDING => {
-            "its MIG layout waits until the card is free; the node's Events name what is in the way (docs/mig-layouts.md)"
+            "the layout is applied once the card is free; the node's Events name the obstacle (docs/mig-layouts.md)"
         }
-        _ => "see the node's Events; docs/health.md says what helps, and what ends it",
+        _ => "see the node's Events; for causes and remedies see docs/health.md",
     }
 }
 
@@ -98,7 +109,7 @@ pub fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(pools) = facts.pools else {
         return vec![warning(
             "GpuPools",
-            "the API server has no such kind: every card is offered as if there were no pools",
+            "the API server does not know this kind: all cards are offered without pools",
             "install the chart's CustomResourceDefinition (docs/installing.md)",
         )];
     };

@@ -25,7 +25,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             found.extend(nodes.iter().map(|node| {
                 error(
                     format!("node {node}"),
-                    format!("its NVIDIA driver is {version}: Tessera needs {MINIMUM_DRIVER} or newer"),
+                    format!("NVIDIA driver {version} is too old: Tessera needs {MINIMUM_DRIVER} or newer"),
                     "upgrade the driver",
                 )
             }));
@@ -37,8 +37,9 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         let each: Vec<String> = all.into_iter().map(|(version, nodes)| told(version, nodes)).collect();
         found.push(warning(
             "NVIDIA driver",
-            format!("nodes have {} versions of it: {}", nodes.len(), each.join("; ")),
-            "a claim may get a card of either: update the others, or select driverVersion or cudaDriverVersion (docs/devices.md) where it matters",
+            format!("nodes have {} different versions: {}", nodes.len(), each.join("; ")),
+            "a claim may get a card with any of them: use one version, or select by driverVersion or \
+             cudaDriverVersion (docs/devices.md)",
         ));
     }
     found

@@ -21,7 +21,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         error(
             format!("DeviceClass {class}"),
             format!(
-                "it stands for {resource}, and kube-scheduler has forgotten that: it looks for a device plugin for {}",
+                "kube-scheduler has forgotten that this class serves {resource} and looks for a device plugin for {}",
                 pods.join(", ")
             ),
             extended_resource::remedy(class),

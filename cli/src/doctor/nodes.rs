@@ -21,7 +21,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         {
             found.push(error(
                 &about,
-                format!("its kubelet is {kubelet}: it prepares no claims of resource.k8s.io/v1"),
+                format!("kubelet {kubelet} is too old: it cannot prepare claims of resource.k8s.io/v1"),
                 "upgrade the kubelet to 1.34 or newer",
             ));
         }
@@ -31,16 +31,17 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             // KEP-5573: not by default since 1.35, and not at all from 1.38 at the earliest.
             found.push(warning(
                 &about,
-                "it has cgroup v1, on which kubelets since 1.35 start only with failCgroupV1: false, and later ones not at all",
-                "give the node cgroup v2: boot it with systemd.unified_cgroup_hierarchy=1",
+                "uses cgroup v1: kubelets since 1.35 start on it only with failCgroupV1: false, later ones not at \
+                 all",
+                "switch the node to cgroup v2: boot with systemd.unified_cgroup_hierarchy=1",
             ));
         }
         if let Some(version) = facts.published.unsafe_container_toolkit(name) {
             found.push(warning(
                 &about,
                 format!(
-                    "its NVIDIA container toolkit is {version}, with which an image can run code as the node's root \
-                     (CVE-2025-23266); Tessera does not use it, NVIDIA's runtime does"
+                    "NVIDIA container toolkit {version} lets an image run code as root on the node \
+                     (CVE-2025-23266); Tessera does not use the toolkit, NVIDIA's runtime does"
                 ),
                 "update nvidia-container-toolkit to 1.17.8 or newer",
             ));
@@ -54,7 +55,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         {
             found.push(warning(
                 &about,
-                "it is not ready: no pod starts there",
+                "not ready: no pod starts there",
                 format!("kubectl describe node {name}"),
             ));
         }

@@ -29,14 +29,14 @@ pub fn findings(name: &str, node: &Node, drivers: &BTreeSet<&str>, driver: &str)
     if !served.is_empty() {
         found.push(error(
             &about,
-            format!("a device plugin serves {} there as well: a card can be given out twice", served.join(", ")),
+            format!("a device plugin serves {} there, too: a card can be allocated twice", served.join(", ")),
             format!("remove NVIDIA's device plugin from the node (GPU Operator: devicePlugin.enabled=false, or kubectl label node {name} nvidia.com/gpu.deploy.device-plugin=false --overwrite), or keep Tessera off it by nodeSelector"),
         ));
     }
     if driver != NVIDIA && drivers.contains(NVIDIA) {
         found.push(error(
             &about,
-            format!("NVIDIA's DRA driver ({NVIDIA}) publishes its cards as well: a card can be given out twice"),
+            format!("NVIDIA's DRA driver ({NVIDIA}) publishes the cards, too: a card can be allocated twice"),
             "set resources.gpus.enabled=false in its chart, or keep one of the two off the node by nodeSelector",
         ));
     }
@@ -45,12 +45,14 @@ pub fn findings(name: &str, node: &Node, drivers: &BTreeSet<&str>, driver: &str)
     // A layout's label alone is also the GpuPools' way of choosing a node's layout (docs/mig-layouts.md).
     let has_manager = state.is_some() || label(MIG_MANAGER) == Some("true");
     if has_manager && label(MIG_MANAGER) != Some("false") {
-        let layout = wanted.unwrap_or("a layout that is named no more");
+        let layout = wanted.unwrap_or("(no longer named)");
         let state = state.map(|state| format!(" ({state})")).unwrap_or_default();
         found.push(error(
             about,
-            format!("the GPU Operator's MIG manager makes the layout {layout} there{state}: it destroys partitions that claims use"),
-            format!("set migManager.enabled=false in the GPU Operator, or kubectl label node {name} {MIG_MANAGER}=false --overwrite; a layout of Tessera's is a GpuPool (docs/mig-layouts.md)"),
+            format!("the GPU Operator's MIG manager applies the layout {layout}{state}: it destroys partitions in \
+                     use by claims"),
+            format!("set migManager.enabled=false in the GPU Operator, or kubectl label node {name} \
+                     {MIG_MANAGER}=false --overwrite; in Tessera, layouts are set by a GpuPool (docs/mig-layouts.md)"),
         ));
     }
     found

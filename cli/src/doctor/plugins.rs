@@ -16,7 +16,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             if facts.node.is_none() {
                 found.push(error(
                     format!("pod {name}"),
-                    "the kubelet plugin has no node",
+                    "the kubelet plugin is not scheduled to a node",
                     format!("kubectl describe pod {name} -n {namespace}"),
                 ));
             }
@@ -30,9 +30,10 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             if !publishing.contains(node) {
                 found.push(error(
                     about,
-                    "its kubelet plugin is ready and has published no card",
+                    "the kubelet plugin is ready but has published no card",
                     format!(
-                        "kubectl logs {name} -n {namespace}: are there cards, and does a GpuPool offer anything of them?"
+                        "kubectl logs {name} -n {namespace}: does the node have cards, and does a GpuPool offer any \
+                         of them?"
                     ),
                 ));
             }
@@ -47,11 +48,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         let why = match (missing.is_empty(), waiting(pod)) {
             (false, _) => missing.join("; "),
             (true, Some(waiting)) => waiting,
-            (true, None) => "it does not say why".to_owned(),
+            (true, None) => "it gives no reason".to_owned(),
         };
         found.push(error(
             about,
-            format!("its kubelet plugin is not ready: {why}"),
+            format!("the kubelet plugin is not ready: {why}"),
             format!("kubectl describe pod {name} -n {namespace}; kubectl logs {name} -n {namespace}"),
         ));
     }
@@ -72,12 +73,14 @@ fn absent(facts: &Facts<'_>) -> Vec<Finding> {
             format!(" ({} devices there: {})", holds(claims.len()), first(claims))
         });
         let todo = if is_none_at_all {
-            "no node has one: install the chart again (docs/installing.md). Leave the pods alone: they go on, and those that are deleted stay Terminating until a plugin is back"
+            "no node has a plugin: install the chart again (docs/installing.md). Do not delete pods: they keep \
+             running, and deleted ones stay Terminating until a plugin is back"
         } else {
-            "does the DaemonSet's nodeSelector still select the node? If the node is gone, its slices go with the Node object. Leave its pods alone: those that are deleted stay Terminating until a plugin is back"
+            "does the DaemonSet's nodeSelector still select the node? If the node is gone, delete its Node object, \
+             and its slices go, too. Do not delete its pods: they stay Terminating until a plugin is back"
         };
         let what = format!(
-            "no kubelet plugin runs there: its devices are not prepared, and claims that hold them end only when one does{held}"
+            "no kubelet plugin runs there: its devices are not prepared, and claims holding them do not end{held}"
         );
         error(format!("node {node}"), what, todo)
     };
@@ -152,6 +155,6 @@ mod tests {
         assert!(absent[0].contains("install the chart again") && !absent[0].contains("delete its pods"));
         // Without permission to read all pods, the running plugins are unknown.
         let unknown = told(None);
-        assert!(unknown.len() == 1 && unknown[0].contains("which no node publishes"), "{unknown:?}");
+        assert!(unknown.len() == 1 && unknown[0].contains("but no node publishes it"), "{unknown:?}");
     }
 }

@@ -11,23 +11,20 @@ pub fn finding(about: &str, version: &str) -> Option<Finding> {
         // From its change logs: CDI came with 1.7, with enable_cdi = false; true since 2.0.
         "containerd" if known < (1, 7) => Some(error(
             about,
-            format!(
-                "its container runtime is containerd {number}, which ignores CDI: containers start without their cards"
-            ),
+            format!("containerd {number} ignores CDI: containers start without their cards"),
             "upgrade containerd to 2.0 or newer",
         )),
         "containerd" if known < (2, 0) => Some(warning(
             about,
             format!(
-                "its container runtime is containerd {number}, which reads CDI specs only where it is told to: containers start without their cards"
+                "containerd {number} reads CDI specs only if enabled: otherwise containers start without their cards"
             ),
-            "upgrade containerd to 2.0 or newer; until then enable_cdi = true in [plugins.\"io.containerd.grpc.v1.cri\"] of its configuration, if it is not there",
+            "upgrade containerd to 2.0 or newer; until then set enable_cdi = true in \
+             [plugins.\"io.containerd.grpc.v1.cri\"] of its configuration",
         )),
         "cri-o" if known < (1, 23) => Some(error(
             about,
-            format!(
-                "its container runtime is CRI-O {number}, which ignores CDI: containers start without their cards"
-            ),
+            format!("CRI-O {number} ignores CDI: containers start without their cards"),
             "upgrade CRI-O to the kubelet's version",
         )),
         _ => None,

@@ -33,27 +33,30 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             count if count > NAMED => format!("{count} nodes"),
             _ => nodes.into_iter().collect::<Vec<_>>().join(", "),
         };
-        let pods = if pods == 1 { "a pod".to_owned() } else { format!("{pods} pods") };
+        let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
         let (why, besides) = match how {
             How::Variable => (
-                "NVIDIA_VISIBLE_DEVICES is set, which gives cards where NVIDIA's runtime is the default one"
+                "NVIDIA_VISIBLE_DEVICES is set and gives access to cards where NVIDIA's runtime is the default"
                     .to_owned(),
-                "make another runtime the node's default: NVIDIA's is needed for no claim",
+                "make another runtime the node's default: claims do not need NVIDIA's",
             ),
             How::RuntimeClass(class) => (
                 format!(
-                    "the RuntimeClass {class} gives every card to an image that sets NVIDIA_VISIBLE_DEVICES, as NVIDIA's do"
+                    "the RuntimeClass {class} gives access to every card if the image sets NVIDIA_VISIBLE_DEVICES, \
+                     as NVIDIA's images do"
                 ),
-                "leave runtimeClassName out: no claim needs it",
+                "leave runtimeClassName out: claims do not need it",
             ),
         };
         warning(
             owner,
             format!(
-                "{pods} without a claim on {on}: {why}; also cards that claims hold, and nobody counts it"
+                "{pods} with cards but without a claim on {on}: {why}; this includes cards held by claims, and is \
+                 not counted anywhere"
             ),
             format!(
-                "ask for the cards that are used, or set NVIDIA_VISIBLE_DEVICES=void in the containers; {besides} (docs/kubernetes.md)"
+                "add claims for the cards in use, or set NVIDIA_VISIBLE_DEVICES=void in the containers; {besides} \
+                 (docs/kubernetes.md)"
             ),
         )
     };

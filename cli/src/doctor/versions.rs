@@ -33,19 +33,20 @@ const FAULTS: [Fault; 4] = [
         needs_twins: false,
     },
     Fault {
-        what: "ends at a claim with allocationMode: All, and schedules nothing any more (kubernetes/kubernetes#138882)",
+        what: "crashes on a claim with allocationMode: All and then schedules nothing (kubernetes/kubernetes#138882)",
         gates: &["DRAPartitionableDevices"],
         mended: &[(35, Some(6)), (36, Some(2))],
         needs_twins: false,
     },
     Fault {
-        what: "lets pods wait for partitions and shares that are free (kubernetes/kubernetes#140663)",
+        what: "lets pods wait although partitions and shares are free (kubernetes/kubernetes#140663)",
         gates: &["DRAPartitionableDevices"],
         mended: &[(36, Some(3))],
         needs_twins: false,
     },
     Fault {
-        what: "holds devices against the counters of another driver's pool of the same name (kubernetes/kubernetes#140434)",
+        what: "counts devices against the counters of another driver's pool of the same name \
+               (kubernetes/kubernetes#140434)",
         gates: &["DRAPartitionableDevices"],
         mended: &[(36, Some(4))],
         needs_twins: true,
@@ -74,20 +75,22 @@ fn of_api_server(version: &str) -> Option<Finding> {
     match parsed(version)? {
         known if known < OLDEST => Some(error(
             about,
-            format!("it is {version}: the driver needs Kubernetes 1.35"),
+            format!("{version} is too old: the driver needs Kubernetes 1.35"),
             "upgrade the control plane",
         )),
         known if known < FULL => Some(warning(
             about,
-            format!("it is {version}: steering and managed pools need Kubernetes 1.36"),
+            format!("{version} is too old for steering and managed pools: they need Kubernetes 1.36"),
             "upgrade the control plane, or leave pools Native",
         )),
         _ if is_newer_than_known(version) => Some(warning(
             about,
             format!(
-                "it is {version}, newer than what this release of Tessera was tried on: it is taken for the newest known"
+                "{version} is newer than the versions tested with this release of Tessera: it is treated as the \
+                 newest known one"
             ),
-            "look for a newer release of Tessera; kubectl gpu explain, allocate and simulate may differ from what kube-scheduler does",
+            "look for a newer release of Tessera; kubectl gpu explain, allocate and simulate may differ from \
+             kube-scheduler",
         )),
         _ => None,
     }
@@ -99,20 +102,18 @@ fn apart(api_server: &str, scheduler: &str, pod: &str) -> Option<Finding> {
     let versions = format!("{pod} is {scheduler}, the API server {api_server}");
     if own > server {
         let waits = match server < RULES && own >= RULES {
-            true => {
-                "it waits for DeviceTaintRules, which this API server does not serve, and schedules nothing"
-            }
-            false => "Kubernetes supports none that is newer than the API server",
+            true => "it waits for DeviceTaintRules, not served by this API server, and schedules nothing",
+            false => "Kubernetes does not support one newer than the API server",
         };
-        let todo = "upgrade the API server first, and take kube-scheduler back to its version until then";
+        let todo = "upgrade the API server first; until then use a kube-scheduler of its version";
         return Some(error("kube-scheduler", format!("{versions}: {waits}"), todo));
     }
     let rules = match own < RULES && server >= RULES {
-        true => "it passes over DeviceTaintRules, unless its feature gate DRADeviceTaintRules is on, and ",
+        true => "it ignores DeviceTaintRules unless its feature gate DRADeviceTaintRules is on, and ",
         false => "",
     };
     let what = format!(
-        "{versions}: {rules}kubectl gpu explain, allocate and simulate answer as the API server's version"
+        "{versions}: {rules}kubectl gpu explain, allocate and simulate answer for the API server's version"
     );
     (own < server).then(|| warning("kube-scheduler", what, "upgrade kube-scheduler, too"))
 }
@@ -145,7 +146,7 @@ fn faults(version: &str, live: &Live, twins: &[&str]) -> Option<Finding> {
         _ => "upgrade to Kubernetes 1.36.4 or later",
     };
     (!what.is_empty())
-        .then(|| error("kube-scheduler", format!("that of {version} {}{names}", what.join("; it ")), remedy))
+        .then(|| error("kube-scheduler", format!("version {version} {}{names}", what.join("; it ")), remedy))
 }
 
 /// `v1.36.3` as (1, 36).
@@ -183,11 +184,11 @@ mod tests {
     #[test]
     fn each_version_is_told_what_it_lacks() {
         for (version, says) in [
-            ("v1.34.7+k3s1", "Error API server: it is v1.34.7+k3s1: the driver needs Kubernetes 1.35"),
-            ("v1.35.9", "Warning API server: it is v1.35.9: steering and managed pools need Kubernetes 1.36"),
-            ("v1.36.1-gke.1200", "Error kube-scheduler: that of v1.36.1-gke.1200 gives a whole card"),
-            ("v1.36.2", "Error kube-scheduler: that of v1.36.2 lets pods wait"),
-            ("v1.38.0", "Warning API server: it is v1.38.0, newer than what this release"),
+            ("v1.34.7+k3s1", "Error API server: v1.34.7+k3s1 is too old: the driver needs Kubernetes 1.35"),
+            ("v1.35.9", "Warning API server: v1.35.9 is too old for steering and managed pools"),
+            ("v1.36.1-gke.1200", "Error kube-scheduler: version v1.36.1-gke.1200 gives a whole card"),
+            ("v1.36.2", "Error kube-scheduler: version v1.36.2 lets pods wait"),
+            ("v1.38.0", "Warning API server: v1.38.0 is newer than the versions tested"),
         ] {
             let told = told(&of(version), &Published::default());
             assert!(told.len() == 1 && told[0].starts_with(says), "{says}: {told:?}");
@@ -209,7 +210,9 @@ mod tests {
             faults(version, &Live { gates: Some(gates), ..Live::default() }, &[]).map(|finding| finding.what)
         };
         assert!(
-            with("v1.35.5", true).unwrap().contains("shares of it (kubernetes/kubernetes#139034); it ends")
+            with("v1.35.5", true)
+                .unwrap()
+                .contains("shares of it (kubernetes/kubernetes#139034); it crashes")
         );
         assert!(!with("v1.35.6", true).unwrap().contains("138882"));
         assert_eq!(
@@ -257,16 +260,17 @@ mod tests {
         assert_eq!(with("v1.37.2", &[("a", "v1.37.0"), ("b", "v1.37.2")]), [""; 0]);
         let [older] = &with("v1.37.2", &[("a", "v1.37.2"), ("b", "v1.36.3")])[..] else { panic!() };
         assert!(
-            older.starts_with("Warning kube-scheduler: b is v1.36.3, the API server v1.37.2: it passes over"),
+            older.starts_with("Warning kube-scheduler: b is v1.36.3, the API server v1.37.2: it ignores"),
             "{older}"
         );
         let [newer] = &with("v1.36.6", &[("a", "v1.37.2")])[..] else { panic!() };
         assert!(
-            newer.starts_with("Error") && newer.ends_with("does not serve, and schedules nothing"),
+            newer.starts_with("Error")
+                && newer.ends_with("not served by this API server, and schedules nothing"),
             "{newer}"
         );
         // The faults are kube-scheduler's.
         let faulty = with("v1.37.2", &[("a", "v1.36.2")]);
-        assert!(faulty.len() == 2 && faulty[1].contains("that of v1.36.2 lets pods wait"), "{faulty:?}");
+        assert!(faulty.len() == 2 && faulty[1].contains("version v1.36.2 lets pods wait"), "{faulty:?}");
     }
 }

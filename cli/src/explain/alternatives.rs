@@ -91,7 +91,7 @@ pub fn whole_card_first(
         is_first.then_some(&device.request)
     })?;
     Some(format!(
-        "request {request} names no type of device, and whole cards come first: where a partition would do, ask with \
+        "request {request} names no type of device, and whole cards come first: if a partition is enough, ask with \
          firstAvailable for a partition, else a card (docs/devices.md, Order)"
     ))
 }

@@ -6,6 +6,7 @@ use tessera_allocator::claim::{Claim, Constraint, Rule};
 use tessera_cel::{AttributeValue, DeviceView};
 
 use super::{Fleet, RequestDiagnosis};
+use crate::output::counted;
 
 /// Constraints with too few free devices, on the node of the requests' diagnosis.
 pub fn diagnose(fleet: &Fleet<'_>, claim: &Claim, requests: &[RequestDiagnosis]) -> Vec<String> {
@@ -50,7 +51,7 @@ fn one(
             None => lacking += 1,
         }
     }
-    let without = if lacking > 0 { format!("; {lacking} do not have it") } else { String::new() };
+    let without = if lacking > 0 { format!("; without it: {lacking}") } else { String::new() };
     let in_claim =
         format!("{} of {}", if is_match { "matchAttribute" } else { "distinctAttribute" }, claim.reference());
     if is_match {
@@ -67,9 +68,9 @@ fn one(
     }
     (groups.len() < needed).then(|| {
         format!(
-            "{in_claim}: {needed} devices must differ in {attribute}, the {} free ones have {} values{without}",
+            "{in_claim}: {needed} devices must differ in {attribute}, the {} free ones have {}{without}",
             free.len(),
-            groups.len()
+            counted(groups.len(), "value")
         )
     })
 }
@@ -81,6 +82,14 @@ fn value(fleet: &Fleet<'_>, place: usize, attribute: &str) -> Option<String> {
         AttributeValue::Int(value) => value.to_string(),
         AttributeValue::Bool(value) => value.to_string(),
         AttributeValue::String(value) => value.to_owned(),
-        other => format!("{other:?}"),
+        AttributeValue::Version(value) => value.to_string(),
+        AttributeValue::Ints(values) => list(values),
+        AttributeValue::Bools(values) => list(values),
+        AttributeValue::Strings(values) => list(values),
+        AttributeValue::Versions(values) => list(values),
     })
+}
+
+fn list<T: ToString>(values: &[T]) -> String {
+    format!("[{}]", values.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
 }

@@ -192,12 +192,12 @@ fn today(
         Ok(Some(allocations)) => {
             let now = allocations.first().map(|allocation| names(allocation.results())).unwrap_or_default();
             if now == names(allocation.results()) {
-                "the same devices would be given again".to_owned()
+                "it would get the same devices again".to_owned()
             } else {
-                format!("kube-scheduler would now give {} there", now.join(", "))
+                format!("it would now get {} there", now.join(", "))
             }
         }
-        Ok(None) => "it would not fit there any more".to_owned(),
-        Err(error) => format!("kube-scheduler would now give up: {error}"),
+        Ok(None) => "it would no longer fit there".to_owned(),
+        Err(error) => format!("kube-scheduler would now fail with an error: {error}"),
     }
 }

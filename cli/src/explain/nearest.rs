@@ -92,7 +92,7 @@ impl Search<'_> {
                 };
                 let mut changed = claims.to_vec();
                 changed[index].constraints.remove(number);
-                changes.push((format!("the constraint on {name} goes"), changed));
+                changes.push((format!("the constraint on {name} is removed"), changed));
             }
         }
         let taints: Vec<(String, String)> = diagnosis

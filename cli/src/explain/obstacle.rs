@@ -87,7 +87,7 @@ impl Obstacle {
             Reason::SelectorFails(error) => error.clone(),
             Reason::NoSuchCapacity(name) => format!("has no capacity {name}"),
             Reason::Policy { name, requested, allowed } => {
-                format!("gives {allowed} of capacity {name} to a request, {requested} is asked for")
+                format!("gives {allowed} of capacity {name} to a request, {requested} is requested")
             }
             Reason::Capacity { name, requested, needed, left, holders } => {
                 let needed = match requested {
@@ -107,7 +107,7 @@ impl Obstacle {
             Reason::Taint { key, value, effect } if value.is_empty() => format!("{key}:{effect}"),
             Reason::Taint { key, value, effect } => format!("{key}={value}:{effect}"),
             Reason::NoSuchAttribute { attribute, .. } => {
-                format!("has no attribute {attribute}, which a constraint needs")
+                format!("has no attribute {attribute}, needed by a constraint")
             }
         }
     }

@@ -218,7 +218,7 @@ fn yaml<'f>(part: &str, first_line: usize, file: &'f str, number: usize) -> Resu
             let text = text.split(" at line ").next().unwrap_or(&text);
             // The library's text about its limits is for programmers.
             let text = if text.starts_with("budget breached") {
-                "it has more aliases, levels or values than are read; write out what aliases stand for, or split it"
+                "too many aliases, levels or values; write the aliases out, or split the file"
             } else {
                 text
             };
@@ -272,7 +272,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Node, E> {
         if !value.is_finite() {
-            return Err(E::custom("JSON has no such number; quote it if it is text"));
+            return Err(E::custom("not a JSON number; quote it if it is text"));
         }
         Ok(Node::Scalar(value.into()))
     }
@@ -294,7 +294,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
         let mut seen = std::collections::HashSet::new();
         while let Some((key, value)) = entries.next_entry::<String, _>()? {
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format!("{key:?} is there twice")));
+                return Err(A::Error::custom(format!("{key:?} is given twice")));
             }
             map.push((key, value));
         }

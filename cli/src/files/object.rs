@@ -52,7 +52,7 @@ impl Found<'_, '_> {
         unused: &mut Vec<String>,
     ) -> Result<(), FileError> {
         let Value::Object(fields) = &mut self.value else {
-            return Err(self.error(&[], "no Kubernetes object: it has no apiVersion and kind"));
+            return Err(self.error(&[], "not a Kubernetes object: it has no apiVersion and kind"));
         };
         if let Some((version, kind)) = of_list {
             fields.entry("apiVersion").or_insert_with(|| version.into());
@@ -65,7 +65,7 @@ impl Found<'_, '_> {
                 (None, _) => "apiVersion",
                 _ => "kind",
             };
-            return Err(self.error(&[], format!("no Kubernetes object: it has no {missing}")));
+            return Err(self.error(&[], format!("not a Kubernetes object: it has no {missing}")));
         };
         if let Some(item_kind) = kind.strip_suffix("List")
             && let Some(Value::Array(items)) = fields.get_mut("items").map(Value::take)
@@ -85,8 +85,8 @@ impl Found<'_, '_> {
             "resource.k8s.io/v1beta1" => {
                 return Err(self.error(
                     &[Step::Key("apiVersion".to_owned())],
-                    "resource.k8s.io/v1beta1 has another form of claims and slices; write it as resource.k8s.io/v1 \
-                     (`kubectl convert` or `kubectl get` with the full name of the version can do it)",
+                    "resource.k8s.io/v1beta1 has a different format of claims and slices; convert it to \
+                     resource.k8s.io/v1 (`kubectl convert`, or `kubectl get` with the full name of the version)",
                 ));
             }
             other => other,

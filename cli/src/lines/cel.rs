@@ -71,7 +71,7 @@ impl Answers for Server {
             request.allow_multiple_allocations == Some(true),
             environment.reads_lists(),
         )
-        .map_err(|error| format!("a capacity is no quantity: {error}"))?;
+        .map_err(|error| format!("a capacity is not a quantity: {error}"))?;
         let evaluation = selector.evaluate(&device);
         Ok(match evaluation.result {
             Ok(matches) => json!({ "match": matches, "cost": evaluation.cost }),

@@ -20,7 +20,7 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
         release::find(known.foreign, &CHARTS, known.namespace)?.ok_or_else(|| MigrateError::Nothing {
             driver: "NVIDIA's device plugin",
             charts: CHARTS.names.join(" or "),
-            also: "DaemonSet with its image (the GPU Operator's is told by --from gpu-operator)",
+            also: "DaemonSet with its image (for the GPU Operator's, use --from gpu-operator)",
         })?;
     let mut draft = Draft { found: vec![release.told()], ..Draft::default() };
     values::driver_root(&mut draft, &release, "nvidiaDriverRoot");
@@ -39,7 +39,9 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
     }
     let has_discovery = release.is_on("gfd.enabled");
     if has_discovery {
-        draft.note("gfd", "GPU Feature Discovery stays, with devicePlugin.enabled=false: pods may go on selecting nodes by its labels. Until the last step they are missing on nodes that have moved: it has the device plugin's nodeSelector");
+        draft.note("gfd", "GPU Feature Discovery stays, with devicePlugin.enabled=false: pods can still select \
+                           nodes by its labels. Until the last step, migrated nodes lack these labels: it has the \
+                           device plugin's nodeSelector");
         draft.values.carried("gfd");
         draft.values.carried("nfd");
     }

@@ -58,7 +58,7 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
         draft.values.carried(theirs);
     }
     if settings.at("devicePlugin.enabled") == Some(&Value::Bool(false)) {
-        draft.note("devicePlugin", "it is off already: pods that ask for nvidia.com/gpu get nothing from it");
+        draft.note("devicePlugin", "already off: pods asking for nvidia.com/gpu get nothing from it");
     }
     let configurations =
         Configurations::read(known, namespace, settings.at("devicePlugin.config"), &mut draft)?;
@@ -103,19 +103,20 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
 
 fn driver(settings: &Release, draft: &mut Draft) {
     if settings.at("driver.enabled") == Some(&Value::Bool(false)) {
-        draft.note("driver", "it is installed on the nodes themselves: driverRoot is /");
+        draft.note("driver", "installed on the nodes themselves: driverRoot is /");
         return;
     }
     let root = settings.text("hostPaths.driverInstallDir").unwrap_or(DRIVER_ROOT);
     draft.values.set(&["driverRoot"], root);
     draft.note(
         "driver, toolkit, gfd, dcgmExporter",
-        "they stay: of the operator only device plugin and MIG manager go",
+        "they stay: only the operator's device plugin and MIG manager are switched off",
     );
     if at(&settings.all, "driver.upgradePolicy.autoUpgrade") == Some(&Value::Bool(true)) {
         draft.note(
             "driver.upgradePolicy",
-            "before an upgrade the operator ends pods that ask for nvidia.com/gpu; pods with claims it does not know: drain such nodes (driver.upgradePolicy.drain.enable)",
+            "before an upgrade the operator ends pods asking for nvidia.com/gpu, but does not know pods with \
+             claims: drain such nodes (driver.upgradePolicy.drain.enable)",
         );
     }
 }

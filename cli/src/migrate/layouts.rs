@@ -42,7 +42,7 @@ pub fn carry(
                     draft.note(
                         format!("layout {layout}"),
                         format!(
-                            "its field {field} is not known here: say the same by device-filter or devices"
+                            "its field {field} is not supported here: use device-filter or devices instead"
                         ),
                     );
                 }
@@ -53,8 +53,9 @@ pub fn carry(
                 draft.note(
                     format!("layout {layout}"),
                     format!(
-                        "no ConfigMap has it (from 0.14 the MIG manager makes layouts by the hardware): its partitions{} stay as they are and are offered; \
-                         to have them after a reboot write it in migLayouts.configs (docs/mig-layouts.md)",
+                        "no ConfigMap has it (from 0.14 the MIG manager generates layouts from the hardware): its \
+                         partitions{} stay and are offered; to keep them over a reboot, add the layout to \
+                         migLayouts.configs (docs/mig-layouts.md)",
                         of.map(|nodes| format!(" on {nodes}")).unwrap_or_default()
                     ),
                 );
@@ -115,7 +116,7 @@ fn read(known: Known<'_>, namespace: &str, name: Option<&str>) -> Result<File, M
     let layouts = file
         .get("mig-configs")
         .and_then(Value::as_object)
-        .ok_or_else(|| wrong("it has no mig-configs: it is no file of mig-parted".to_owned()))?;
+        .ok_or_else(|| wrong("it has no mig-configs: not a mig-parted file".to_owned()))?;
     let layouts = layouts.iter().map(|(name, entries)| (name.clone(), entries.clone())).collect();
     Ok(File { place: Some(place), layouts })
 }

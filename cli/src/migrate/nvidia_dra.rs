@@ -46,13 +46,16 @@ pub fn plan(known: Known<'_>) -> Result<Plan, MigrateError> {
     draft.values.carried("resources.gpus");
     let has_domains = release.is_on("resources.computeDomains.enabled");
     if has_domains {
-        draft.note("resources.computeDomains", "ComputeDomains stay with NVIDIA's chart, with resources.gpus.enabled=false; uninstall it where nobody uses them. Until the last step they are not served on nodes that have moved");
+        draft.note("resources.computeDomains", "ComputeDomains stay with NVIDIA's chart, with \
+                                                resources.gpus.enabled=false; uninstall it if they are not used. \
+                                                Until the last step they are not served on migrated nodes");
     }
     draft.values.carried("resources.computeDomains");
     draft.values.carried("controller");
     draft.note(
         "taints of sick cards",
-        "those of XIDs and lost cards are the same, others are gpu.nvidia.com/unhealthy with what is wrong as value; there is no gpu.nvidia.com/unmonitored (docs/coming-from-nvidia.md)",
+        "the same for XIDs and lost cards; other faults are gpu.nvidia.com/unhealthy with the fault as value; there \
+         is no gpu.nvidia.com/unmonitored (docs/coming-from-nvidia.md)",
     );
     values::rest(&mut draft, &release);
     let moving = Moving {
@@ -111,7 +114,11 @@ fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
         // Without DynamicMIG, NVIDIA's driver publishes cards and existing partitions; ours would create others, and classes
         // naming the driver alone would match them.
         offer["partitioning"] = json!({ "mode": "None" });
-        draft.note("partitions", "none are made on demand, as there without DynamicMIG: take offer.partitioning out of the GpuPool to have them");
+        draft.note(
+            "partitions",
+            "none are made on demand, as with NVIDIA's driver without DynamicMIG: for them, \
+                                  remove offer.partitioning from the GpuPool",
+        );
     }
     draft.values.carried("featureGates.DynamicMIG");
     if let Some(shares) = shares {
@@ -129,13 +136,15 @@ fn gates(release: &Release, draft: &mut Draft) -> Result<(), MigrateError> {
                     draft.values.set(&["sharing", "consumableShares", "enabled"], true);
                 }
                 offer["sharing"] = json!({ "consumableShares": consumable });
-                draft.note("consumableShares", "as there, nothing holds a program to its share; shares by MPS have limits that hold (docs/sharing.md)");
+                draft.note(
+                    "consumableShares",
+                    "as with NVIDIA's driver, programs are not limited to their share; \
+                                                shares by MPS have enforced limits (docs/sharing.md)",
+                );
             }
             None => draft.note(
                 "consumableShares",
-                format!(
-                    "{shares} is none of unlimited, memory and 2 to 1024 shares: each device has one claim"
-                ),
+                format!("{shares} is not unlimited, memory, or 2 to 1024 shares: each device gets one claim"),
             ),
         }
     }

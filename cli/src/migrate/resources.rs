@@ -40,10 +40,16 @@ impl Resources {
     pub fn carry(&self, known: Known<'_>, draft: &mut Draft) -> BTreeMap<String, String> {
         let profiles = if self.is_mixed { profiles(known) } else { BTreeSet::new() };
         if self.is_mixed && profiles.is_empty() {
-            draft.note("MIG strategy mixed", "no node has partitions and no pod asks for some: name their profiles in extendedResourceNames.mig.profiles");
+            draft.note(
+                "MIG strategy mixed",
+                "no node has partitions and no pod asks for any: list their profiles \
+                                              in extendedResourceNames.mig.profiles",
+            );
         }
         for resource in self.of_one.intersection(&self.of_several) {
-            draft.note(resource, "failRequestsGreaterThanOne is not carried over: the name also stands for what a pod may have several of, on other nodes, and nobody knows yet where a pod will run. With a name of their own for shares (renameByDefault) it is");
+            draft.note(resource, "failRequestsGreaterThanOne is not carried over: on other nodes the same name \
+                                  stands for cards, of which a pod may ask for several. It is carried over if \
+                                  shares have their own name (renameByDefault)");
         }
         for resource in self.of_one.difference(&self.of_several) {
             for device_type in self.types.get(resource).into_iter().flatten() {

@@ -100,7 +100,7 @@ impl Configurations {
                 }
                 None => draft.note(
                     &place,
-                    "it was not found, or may not be read: sharing and MIG strategy are not carried over",
+                    "not found, or you may not read it: sharing and MIG strategy are not carried over",
                 ),
             }
         }
@@ -161,7 +161,7 @@ impl Configurations {
         for name in chosen.into_iter().filter(|name| !self.named.contains_key(*name)) {
             draft.note(
                 format!("label {CONFIG_LABEL}={name}"),
-                "there is no such configuration: the nodes offer what those without the label do",
+                "no such configuration: the nodes offer the same as nodes without the label",
             );
         }
         Ok(resources)
@@ -182,7 +182,11 @@ impl PluginConfig {
     ) -> Value {
         let about = format!("configuration {name}");
         if self.resources.as_object().is_some_and(|map| !map.is_empty()) {
-            draft.note(&about, "resources: names by product are not carried over; a DeviceClass with extendedResourceName and a selector by productName is the same (docs/installing.md)");
+            draft.note(
+                &about,
+                "resources: names by product are not carried over; use a DeviceClass with \
+                                extendedResourceName and a selector by productName (docs/installing.md)",
+            );
         }
         // A device plugin creates no partitions; existing ones are offered unchanged.
         let mut offer = json!({ "partitioning": { "mode": "None" } });
@@ -200,11 +204,19 @@ impl PluginConfig {
             let gets_one = replicated.fail_requests_greater_than_one.unwrap_or(kind == "mps");
             for resource in replicated.resources.iter().filter(|resource| resource.replicas > 1) {
                 if resource.name != GPU && resource.name != "gpu" {
-                    draft.note(&about, format!("sharing of {} is not carried over: shares of partitions are by MPS, for a GpuPool with offer.sharing.mps.partitions (docs/sharing.md)", resource.name));
+                    draft.note(&about, format!("sharing of {} is not carried over: partitions can be shared by MPS, \
+                                                with offer.sharing.mps.partitions in a GpuPool (docs/sharing.md)", resource.name));
                     continue;
                 }
                 if resource.devices.as_array().is_some_and(|list| !list.is_empty()) {
-                    draft.note(&about, format!("{}: the list of devices is not carried over, all cards are shared; a GpuPool's cards may select by productName or index", resource.name));
+                    draft.note(
+                        &about,
+                        format!(
+                            "{}: the list of devices is not carried over, all cards are shared; \
+                                                a GpuPool can select cards by productName or index",
+                            resource.name
+                        ),
+                    );
                 }
                 is_shared = true;
                 let renamed = resource.rename.as_deref().map(|name| match name.contains('/') {

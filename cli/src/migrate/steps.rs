@@ -113,14 +113,14 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
         .map(|chart| format!(" (CHART is where {chart} was installed from, at the same version)"));
     before.push(step(
         format!(
-            "Keep the present driver to nodes with a label, which all have for now{}",
+            "Restrict the current driver to labelled nodes; all nodes get the label first{}",
             of_chart.unwrap_or_default()
         ),
         keep,
     ));
     if !moving.classes.is_empty() {
         before.push(step(
-            "Let helm hand over the DeviceClasses that both charts have: it takes over nothing unasked",
+            "Hand the DeviceClasses of both charts over to ours: helm does not take them over by itself",
             vec![format!(
                 "kubectl annotate deviceclass {} meta.helm.sh/release-name=tessera meta.helm.sh/release-namespace={NAMESPACE} --overwrite",
                 moving.classes.join(" ")
@@ -128,12 +128,7 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
         ));
     }
     before.push(install(draft));
-    let driver = if moving.driver == DEFAULT_DRIVER_NAME {
-        String::new()
-    } else {
-        format!(" --driver {}", moving.driver)
-    };
-    let nodes = nodes.iter().map(|(node, labels)| of_node(known, node, labels, "", &driver)).collect();
+    let nodes = nodes.iter().map(|(node, labels)| of_node(known, node, labels, "")).collect();
     let end = match (moving.end, chart) {
         (End::Uninstall, Some(_)) => format!("helm uninstall {name} --namespace {namespace}"),
         // The state before the first step.
@@ -144,14 +139,12 @@ pub fn of_release(known: Known<'_>, moving: &Moving<'_>, draft: &Draft) -> Steps
     };
     let what = match moving.end {
         End::Uninstall => "Remove the other driver",
-        End::Upgrade(_) => "Leave the other chart what is not about cards",
+        End::Upgrade(_) => "Leave everything but cards to the other chart",
     };
     let what = if moving.classes.is_empty() {
         what.to_owned()
     } else {
-        format!(
-            "{what}. Its helm release takes the shared DeviceClasses with it; the next command brings them back"
-        )
+        format!("{what}. Its helm release removes the shared DeviceClasses; the next command restores them")
     };
     Steps { before, nodes, after: vec![step(what, vec![end, upgrade()]), cleared(&all)] }
 }
@@ -162,11 +155,11 @@ pub fn of_operator(known: Known<'_>, settings: &Release, draft: &Draft) -> Steps
     nodes.retain(|_, labels| !matches!(labels.get("nvidia.com/gpu.workload.config"), Some(kind) if *kind != "container"));
     let off = " nvidia.com/gpu.deploy.device-plugin=false nvidia.com/gpu.deploy.mig-manager=false";
     let all: Vec<&str> = nodes.keys().copied().collect();
-    let steps = nodes.iter().map(|(node, labels)| of_node(known, node, labels, off, "")).collect();
+    let steps = nodes.iter().map(|(node, labels)| of_node(known, node, labels, off)).collect();
     let end = match (&settings.chart, known.foreign.cluster_policies.first()) {
         (Some(chart), _) => step(
             format!(
-                "Switch both off for nodes to come (CHART is where {chart} was installed from, at the same version)"
+                "Switch both off for future nodes (CHART is where {chart} was installed from, at the same version)"
             ),
             vec![format!(
                 "helm upgrade {} CHART --namespace {} --reuse-values --set devicePlugin.enabled=false,migManager.enabled=false",
@@ -174,7 +167,7 @@ pub fn of_operator(known: Known<'_>, settings: &Release, draft: &Draft) -> Steps
             )],
         ),
         (None, policy) => step(
-            "Switch both off for nodes to come",
+            "Switch both off for future nodes",
             vec![format!(
                 "kubectl patch clusterpolicy {} --type merge --patch '{{\"spec\":{{\"devicePlugin\":{{\"enabled\":false}},\"migManager\":{{\"enabled\":false}}}}}}'",
                 policy.map_or("cluster-policy", crate::foreign::name)
@@ -194,7 +187,7 @@ fn written(from: &str, draft: &Draft) -> Step {
     if has_manifests(draft) {
         commands.push(format!("kubectl gpu migrate --from {from} -o yaml > manifests.yaml"));
     }
-    step("Write the files, and read them", commands)
+    step("Write the files, and check them", commands)
 }
 
 fn has_manifests(draft: &Draft) -> bool {
@@ -210,7 +203,7 @@ fn install(draft: &Draft) -> Step {
     if has_manifests(draft) {
         commands.push("kubectl apply -f manifests.yaml".to_owned());
     }
-    step("Install the chart: its plugin runs nowhere yet", commands)
+    step("Install the chart; its plugin runs on no node yet", commands)
 }
 
 fn upgrade() -> String {
@@ -220,16 +213,10 @@ fn upgrade() -> String {
 fn cleared(nodes: &[&str]) -> Step {
     let commands =
         vec![format!("kubectl label nodes {} {MOVED}-", nodes.join(" ")), "kubectl gpu doctor".to_owned()];
-    step("Take the label off again, and look at all of it", commands)
+    step("Remove the label again, and check the whole cluster", commands)
 }
 
-fn of_node(
-    known: Known<'_>,
-    node: &str,
-    labels: &BTreeMap<&str, &str>,
-    off: &str,
-    driver: &str,
-) -> NodeSteps {
+fn of_node(known: Known<'_>, node: &str, labels: &BTreeMap<&str, &str>, off: &str) -> NodeSteps {
     let label = |key: &str| labels.get(key).copied();
     let cards = label("nvidia.com/gpu.product").map(|product| {
         label("nvidia.com/gpu.count").map_or_else(|| product.to_owned(), |count| format!("{count} {product}"))
@@ -254,7 +241,7 @@ fn of_node(
             "kubectl wait pod --namespace {NAMESPACE} --selector app.kubernetes.io/component=kubelet-plugin --field-selector \
              spec.nodeName={node} --for condition=Ready --timeout 5m"
         ),
-        format!("kubectl gpu doctor --node {node}{driver}"),
+        format!("kubectl gpu doctor --node {node}"),
         format!("kubectl uncordon {node}"),
     ];
     NodeSteps { node: node.to_owned(), cards, pods, commands }

@@ -89,7 +89,8 @@ pub fn of_pods(draft: &mut Draft, release: &Release, prefix: &str) {
         draft.values.carried("imagePullSecrets");
         draft.note(
             "imagePullSecrets",
-            "the Secrets are in the other namespace: make them in the namespace of this chart too, if its images need them",
+            "the Secrets are in the other namespace: if this chart's images need them, create them in its \
+             namespace, too",
         );
     }
 }
@@ -117,7 +118,7 @@ pub fn rest(draft: &mut Draft, release: &Release) {
             // One line for all values of a part with the same answer.
             Some(words) if told.insert(words) => draft.note(leaf, words),
             Some(_) => {}
-            None => draft.note(leaf, "not known here, and not carried over"),
+            None => draft.note(leaf, "not known to this version, and not carried over"),
         }
     }
 }

@@ -37,7 +37,10 @@ pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<
             .keys()
             .map(|resource| match served.get(resource) {
                 Some(class) => format!("unchanged: DeviceClass {class} stands for {resource}"),
-                None => format!("nothing serves {resource}: a DeviceClass with this extendedResourceName does (docs/installing.md)"),
+                None => format!(
+                    "nothing serves {resource}: add a DeviceClass with this extendedResourceName \
+                                 (docs/installing.md)"
+                ),
             })
             .chain(sees_all(pod, asked.is_empty()))
             .collect();
@@ -55,7 +58,8 @@ pub fn of_resources(known: Known<'_>, served: &BTreeMap<String, String>) -> Vec<
 /// Containers with all cards from NVIDIA's runtime because of their own variable.
 fn sees_all(pod: &Pod, asks_for_nothing: bool) -> Option<String> {
     (asks_for_nothing && sets_variable(pod) && !is_of_daemons(pod)).then(|| {
-        "NVIDIA_VISIBLE_DEVICES gives it cards without asking, by NVIDIA's runtime: no driver counts that; let it ask for what it uses".to_owned()
+        "NVIDIA_VISIBLE_DEVICES gives access to cards through NVIDIA's runtime, uncounted by any driver; let the \
+         pod ask for the cards it uses".to_owned()
     })
 }
 
@@ -72,7 +76,7 @@ pub fn of_claims(known: Known<'_>) -> Vec<Workload> {
     };
     for (Key { namespace, name }, template) in &known.objects.templates {
         let spec = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
-        add(format!("{namespace}/ResourceClaimTemplate {name}"), spec.and_then(|spec| spec.devices.as_ref()));
+        add(format!("ResourceClaimTemplate {namespace}/{name}"), spec.and_then(|spec| spec.devices.as_ref()));
     }
     for (Key { namespace, name }, claim) in &known.objects.claims {
         // Claims made from templates are covered by their template.
@@ -81,7 +85,7 @@ pub fn of_claims(known: Known<'_>) -> Vec<Workload> {
             continue;
         }
         add(
-            format!("{namespace}/ResourceClaim {name}"),
+            format!("ResourceClaim {namespace}/{name}"),
             claim.spec.as_ref().and_then(|spec| spec.devices.as_ref()),
         );
     }
@@ -116,7 +120,8 @@ fn becomes(devices: &DeviceClaim) -> String {
     }
     if text.contains(".uuid") {
         parts.push(
-            "its selector reads uuid, which partitions made on demand have not: kubectl gpu doctor says where that fails".to_owned(),
+            "its selector reads uuid, and partitions made on demand have none: kubectl gpu doctor finds where the \
+             selector fails".to_owned(),
         );
     }
     if parts.is_empty() { "unchanged".to_owned() } else { parts.join("; ") }

@@ -5,6 +5,7 @@
 
 mod migrate;
 mod program;
+mod words;
 
 use program::{folder, golden, run};
 
@@ -18,7 +19,7 @@ fn doctor() {
     golden("doctor-clean", &clean, "");
     golden("doctor-asked", &[&clean[..], &["-f", "../doctor-asked.yaml"]].concat(), "");
     // What NVIDIA's driver lets pass where it publishes no partitions.
-    let selectors = ["doctor", "-f", "../doctor-selectors.yaml", "--driver", "gpu.nvidia.com"];
+    let selectors = ["doctor", "-f", "../doctor-selectors.yaml"];
     golden("doctor-selectors", &selectors, "");
     golden("doctor-no-node", &["doctor", "-f", "../doctor.yaml", "--node", "node-x"], "");
 }
@@ -26,19 +27,19 @@ fn doctor() {
 #[test]
 fn top() {
     for rows in ["nodes", "cards", "pods", "namespaces"] {
-        golden(&format!("top-{rows}"), &["top", rows, "-f", "fleet.json"], "");
+        golden(&format!("top-{rows}"), &["top", rows, "-f", "../fleet.json"], "");
     }
-    golden("top-sorted", &["top", "pods", "-f", "fleet.json", "--sort-by", "memory", "-n", "search"], "");
-    golden("top-json", &["top", "namespaces", "-f", "fleet.json", "-o", "json", "--node", "node-a"], "");
-    golden("top-no-node", &["top", "cards", "-f", "fleet.json", "--node", "node-c"], "");
+    golden("top-sorted", &["top", "pods", "-f", "../fleet.json", "--sort-by", "memory", "-n", "search"], "");
+    golden("top-json", &["top", "namespaces", "-f", "../fleet.json", "-o", "json", "--node", "node-a"], "");
+    golden("top-no-node", &["top", "cards", "-f", "../fleet.json", "--node", "node-c"], "");
     golden("top-no-fleet", &["top", "-f", "slices.yaml"], "");
 }
 
 #[test]
 fn queue() {
-    golden("queue", &["queue", "-f", "fleet.json"], "");
-    golden("queue-json", &["queue", "-n", "search", "-f", "fleet.json", "-o", "json"], "");
-    golden("queue-nobody", &["queue", "-n", "nobody", "-f", "fleet.json"], "");
+    golden("queue", &["queue", "-f", "../fleet.json"], "");
+    golden("queue-json", &["queue", "-n", "search", "-f", "../fleet.json", "-o", "json"], "");
+    golden("queue-nobody", &["queue", "-n", "nobody", "-f", "../fleet.json"], "");
 }
 
 const ADVISE: [&str; 5] = ["advise", "--fleet", "../advise-fleet.json", "-f", "../advise.yaml"];

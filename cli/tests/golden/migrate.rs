@@ -124,14 +124,14 @@ fn what_cannot_be_read_is_named() {
         ("gpu-operator", "no ClusterPolicy"),
     ] {
         let error = said(from, nodes);
-        assert!(error.starts_with("error: nothing of ") && error.contains(words), "{error}");
+        assert!(error.contains(" was not found: ") && error.contains(words), "{error}");
     }
     let whole = release("device-plugin");
     for (data, words) in [
-        ("%%%", "Secret nvidia-device-plugin/sh.helm.release.v1.nvdp.v1 is no release of helm: Invalid"),
-        (&STANDARD.encode("%%%"), "is no release of helm: Invalid"),
-        (&STANDARD.encode(STANDARD.encode([0x1f, 0x8b, 1, 2])), "is no release of helm: "),
-        (&STANDARD.encode(STANDARD.encode("{")), "is no release of helm: EOF while parsing"),
+        ("%%%", "Secret nvidia-device-plugin/sh.helm.release.v1.nvdp.v1 is not a helm release: Invalid"),
+        (&STANDARD.encode("%%%"), "is not a helm release: Invalid"),
+        (&STANDARD.encode(STANDARD.encode([0x1f, 0x8b, 1, 2])), "is not a helm release: "),
+        (&STANDARD.encode(STANDARD.encode("{")), "is not a helm release: EOF while parsing"),
         ("", "it has no data.release"),
     ] {
         let error = said("device-plugin", &with_data(&whole, data).to_string());
@@ -152,7 +152,10 @@ fn what_cannot_be_read_is_named() {
     second["namespace"] = "other".into();
     let two = format!("{}\n{}", secret(&whole), secret(&second));
     let error = said("device-plugin", &two);
-    assert!(error.contains("there are several: ") && error.contains("say by -n NAMESPACE"), "{error}");
+    assert!(
+        error.contains("there are several: ") && error.contains("choose one with -n NAMESPACE"),
+        "{error}"
+    );
     let one = run_in(PLACE, &["migrate", "--from", "device-plugin", "-n", "other", "-f", "-"], &two);
     assert_eq!(one.status.code(), Some(0), "{}", String::from_utf8_lossy(&one.stderr));
     let layouts = "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec: {migManager: {config: {name: \

@@ -35,9 +35,9 @@ async fn a_broken_cluster_is_told_and_a_mended_one_is_well() {
     apply(&[slice(2), class("ill")]).await;
     assert_eq!(
         about("pool cli-doctor").await,
-        ["1 of its 2 ResourceSlices are there: kube-scheduler allocates nothing of it"]
+        ["only 1 of 2 ResourceSlices found: kube-scheduler allocates nothing from this pool"]
     );
-    assert_eq!(about("DeviceClass cli-doctor").await, ["no device matches it: pods that ask for it wait"]);
+    assert_eq!(about("DeviceClass cli-doctor").await, ["no device matches it: pods with this class wait"]);
     let plugin = about("node cli-doctor").await.concat();
     assert!(plugin.starts_with("no kubelet plugin runs there"), "{plugin}");
     // Every gate of this API server is on, and its clock is ours.

@@ -64,7 +64,7 @@ async fn lifts_the_gate_and_leaves_those_of_others() {
     assert_eq!(gates("free").await, [other]);
     let (code, said, _) = run(&kubeconfig, &all).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("no pod of namespace cli-ungate has the gate"), "{said}");
+    assert!(said.contains("no pod in namespace cli-ungate has the gate"), "{said}");
 }
 
 /// A gated pod is told who lifts the gate: nobody here, until somebody holds the Lease, who then says why it waits.
@@ -128,5 +128,8 @@ async fn explains_who_lifts_the_gate() {
     let (_, said, _) = run(&kubeconfig, &explain).await;
     assert!(said.contains("the controller runs: gpus-controller-0 leads"), "{said}");
     let (code, said, _) = run(&kubeconfig, &["top", "--once"]).await;
-    assert!(code == 2 && said.contains("pod gpus-controller-0 leads and has no port named fleet"), "{said}");
+    assert!(
+        code == 2 && said.contains("the leader, pod gpus-controller-0, has no port named fleet"),
+        "{said}"
+    );
 }

@@ -53,7 +53,7 @@ async fn reads_what_helm_was_told_where_it_may() {
     let said = loop {
         let (code, said, _) = run(&reader, &migrate).await;
         assert_eq!(code, 2, "{said}");
-        if !said.contains("without which nothing can be answered") {
+        if !said.contains("and this command needs them") {
             break said;
         }
         assert!(std::time::Instant::now() < end, "{said}");
@@ -61,9 +61,9 @@ async fn reads_what_helm_was_told_where_it_may() {
     };
     // In the end nothing was found; what could not be read is said before.
     for part in [
-        "you may not list secrets of the whole cluster: what helm was told is not known",
-        "you may not list daemonsets.apps of the whole cluster",
-        "error: nothing of NVIDIA's device plugin is there",
+        "you may not list secrets in the whole cluster: the helm values are unknown",
+        "you may not list daemonsets.apps in the whole cluster",
+        "error: NVIDIA's device plugin was not found",
     ] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }

@@ -35,7 +35,9 @@ async fn says_what_is_known_of_pools() {
     pools.patch_status("cli-pool", &parameters, &kube::api::Patch::Merge(&status)).await.unwrap();
     let (code, said, _) = run(&kubeconfig, &["pools", "cli-pool"]).await;
     assert_eq!(code, 0, "{said}");
-    for part in ["cli-pool: AsWanted", "priority 7", "claims hold 1.50", "no node reports cards of it"] {
+    for part in
+        ["cli-pool: AsWanted", "priority 7", "4 cards: 1.50 allocated", "no node reports cards of this pool"]
+    {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }
     let changed = json!({ "spec": { "priority": 8 } });

@@ -81,7 +81,7 @@ async fn says_which_right_is_missing() {
     let end = std::time::Instant::now() + LIMIT;
     let said = loop {
         let (code, said, _) = run(&reader, &explain).await;
-        if code == 0 && !said.contains("or of namespace cli-rights: devices") {
+        if code == 0 && !said.contains("nor in namespace cli-rights: devices") {
             break said;
         }
         assert!(std::time::Instant::now() < end, "{said}");
@@ -90,10 +90,10 @@ async fn says_which_right_is_missing() {
     for part in [
         "claim/mine: fits now",
         "cli-rights: only for card",
-        "you may not list nodes of the whole cluster: the nodes are those that slices name",
-        "devices that claims outside namespace cli-rights hold count as free",
-        "resourceclaimtemplates.resource.k8s.io, of the whole cluster or of namespace cli-rights",
-        "only pods of namespace cli-rights are known",
+        "you may not list nodes in the whole cluster: the nodes are taken from the ResourceSlices",
+        "devices held by claims outside namespace cli-rights count as free",
+        "resourceclaimtemplates.resource.k8s.io, neither in the whole cluster nor in namespace cli-rights",
+        "only pods in namespace cli-rights take room",
     ] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }

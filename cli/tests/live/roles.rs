@@ -117,7 +117,7 @@ async fn every_command_does_with_the_roles_of_the_chart() {
     // Who may see a namespace gets an answer, with what it leaves out.
     let person = acting_for(&cluster, "person", folder.path());
     for command in OF_OBJECTS {
-        let missing = ["without which nothing can be answered", "or of namespace team"];
+        let missing = ["and this command needs them", "nor in namespace team"];
         let command = [command, if command.contains(&TEAM) { &[] } else { &["-n", TEAM] }].concat();
         // Pools are of no namespace.
         let command = if command[0] == "pools" { vec!["pools"] } else { command };
@@ -130,7 +130,7 @@ async fn every_command_does_with_the_roles_of_the_chart() {
         }
     }
     for command in OF_FLEET {
-        let (code, said) = settled(&person, command, &["without which nothing can be answered"]).await;
+        let (code, said) = settled(&person, command, &["and this command needs them"]).await;
         assert_eq!(code, 2, "{command:?}: {said}");
         for part in ["-fleet-viewer", "docs/kubectl-gpu.md", "cannot list resource \"leases\""] {
             assert!(said.contains(part), "{command:?}: {said}");

@@ -23,7 +23,7 @@ pub enum TooManyArrivals {
     #[error("no pod of the trace asks for cards")]
     NoCards,
     /// The run would take too long.
-    #[error("the pods ask for so little that more than {MOST} would have to arrive to fill the fleet")]
+    #[error("the pods are too small: more than {MOST} arrivals would be needed to fill the fleet")]
     TooMany,
 }
 

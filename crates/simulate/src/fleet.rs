@@ -50,6 +50,7 @@ pub use workload::{
     Workload, is_of_cards, time,
 };
 
+use crate::control::share_ids;
 use part::Parts;
 
 /// Nodes with their cards.
@@ -105,11 +106,11 @@ pub enum FleetError {
     #[error("the fleet has no nodes")]
     Empty,
     /// A ResourceSlice names a missing Node.
-    #[error("there is no Node {0}, whose cards are in a ResourceSlice: give the nodes, too")]
+    #[error("there is no Node {0}, but a ResourceSlice has its cards: give the nodes, too")]
     NoNode(String),
     /// The effect of GpuPools on a node is unknown.
     #[error(
-        "GpuPools on node {node}: {reason}; so what else its cards could be offered as is not known. Say the fleet with --nodes"
+        "GpuPools on node {node}: {reason}; other offers of its cards are unknown. Describe the fleet with --nodes"
     )]
     Unknown {
         /// Name of the node.
@@ -172,7 +173,7 @@ impl Fleet {
 
     /// Evaluates claims as kube-scheduler of the fleet's release would.
     fn asker(&self) -> Asker {
-        Asker::new(wish::share_ids()).answered_as(self.kubernetes)
+        Asker::new(share_ids()).answered_as(self.kubernetes)
     }
 
     /// Adds nodes, with their cards offered by these pools.
@@ -242,7 +243,7 @@ impl Fleet {
     /// Summary of each GpuPool, by name.
     #[must_use]
     pub fn pools(&self) -> BTreeMap<String, PoolSummary> {
-        let mut decider = Decider::new(&self.driver, wish::share_ids());
+        let mut decider = Decider::new(&self.driver, share_ids());
         for object in self.objects(Allocation::Managed) {
             // The slices are the plugin's own, so all quantities in them are valid.
             let _ = decider.observe(Duration::ZERO, Observation::Applied(Box::new(object)));

@@ -5,6 +5,7 @@
 //! same arrivals for every policy.
 
 mod arrivals;
+mod control;
 mod filling;
 pub mod fleet;
 mod fragmentation;

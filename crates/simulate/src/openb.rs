@@ -40,10 +40,10 @@ pub enum Problem {
     #[error("there is no column {0}; the first line must name it")]
     NoColumn(&'static str),
     /// An empty line.
-    #[error("it is empty")]
+    #[error("the line is empty")]
     Empty,
     /// A line longer than [`LONGEST_LINE`].
-    #[error("it is longer than {LONGEST_LINE} bytes")]
+    #[error("the line is longer than {LONGEST_LINE} bytes")]
     TooLong,
     /// Fewer or more values than columns.
     #[error("{found} values for {wanted} columns")]
@@ -57,7 +57,7 @@ pub enum Problem {
     #[error("no value for {0}")]
     Gap(&'static str),
     /// A value is no whole number.
-    #[error("{column} is {value:?}, which is no whole number")]
+    #[error("{column} is {value:?}, not a whole number")]
     NoNumber {
         /// Name of the column.
         column: &'static str,
@@ -93,7 +93,7 @@ pub enum Problem {
     #[error("no node has cards of the model {0:?}")]
     UnknownModel(String),
     /// More lines than are supported.
-    #[error("more than {0} of them")]
+    #[error("more than {0} lines")]
     TooMany(usize),
     /// The file has a header but no rows.
     #[error("the file has no rows")]
@@ -319,9 +319,9 @@ mod tests {
         let errors = [
             ("p1,1000,,1,500,", "line 3: no value for memory_mib"),
             ("p1,1000,1,1,500", "line 3: 5 values for 6 columns"),
-            ("", "line 3: it is empty"),
+            ("", "line 3: the line is empty"),
             ("p1,-5,1,1,500,", "line 3: cpu_milli is -5: negative"),
-            ("p1,1.5,1,1,500,", "line 3: cpu_milli is \"1.5\", which is no whole number"),
+            ("p1,1.5,1,1,500,", "line 3: cpu_milli is \"1.5\", not a whole number"),
             ("p1,1,1,1,0,", "line 3: 0 thousandths of a card; from 1 to 1000 are possible"),
             (
                 "p1,1,1,2,500,",

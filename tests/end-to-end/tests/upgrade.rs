@@ -203,7 +203,7 @@ async fn claims_and_slices_outlive_an_upgrade_and_its_way_back() {
             }
             (Scheduler, _) | (ControllerManager, OLD) => {
                 assert!(
-                    said.len() == 1 && said[0].contains("it passes over DeviceTaintRules"),
+                    said.len() == 1 && said[0].contains("it ignores DeviceTaintRules"),
                     "{step}: {said:?}"
                 );
             }

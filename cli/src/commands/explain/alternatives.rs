@@ -13,7 +13,7 @@ impl Screen {
         for alternative in passed {
             let RequestDiagnosis { request, devices, free, wanted, .. } = alternative;
             let each_would = wanted.is_some_and(|wanted| *free >= wanted);
-            let together = if each_would { ", and not beside what else is asked for" } else { "" };
+            let together = if each_would { ", but not together with the other requests" } else { "" };
             let said = format!(
                 "{request} comes first: {free} of {devices} devices are free for it, {} needed{together}",
                 needed(*wanted)

@@ -13,7 +13,7 @@ impl Screen {
     pub(super) fn given(&self, text: &mut String, given: &Given) {
         let node = given.node.as_deref().map(|node| format!(" on {node}")).unwrap_or_default();
         let users = match given.reserved_for.as_slice() {
-            [] => "nobody uses it".to_owned(),
+            [] => "used by no pod".to_owned(),
             users => {
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 format!("for {}", some_of(&users, self.shown()))
@@ -34,10 +34,10 @@ impl Screen {
                     writeln!(text, "    {}", self.paint.bad(&printable(&format!("it {}", of_fault(fault)))));
             }
             let why = match (device.published, device.before.len()) {
-                (false, _) => "it is not published there any more".to_owned(),
+                (false, _) => "it is no longer published there".to_owned(),
                 (true, 0) => "no other device comes before it in kube-scheduler's order".to_owned(),
                 (true, 1) => {
-                    "another device comes before it in kube-scheduler's order; today it is".to_owned()
+                    "1 other device comes before it in kube-scheduler's order; today it is".to_owned()
                 }
                 (true, before) => {
                     format!("{before} other devices come before it in kube-scheduler's order; today they are")
@@ -48,7 +48,7 @@ impl Screen {
             if device.free_before > 0 {
                 let _ = writeln!(
                     text,
-                    "    {:>4}  free today: in use then, or not what a constraint or another request leaves",
+                    "    {:>4}  free today: in use at the time, or excluded by a constraint or another request",
                     device.free_before
                 );
             }
@@ -56,7 +56,7 @@ impl Screen {
                 self.verdicts(text, &device.before);
             }
         }
-        self.more(text, given.devices.len(), "devices");
+        self.more(text, given.devices.len(), ["device", "devices"]);
         self.did_not_get(text, given);
         let _ = writeln!(text, "  {}", printable(&given.today));
     }

@@ -50,20 +50,20 @@ pub fn text(steering: &Steering, asks_for_devices: bool, shown: usize, paint: Pa
 }
 
 fn gate(steering: &Steering, asks_for_devices: bool) -> String {
-    let who = format!("the gate {GATE} is on the pod");
+    let who = format!("the pod has the gate {GATE}");
     if !steering.other_gates.is_empty() {
         let others = steering.other_gates.join(", ");
-        return format!("{who}: the controller looks at it when it is the only gate, and waits for {others}");
+        return format!("{who}: the controller considers the pod once no other gate is left (now: {others})");
     }
     if asks_for_devices {
-        format!("{who}: the controller lifts it when it has proposed a node to kube-scheduler")
+        format!("{who}: the controller lifts it after proposing a node to kube-scheduler")
     } else {
-        format!("{who}, which asks for no devices that wait: the controller lifts it at once")
+        format!("{who} and needs no devices any more: the controller lifts it at once")
     }
 }
 
 fn controller(controller: &Controller) -> Line {
-    let help = "`kubectl gpu ungate` lets the pod go without it";
+    let help = "`kubectl gpu ungate` lets the pod start without it";
     match controller {
         Controller::Absent => Line::bad(format!("no controller leads (Lease tessera-controller): {help}")),
         Controller::Silent { holder, seconds } => Line::bad(format!(
@@ -75,7 +75,7 @@ fn controller(controller: &Controller) -> Line {
 
 fn pools(steering: &Steering, shown: usize) -> Vec<String> {
     if steering.pools.is_empty() {
-        return vec!["no node whose plugin reports GPU pools takes the pod".to_owned()];
+        return vec!["no eligible node reports GPU pools".to_owned()];
     }
     let pools = steering.pools.iter().map(|pool| {
         let nodes: Vec<&str> = pool.nodes.iter().map(String::as_str).collect();
@@ -86,7 +86,7 @@ fn pools(steering: &Steering, shown: usize) -> Vec<String> {
                 format!("GPU pool {name}, Native, left to kube-scheduler: {nodes}")
             }
             (Some(name), allocation) => {
-                format!("GPU pool {name}, {allocation:?}, which the controller considers: {nodes}")
+                format!("GPU pool {name}, {allocation}, considered by the controller: {nodes}")
             }
         }
     });
@@ -98,13 +98,13 @@ fn nominated(steering: &Steering) -> Option<Line> {
     let proposed = format!("proposed node: {}", nominated.node);
     Some(match &nominated.reason {
         None if nominated.is_known => {
-            Line::plain(format!("{proposed}, where it fits; kube-scheduler tries it first"))
+            Line::plain(format!("{proposed}, where the pod fits; kube-scheduler tries it first"))
         }
         None => Line::plain(proposed),
         Some(
             Reason::Node(reason) | Reason::Devices(reason) | Reason::Room(reason) | Reason::Error(reason),
         ) => Line::bad(format!(
-            "{proposed}, where it does not fit: {reason}; kube-scheduler then looks at all nodes"
+            "{proposed}, where the pod does not fit: {reason}; kube-scheduler then tries all nodes"
         )),
     })
 }

@@ -84,7 +84,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
         warn(&first.workload.left_out);
         warn(&first.workload.notes);
         if first.workload.pods.is_empty() && arguments.wishes.is_empty() && first.workload.held() == 0 {
-            let asked = "nothing waits for devices: give pods with --workload or -f, or ask for a --wish";
+            let asked = "no pod waits for devices: give pods with --workload or -f, or ask for a --wish";
             return Err(CommandError::Asked(asked.to_owned()));
         }
     }
@@ -116,7 +116,7 @@ fn prices<'f>(
     let missing =
         models.iter().find(|model| !prices.is_empty() && !prices.iter().any(|(name, _)| name == *model));
     match missing {
-        Some(model) => Err(CommandError::Asked(format!("--price: give one for {model:?}, too"))),
+        Some(model) => Err(CommandError::Asked(format!("--price: a price for {model:?} is missing"))),
         None => Ok(prices),
     }
 }

@@ -92,7 +92,7 @@ impl Found<'_, '_> {
                 if self.value.pointer("/metadata/uid").is_none() {
                     return Err(self.error(&[], reason));
                 }
-                warnings.push(format!("{reason}; of it the pods count that are there"));
+                warnings.push(format!("{reason}; only its existing pods count"));
                 Ok(())
             }
         }

@@ -15,23 +15,18 @@ use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_rep
 use tessera_cluster::{AllocationExt, ClaimExt, Key, Object, Objects, PodExt};
 use tessera_inventory::pool::{Contents, Held, PackedContents};
 
-use super::objects::{self, DRIVER, Published};
+use super::objects::{self, Published};
 use super::workload::{self, ends as deadline_of};
 use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Pools, Workload};
 
 impl Fleet {
     /// The nodes with published cards of a cluster, as they are or as these pools would offer them. Includes slices of other drivers and
-    /// DeviceTaintRules. Without a `driver`, the driver whose plugins report the most nodes.
+    /// DeviceTaintRules. `driver`: name of the DRA driver.
     ///
     /// # Errors
     /// No nodes or too many nodes, or the effect of the pools on a node is unknown.
-    pub fn of_cluster(
-        objects: &Objects,
-        driver: Option<&str>,
-        pools: Option<&Pools>,
-    ) -> Result<Self, FleetError> {
-        let driver = driver.map_or_else(|| driver_of(objects), str::to_owned);
-        let mut fleet = Self { driver, is_of_cluster: true, ..Self::default() };
+    pub fn of_cluster(objects: &Objects, driver: &str, pools: Option<&Pools>) -> Result<Self, FleetError> {
+        let mut fleet = Self { driver: driver.to_owned(), is_of_cluster: true, ..Self::default() };
         let mut of_nodes: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
         for slice in objects.slices.values() {
             match slice.spec.node_name.as_deref().filter(|_| slice.spec.driver == fleet.driver) {
@@ -122,17 +117,6 @@ fn held_devices<'o>(objects: &'o Objects, driver: &str) -> BTreeMap<&'o str, BTr
         }
     }
     held
-}
-
-/// The driver whose plugins report the most nodes; the default driver without reports.
-fn driver_of(objects: &Objects) -> String {
-    let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
-    for slice in objects.slices.values() {
-        if slice.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(node_report::ANNOTATION)) {
-            *nodes.entry(&slice.spec.driver).or_default() += 1;
-        }
-    }
-    nodes.into_iter().max_by_key(|(_, count)| *count).map_or(DRIVER, |(driver, _)| driver).to_owned()
 }
 
 /// A node with these slices.
@@ -274,6 +258,7 @@ mod tests {
     use k8s_openapi::api::resource::v1::DeviceAttribute;
 
     use super::*;
+    use crate::fleet::objects::DRIVER;
     use crate::fleet::{LayoutFile, NodeGroup};
 
     /// All objects of a fleet in the API server.
@@ -329,7 +314,7 @@ mod tests {
                     if slices(&now).iter().all(|slice| slice.spec.devices.is_none()) {
                         continue;
                     }
-                    let found = Fleet::of_cluster(&objects_of(&now), None, Some(&pools(then))).unwrap();
+                    let found = Fleet::of_cluster(&objects_of(&now), DRIVER, Some(&pools(then))).unwrap();
                     let wanted = Fleet::with_pools(&group, &pools(then)).unwrap();
                     assert_eq!(slices(&found), slices(&wanted), "{machine},{settings:?}");
                     compared += 1;
@@ -344,7 +329,7 @@ mod tests {
     fn partitions_that_are_there_stay() {
         let group = ["1xdgx-a100,cards=1".parse().unwrap()];
         let laid_out = Fleet::with_pools(&group, &pools(&[json!({ "layout": "sevenths" })])).unwrap();
-        let found = Fleet::of_cluster(&objects_of(&laid_out), None, Some(&pools(&[json!({})]))).unwrap();
+        let found = Fleet::of_cluster(&objects_of(&laid_out), DRIVER, Some(&pools(&[json!({})]))).unwrap();
         assert_eq!(slices(&found), slices(&laid_out));
     }
 
@@ -367,7 +352,7 @@ mod tests {
             device.taints = Some(vec![no_schedule("gpu.tessera.dev/unhealthy", "xid-79")]);
         }
         let sharing = pools(&[json!({ "sharing": { "mps": {} } })]);
-        let found = Fleet::of_cluster(&objects, None, Some(&sharing)).unwrap();
+        let found = Fleet::of_cluster(&objects, DRIVER, Some(&sharing)).unwrap();
         let text = |device: &Device, name: &str| device.attributes.as_ref()?.get(name)?.string.clone();
         let slices = slices(&found);
         let devices: Vec<&Device> =
@@ -396,7 +381,7 @@ mod tests {
         for device in objects.slices.values_mut().flat_map(|slice| slice.spec.devices.iter_mut().flatten()) {
             device.taints = Some(vec![no_schedule("gpu.tessera.dev/not-offered", "")]);
         }
-        let found = Fleet::of_cluster(&objects, None, Some(&pools(&[json!({})]))).unwrap();
+        let found = Fleet::of_cluster(&objects, DRIVER, Some(&pools(&[json!({})]))).unwrap();
         assert_eq!(slices(&found), slices(&Fleet::with_pools(&group, &pools(&[json!({})])).unwrap()));
     }
 
@@ -412,7 +397,7 @@ mod tests {
         let said = |change: &dyn Fn(&mut ResourceSlice)| {
             let mut objects = objects.clone();
             objects.slices.values_mut().for_each(change);
-            Fleet::of_cluster(&objects, None, Some(&Pools::simulated())).unwrap_err().to_string()
+            Fleet::of_cluster(&objects, DRIVER, Some(&Pools::simulated())).unwrap_err().to_string()
         };
         let without_report = said(&|slice| slice.metadata.annotations = None);
         assert!(
@@ -425,7 +410,7 @@ mod tests {
                 attributes.get_mut(attribute::PRODUCT_NAME).unwrap().string = Some("NVIDIA X1".to_owned());
             }
         });
-        assert!(unknown.contains("it has cards \"NVIDIA X1\", and known are only:"), "{unknown}");
+        assert!(unknown.contains("it has cards \"NVIDIA X1\"; only these are known:"), "{unknown}");
         let nothing = said(&|slice| slice.spec.devices = slice.spec.devices.as_ref().map(|_| Vec::new()));
         assert!(nothing.contains("nothing is published of its card 0000:07:00.0"), "{nothing}");
     }

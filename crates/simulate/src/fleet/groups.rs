@@ -131,7 +131,7 @@ impl FromStr for NodeGroup {
 
 /// A quantity above 0, multiplied by `factor` and rounded down.
 pub(super) fn amount(text: &str, factor: i128) -> Result<u64, String> {
-    let quantity = Quantity::parse(text).map_err(|_| format!("is {text:?}, which is no quantity"))?;
+    let quantity = Quantity::parse(text).map_err(|_| format!("is {text:?}, not a quantity"))?;
     let amount = quantity.nanos().saturating_mul(factor) / 1_000_000_000;
     // More than any node has, and small enough for sums not to overflow.
     u64::try_from(amount)
@@ -172,7 +172,7 @@ mod tests {
             ("1xdgx-h100,mig=yes", "on or off"),
             ("1xdgx-h100,cpu=-1", "above 0"),
             ("1xdgx-h100,memory=1e40", "no more"),
-            ("1xdgx-h100,memory=lots", "no quantity"),
+            ("1xdgx-h100,memory=lots", "not a quantity"),
             ("1xdgx-h100,rack=1", "COUNTxMACHINE"),
             ("1xdgx-h100,", "COUNTxMACHINE"),
         ] {

@@ -175,7 +175,7 @@ impl Run<'_> {
                 continue;
             }
             if outcome.began.is_none() {
-                outcome.why = Some("it has its devices, and waits for others of its gang".to_owned());
+                outcome.why = Some("it has its devices and waits for the rest of its gang".to_owned());
             }
         }
         let at = self.at.map_or(last, |at| at.min(last));

@@ -23,7 +23,7 @@ pub struct Wish {
 /// An invalid wish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no wish; write 4xgpu for four whole cards, 1g.10gb for a MIG partition, 15% for a share of a card"
+    "{0:?} is not a wish; write 4xgpu for four whole cards, 1g.10gb for a MIG partition, 15% for a share of a card"
 )]
 pub struct WishError(String);
 
@@ -65,15 +65,6 @@ pub(super) fn fitting(fleet: &Fleet, objects: &Objects, wishes: &[Wish]) -> Vec<
     }
     let mut asker = fleet.asker();
     wishes.iter().map(|wish| more(fleet, &mut cluster, &used, wish, &mut asker)).collect()
-}
-
-/// Generator of share ids.
-pub(super) fn share_ids() -> impl FnMut() -> String + Send + 'static {
-    let mut shares: u64 = 0;
-    move || {
-        shares += 1;
-        format!("00000000-0000-4000-8000-{shares:012x}")
-    }
 }
 
 fn more(fleet: &Fleet, cluster: &mut Cluster, used: &[bool], wish: &Wish, asker: &mut Asker) -> usize {

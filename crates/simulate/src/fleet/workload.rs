@@ -19,7 +19,6 @@ pub use list::{LineError, List, ListReader, time};
 pub(super) use manifest::ends;
 pub use manifest::{JobSet, LeaderWorkerSet, Manifest};
 pub use manifests::{ManifestError, is_of_cards};
-pub(super) use shape::EPOCH;
 pub use shape::Shape;
 
 /// Most pods of a workload.

@@ -1,5 +1,5 @@
-//! Tessera as in production: every pod goes through the decision loop of the controller ([`tessera_decide::Decider`]), with cards of a
-//! managed pool. Each allocation is written, bound and observed before the next pod arrives.
+//! Tessera as in production: every pod goes through the controller's decision loop, with cards of a managed pool. Each allocation is
+//! written, bound and observed before the next pod arrives.
 //!
 //! The controller leaves pods without cards to kube-scheduler. Their placement decides whose cards are left without CPU, and policies
 //! replacing kube-scheduler place them, too. [`Others`] names their placer here.
@@ -9,20 +9,19 @@ mod objects;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaimStatus};
+use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_api::DeviceName;
-use tessera_cluster::{AllocationExt, Kind, Object};
-use tessera_decide::{Decider, Intent, Observation, Time};
+use tessera_api::kubernetes::KubernetesVersion;
+use tessera_cluster::{AllocationExt, Kind};
+use tessera_decide::Time;
 use tessera_placement::packing::{Cards, Demand, Node, Place};
 
 use super::Policy;
 use super::kube_scheduler::KubeScheduler;
 use super::tessera_bare::TesseraBare;
 use crate::Random;
+use crate::control::{BEGIN, Control};
 use objects::{DRIVER, Pods};
-
-/// Start of the run, long after the tainting of all cards, so that kube-scheduler's hand-over of the cards counts as complete.
-const BEGIN: Time = Duration::from_secs(3600);
 
 /// Time between two arrivals.
 const STEP: Time = Duration::from_secs(10);
@@ -37,15 +36,15 @@ pub enum Others {
 
 /// The decision loop over a simulated cluster.
 pub struct Tessera {
-    decider: Decider,
+    control: Control,
     now: Time,
     nodes: HashMap<String, usize>,
     others: Others,
     pods: Pods,
     /// Number of the next pod.
     next: u64,
-    /// Name and allocation of the last chosen pod, not placed yet.
-    chosen: Option<(String, AllocationResult)>,
+    /// Name of the last chosen pod, not placed yet.
+    chosen: Option<String>,
     /// Names of running pods by their node, cards and demand.
     running: HashMap<(usize, Cards, Demand), Vec<String>>,
 }
@@ -53,45 +52,23 @@ pub struct Tessera {
 impl Tessera {
     /// On these nodes.
     pub fn new(nodes: &[Node], others: Others) -> Self {
-        let mut shares: u64 = 0;
-        let share_id = move || {
-            shares += 1;
-            format!("00000000-0000-4000-8000-{shares:012x}")
-        };
-        let mut tessera = Self {
-            decider: Decider::new(DRIVER, share_id),
-            now: Time::ZERO,
+        let of_nodes = nodes.iter().enumerate().flat_map(|(index, node)| objects::of_node(index, node));
+        let all = objects::classes().into_iter().chain(of_nodes);
+        Self {
+            control: Control::new(DRIVER, KubernetesVersion::default(), all),
+            now: BEGIN,
             nodes: (0..nodes.len()).map(|index| (objects::node_name(index), index)).collect(),
             others,
             pods: Pods::default(),
             next: 0,
             chosen: None,
             running: HashMap::new(),
-        };
-        objects::classes().into_iter().for_each(|class| tessera.apply(class));
-        for (index, node) in nodes.iter().enumerate() {
-            objects::of_node(index, node).into_iter().for_each(|object| tessera.apply(object));
         }
-        tessera.now = BEGIN;
-        tessera.decider.lead(BEGIN, objects::EPOCH);
-        // Requests a list of all claims; the list is empty.
-        tessera.decider.decide(BEGIN);
-        tessera.observe(Observation::ClaimsListed { asked_at: BEGIN });
-        tessera
-    }
-
-    fn observe(&mut self, observation: Observation) {
-        let observed = self.decider.observe(self.now, observation);
-        debug_assert!(observed.is_ok(), "{observed:?}");
-    }
-
-    fn apply(&mut self, object: impl Into<Object>) {
-        self.observe(Observation::Applied(Box::new(object.into())));
     }
 
     fn delete(&mut self, pod: &str) {
-        self.observe(Observation::Deleted(Kind::Pod, objects::key(pod)));
-        self.observe(Observation::Deleted(Kind::ResourceClaim, objects::key(&objects::claim_name(pod))));
+        self.control.delete(self.now, Kind::Pod, objects::key(pod));
+        self.control.delete(self.now, Kind::ResourceClaim, objects::key(&objects::claim_name(pod)));
     }
 
     /// The place (node and cards) of an allocation.
@@ -114,28 +91,22 @@ impl Policy for Tessera {
             Others::KubeScheduler(_) => None,
         };
         if !has_cards {
-            let place = other?;
-            self.chosen = Some((name, AllocationResult::default()));
-            return Some(place);
+            self.chosen = other.is_some().then_some(name);
+            return other;
         }
         let (claim, pod) = (self.pods.claim(&name, demand), self.pods.pod(&name, demand));
-        self.apply(claim);
-        self.apply(pod);
-        let intents = self.decider.decide(self.now);
-        let allocated = intents.into_iter().find_map(|intent| match intent {
-            Intent::Allocate { pod, node, claims, .. } if pod.key.name == name => {
-                Some((pod, node, claims.into_iter().next()?.allocation))
-            }
-            _ => None,
-        });
-        let Some((pod, node, allocation)) = allocated else {
+        self.control.apply(self.now, claim);
+        self.control.apply(self.now, pod);
+        let intents = self.control.decider.decide(self.now);
+        let carried =
+            intents.into_iter().filter_map(|intent| self.control.carry_out(self.now, intent)).last();
+        let Some((_, node)) = carried else {
             self.delete(&name);
             return None;
         };
-        let versions = vec![(objects::key(&objects::claim_name(&name)), objects::WRITTEN.to_owned())];
-        self.observe(Observation::Carried { pod, is_done: true, versions });
-        let place = self.place(&node, &allocation);
-        self.chosen = Some((name, allocation));
+        let allocation = self.control.allocation(&objects::key(&objects::claim_name(&name)))?;
+        let place = self.place(&node, allocation);
+        self.chosen = Some(name);
         place
     }
 
@@ -143,16 +114,8 @@ impl Policy for Tessera {
         if let Others::Bare(bare) = &mut self.others {
             bare.placed(nodes, place, demand);
         }
-        let Some((name, allocation)) = self.chosen.take() else { return };
-        if demand.cards() > 0 {
-            let mut claim = self.pods.claim(&name, demand);
-            claim.metadata.resource_version = Some(objects::WRITTEN.to_owned());
-            claim.status = Some(ResourceClaimStatus { allocation: Some(allocation), ..Default::default() });
-            self.apply(claim);
-        }
-        let mut pod = self.pods.pod(&name, demand);
-        pod.spec.get_or_insert_default().node_name = Some(objects::node_name(place.node));
-        self.apply(pod);
+        let Some(name) = self.chosen.take() else { return };
+        self.control.bind(self.now, self.pods.pod(&name, demand), objects::node_name(place.node));
         self.running.entry((place.node, place.cards, *demand)).or_default().push(name);
     }
 

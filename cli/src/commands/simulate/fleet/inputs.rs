@@ -11,6 +11,7 @@ use super::pools::{self, PoolFile, PoolsOfFleet};
 use super::{lines, wrong};
 use crate::api_server::Wanted;
 use crate::arguments::SimulateArguments;
+use crate::driver_name;
 use crate::files::{self, Besides};
 use crate::output::{CommandError, warn};
 use crate::source::Source;
@@ -67,8 +68,9 @@ impl Inputs {
         let is_cluster = arguments.nodes.is_empty();
         let mut kubernetes = arguments.release.kubernetes.unwrap_or_default();
         let (objects, made) = if is_cluster {
-            let loaded = Source::load(source, Wanted::Simulation)
-                .map_err(|error| CommandError::Asked(format!("{error}; or say the fleet with --nodes")))?;
+            let loaded = Source::load(source, Wanted::Simulation).map_err(|error| {
+                CommandError::Asked(format!("{error}; or describe the fleet with --nodes"))
+            })?;
             kubernetes = loaded.release(&arguments.release);
             let Source { objects, manifests, is_live, .. } = loaded;
             if is_live {
@@ -86,11 +88,11 @@ impl Inputs {
             let mut unused = Vec::new();
             if !objects.nodes.is_empty() || !objects.slices.is_empty() {
                 unused.push(
-                    "Nodes and ResourceSlices of -f are not used: the fleet is that of --nodes".to_owned(),
+                    "Nodes and ResourceSlices of -f are ignored: --nodes describes the fleet".to_owned(),
                 );
             }
             if !pools.is_empty() {
-                unused.push("GpuPools of -f are not used: give them with --pool".to_owned());
+                unused.push("GpuPools of -f are ignored: give them with --pool".to_owned());
             }
             warn(&unused);
             (objects, manifests.unwrap_or_default())
@@ -122,11 +124,11 @@ impl Inputs {
     /// # Errors
     /// There is no such fleet.
     pub fn fleets(&self, arguments: &SimulateArguments) -> Result<Vec<NamedFleet>, CommandError> {
-        let driver = arguments.driver.as_deref();
+        let driver = arguments.driver.clone().unwrap_or_else(|| driver_name::of_manifests(&self.objects));
         let base = |of_file: Option<&Pools>, adds: bool| {
             let mut fleet = match self.is_cluster {
-                true => Fleet::of_cluster(&self.objects, driver, of_file)?,
-                false => driver.map(Fleet::of_driver).unwrap_or_default(),
+                true => Fleet::of_cluster(&self.objects, &driver, of_file)?,
+                false => Fleet::of_driver(&driver),
             };
             let simulated = Pools::simulated();
             let pools = of_file.unwrap_or(&simulated);

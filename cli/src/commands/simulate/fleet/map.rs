@@ -44,10 +44,10 @@ pub fn text(fleet: &Fleet, workload: &Workload, holdings: &Holdings) -> String {
     }
     match empty.as_slice() {
         [] => {}
-        [one] => text += &format!("{} is empty, with {} cards\n", one.node, one.last + 1),
+        [one] => text += &format!("{} is empty, with {}\n", one.node, output::counted(one.last + 1, "card")),
         all => {
             let cards: usize = all.iter().map(|row| row.last + 1).sum();
-            text += &format!("{} nodes are empty, with {cards} cards\n", all.len());
+            text += &format!("{} nodes are empty, with {}\n", all.len(), output::counted(cards, "card"));
         }
     }
     text

@@ -60,7 +60,7 @@ pub fn read(file: &Path, layouts: Option<&Arc<LayoutFile>>) -> Result<PoolFile, 
         inserted.map_err(|error| wrong(file, &format!("GpuPool {name}: {error}")))?;
     }
     if pools.names().next().is_none() {
-        return Err(wrong(file, &"has no GpuPool in it"));
+        return Err(wrong(file, &"contains no GpuPool"));
     }
     Ok(PoolFile { name: file.display().to_string(), pools })
 }
@@ -108,11 +108,10 @@ impl PoolsOfFleet {
         let mut text = output::table(&["POOL", "NODES", "CARDS", "DEVICES", "STATE", "MESSAGE"], rows);
         match self.cards_without_pool {
             0 => {}
-            1 => text += "1 card belongs to no pool, and is offered whole and in MIG partitions\n",
+            1 => text += "1 card belongs to no pool and is offered whole and in MIG partitions\n",
             cards => {
-                text += &format!(
-                    "{cards} cards belong to no pool, and are offered whole and in MIG partitions\n"
-                );
+                text +=
+                    &format!("{cards} cards belong to no pool and are offered whole and in MIG partitions\n");
             }
         }
         text

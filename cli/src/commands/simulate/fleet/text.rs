@@ -96,23 +96,25 @@ fn figures(simulated: &Simulated<'_>) -> String {
         row
     });
     let mut text = format!("\n{}", output::table(&header, rows));
-    text += "Pods that do not fit wait, and are tried again by priority and in order of arrival whenever something ends.\n\
-             ALLOCATED: percent of the cards, mean over the run; of a card the share of its compute or memory, whichever is more.\n\
-             FRAGMENTED: percent of what is free of the cards when the map is drawn that a typical pod of these could not use.\n\
-             WAITED: those that were placed, mean. CARDS, NODES: most of which anything was allocated at once.\n";
+    text += "Pods that do not fit wait, and are retried by priority and in order of arrival whenever something ends.\n\
+             ALLOCATED: percent of the cards, mean over the run; of each card the larger of its shares of compute and memory.\n\
+             FRAGMENTED: percent of the free cards, at the time of the map, that a typical pod of this workload cannot use.\n\
+             WAITED: mean over the placed pods. CARDS, NODES: most in use at once.\n";
     if !prices.is_empty() {
-        text += "COST: of these cards, a month.\n";
+        text += "COST: of CARDS, a month.\n";
     }
     let has_gangs = variants.iter().any(|variant| variant.workload.pods.iter().any(|pod| pod.gang.is_some()));
     if has_gangs && all.clone().any(|(_, runs)| runs.policy != PolicyName::Tessera) {
-        text += "Others than tessera place pods of a gang one by one; what those hold that wait for the rest is allocated, too.\n";
+        text += "Other policies than tessera place the pods of a gang one by one; devices held until the rest fits \
+                 count as allocated.\n";
     }
     let (first, last) = (seeds[0], seeds[seeds.len() - 1]);
     let by_chance: Vec<&str> =
         all.filter(|(_, runs)| runs.summaries.len() > 1).map(|(_, runs)| runs.policy.name()).collect();
     if !by_chance.is_empty() {
         text += &format!(
-            "Where chance decides: means of seeds {first} to {last}, ± the 95 % confidence interval; all that follows is of seed {first}.\n"
+            "Policies with random choices: means of seeds {first} to {last}, ± the 95 % confidence interval; all \
+             below is for seed {first}.\n"
         );
     }
     text
@@ -186,10 +188,7 @@ fn wishes(simulated: &Simulated<'_>, variant: &Variant, title: &str) -> String {
         std::iter::once(runs.policy.to_string()).chain(counts).collect()
     });
     let at = time(first.first.at);
-    format!(
-        "\nHow many more would fit after {at}{title}, of one kind alone\n{}",
-        output::table(&header, rows)
-    )
+    format!("\nHow many more of one kind would fit after {at}{title}\n{}", output::table(&header, rows))
 }
 
 fn never(variant: &Variant, title: &str) -> String {

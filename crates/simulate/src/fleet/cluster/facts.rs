@@ -114,7 +114,7 @@ fn board_called(model: &str) -> Result<Board, String> {
         known.insert(board.name);
     }
     let known: Vec<String> = known.into_iter().collect();
-    Err(format!("it has cards {model:?}, and known are only: {}", known.join(", ")))
+    Err(format!("it has cards {model:?}; only these are known: {}", known.join(", ")))
 }
 
 /// Partitions that existed before any claim: those of a layout, and an administrator's.
@@ -130,7 +130,7 @@ fn instances(mig: &Mig, devices: &OfCard<'_>) -> Result<Vec<GpuInstance>, String
             profile.placements.iter().find(|placement| placement.start == partition.start)
         });
         let (Some(profile), Some(placement)) = (profile, placement) else {
-            return Err(format!("what its partition {name} is a part of is not published"));
+            return Err(format!("the parent of its partition {name} is not published"));
         };
         let compute = ComputeInstance {
             id: existing.compute_instance,

@@ -297,12 +297,15 @@ impl Placer for CardsOnly<'_> {
                 }
                 let some = |count: usize, what: &str| (count > 0).then(|| format!("{what} on {count}"));
                 let parts = [
-                    some(without, "no device that is asked for"),
-                    some(no_room, "no room besides devices"),
-                    some(taken, "too few devices free together"),
+                    some(without, "no requested device"),
+                    some(no_room, "no room for CPU or memory"),
+                    some(taken, "not enough free devices"),
                 ];
                 let parts: Vec<String> = parts.into_iter().flatten().collect();
-                format!("of {} nodes: {}", self.nodes.len(), parts.join(", "))
+                match self.nodes.len() {
+                    1 => format!("of 1 node: {}", parts.join(", ")),
+                    nodes => format!("of {nodes} nodes: {}", parts.join(", ")),
+                }
             });
             whys.push(why.clone());
         }

@@ -36,14 +36,14 @@ impl Ask {
             let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
             return percent
                 .map(Ask::Share)
-                .ok_or_else(|| format!("gpu is {text:?}; a share is from 1% to 100%, in whole ones"));
+                .ok_or_else(|| format!("gpu is {text:?}; a share must be a whole number from 1% to 100%"));
         }
         if ProfileSpelling::of_profile(text).is_ok() {
             return Ok(Ask::Profile(text.to_owned()));
         }
         let cards = text.parse().map_err(|_| wrong())?;
         match cards {
-            0 => Err("gpu is 0; leave pods without cards out".to_owned()),
+            0 => Err("gpu is 0; leave out pods without cards".to_owned()),
             1..=32 => Ok(Ask::Cards(cards)),
             _ => Err(format!("gpu is {cards}; a claim has at most 32 cards")),
         }

@@ -62,7 +62,7 @@ pub(super) fn name(row: &Row<'_>) -> Result<String, String> {
     let name = row.text("name").map_err(|problem| problem.to_string())?;
     if name.len() > LONGEST_NAME || !tessera_api::limits::is_dns_label(name) {
         return Err(format!(
-            "name is {name:?}; it must be up to {LONGEST_NAME} lower-case letters, digits and -, as names of pods are"
+            "name is {name:?}; it must be up to {LONGEST_NAME} lower-case letters, digits and -, as in pod names"
         ));
     }
     Ok(name.to_owned())

@@ -44,7 +44,7 @@ pub enum LineError {
         problem: String,
     },
     /// All pods of a trace are left out.
-    #[error("no pod of it is left: {0}")]
+    #[error("no pods are left: {0}")]
     NoneLeft(String),
 }
 
@@ -92,11 +92,11 @@ impl ListReader {
             read_line(&row).map_err(at)?
         };
         if !self.names.insert(line.name.clone()) {
-            return Err(at(format!("the name {} is there already", line.name)));
+            return Err(at(format!("the name {} is given twice", line.name)));
         }
         self.pods = self.pods.saturating_add(line.count);
         if self.pods > MOST_PODS {
-            return Err(at(format!("with it there are {} pods; up to {MOST_PODS} are supported", self.pods)));
+            return Err(at(format!("this makes {} pods; up to {MOST_PODS} are supported", self.pods)));
         }
         self.lines.push(line);
         Ok(())
@@ -136,9 +136,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
     let ask = Ask::read(text("gpu")?)?;
     let gpu_memory = quantity("gpu_memory", 1)?;
     if gpu_memory.is_some() && matches!(ask, Ask::Profile(_)) {
-        return Err(
-            "gpu_memory goes with whole cards and shares; a profile says its memory itself".to_owned()
-        );
+        return Err("gpu_memory is for whole cards and shares only; a profile has its own memory".to_owned());
     }
     let time = |column: &'static str| {
         let time = given(column).map(time).transpose();
@@ -149,7 +147,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
         return Err("duration is 0; leave it empty for pods that stay".to_owned());
     }
     let priority = given("priority")
-        .map(|text| text.parse().map_err(|_| format!("priority is {text:?}, which is no whole number")));
+        .map(|text| text.parse().map_err(|_| format!("priority is {text:?}, not a whole number")));
     let gang = match given("gang") {
         None => None,
         Some(_) => {
@@ -157,7 +155,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
             let size = u32::try_from(size).ok().filter(|size| *size <= MAX_SIZE);
             let size = size.ok_or_else(|| format!("gang is more than {MAX_SIZE}"))?;
             if count % size as usize != 0 {
-                return Err(format!("count is {count}, which is no multiple of gang, {size}"));
+                return Err(format!("count is {count}, not a multiple of gang, {size}"));
             }
             Some(size).filter(|size| *size > 1)
         }
@@ -165,7 +163,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
     let (at, every) = (time("at")?.unwrap_or_default(), time("every")?.unwrap_or_default());
     let turns = count / gang.unwrap_or(1) as usize;
     if at.saturating_add(every.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))) > LONGEST {
-        return Err("the last of them would arrive after more than a hundred years".to_owned());
+        return Err("the last pod would arrive after more than a hundred years".to_owned());
     }
     Ok(Line {
         name,
@@ -193,7 +191,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Err(format!("is {text}: negative"));
     }
-    let wrong = || format!("is {text:?}, which is no time such as 90s, 1h30m or 2d");
+    let wrong = || format!("is {text:?}, not a time such as 90s, 1h30m or 2d");
     let span: Span = text.parse().map_err(|_| wrong())?;
     let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
     let time = Duration::try_from(time).map_err(|_| wrong())?;
@@ -297,8 +295,10 @@ mod tests {
             ("a-0", seconds(10), Some(seconds(250)), 0),
         ];
         assert_eq!(found, wanted);
-        let left_out =
-            ["pods left out, which ask for no cards: 1", "pods left out, which ended when they began: 1"];
+        let left_out = [
+            "pods left out because they ask for no cards: 1",
+            "pods left out because they ended at their start: 1",
+        ];
         assert_eq!(workload.left_out, left_out);
         for (line, part) in [
             ("a,1,1,2,500,,,,", "gpu_milli is 500 with num_gpu 2"),
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_trace_without_cards() {
         let error = read_all("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n").unwrap_err();
-        assert_eq!(error.to_string(), "no pod of it is left: pods left out, which ask for no cards: 1");
+        assert_eq!(error.to_string(), "no pods are left: pods left out because they ask for no cards: 1");
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
         for (line, part) in [
             ("a,1,0,,,,,,,,", "count is 0"),
             ("a,1,-1,,,,,,,,", "negative"),
-            ("a,1,one,,,,,,,,", "no whole number"),
+            ("a,1,one,,,,,,,,", "not a whole number"),
             ("a,1,1000000,,,,,,,,", "up to 100000"),
             (",1,1,,,,,,,,", "no value for name"),
             ("A B,1,1,,,,,,,,", "lower-case"),
@@ -338,14 +338,14 @@ mod tests {
             ("a,1,1,,soon,,,,,,", "every is \"soon\""),
             ("a,1,1,,,0,,,,,", "duration is 0"),
             ("a,1,1,,,5x,,,,,", "duration is \"5x\""),
-            ("a,1,1,,,99999999999999999999s,,,,,", "no time"),
+            ("a,1,1,,,99999999999999999999s,,,,,", "not a time"),
             ("a,1,1,,,40000d,,,,,", "hundred years"),
-            ("a,1,1,10,,,,,,,", "no time"),
-            ("a,1,9999,0,30d,,,,,,", "last of them"),
+            ("a,1,1,10,,,,,,,", "not a time"),
+            ("a,1,9999,0,30d,,,,,,", "last pod would arrive"),
             ("a,1,1,,,,high,,,,", "priority"),
-            ("a,1,3,,,,,2,,,", "no multiple"),
+            ("a,1,3,,,,,2,,,", "not a multiple"),
             ("a,1,5000,,,,,5000,,,", "gang is more"),
-            ("a,1g.10gb,1,,,,,,10Gi,,", "gpu_memory goes"),
+            ("a,1g.10gb,1,,,,,,10Gi,,", "gpu_memory is for"),
             ("a,1,1,,,,,,-1,,", "above 0"),
             ("a,1,1,,,,,,,none,", "cpu is \"none\""),
             ("a,1,1", "3 values for 11 columns"),
@@ -358,6 +358,6 @@ mod tests {
         assert!(read_all("name,count\n").unwrap_err().to_string().contains("no column gpu"));
         assert!(read_all("name,gpu,durtion\n").unwrap_err().to_string().contains("no column \"durtion\""));
         let twice = read_all("name,gpu\na,1\na,2\n").unwrap_err().to_string();
-        assert_eq!(twice, "line 3: the name a is there already");
+        assert_eq!(twice, "line 3: the name a is given twice");
     }
 }

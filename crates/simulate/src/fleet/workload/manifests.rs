@@ -114,8 +114,8 @@ impl Workload {
         if !reader.extended.is_empty() {
             let resources = reader.extended.iter().cloned().collect::<Vec<_>>().join(", ");
             reader.workload.notes.push(format!(
-                "pods that ask for {resources} in their limits are simulated with the claims that kube-scheduler makes for them, by \
-                 tessera too; managed cards serve pods that name a ResourceClaimTemplate"
+                "pods with {resources} in their limits are simulated with the claims made by kube-scheduler, also \
+                 for tessera; in a cluster, managed cards only serve pods with a ResourceClaimTemplate"
             ));
         }
         Ok(reader.workload)
@@ -155,12 +155,12 @@ impl Reader<'_> {
             return Ok(());
         }
         if manifest.kind == "Pod" && !self.present.names.insert(Key::from(&pod.metadata)) {
-            let words = format!("Pod {}: it is there already", Key::from(&pod.metadata));
+            let words = format!("Pod {}: it is given twice", Key::from(&pod.metadata));
             self.workload.left_out.push(words);
             return Ok(());
         }
         if self.workload.pods.len().saturating_add(manifest.total()) > MOST_PODS {
-            return Err(format!("with it there are more than {MOST_PODS} pods"));
+            return Err(format!("this makes more than {MOST_PODS} pods"));
         }
         self.own(manifest, &mut pod);
         let subject = subject::of_pod(&self.objects, &pod);
@@ -173,7 +173,7 @@ impl Reader<'_> {
         let of_pod = Key::from(&pod.metadata);
         self.are_served(&pod, &subject.claims)?;
         if subject.claims.is_empty() {
-            let words = "it asks for no devices, and only those who do are simulated";
+            let words = "it asks for no devices; only pods with devices are simulated";
             self.workload.left_out.push(format!("{} {of_pod}: {words}", manifest.kind));
             return Ok(());
         }
@@ -244,11 +244,11 @@ impl Reader<'_> {
         for (name, Wanted { claim, made_from, .. }) in named {
             let of_claim = Key::from(&claim.metadata);
             if claim.has_devices() {
-                return Err(format!("its ResourceClaim {} has its devices already", of_claim.name));
+                return Err(format!("its ResourceClaim {} already has devices", of_claim.name));
             }
             if made_from.is_none() && (manifest.total() > 1 || !self.named_claims.insert(of_claim.clone())) {
                 return Err(format!(
-                    "several pods share the ResourceClaim {}; give each its own by a ResourceClaimTemplate",
+                    "several pods share the ResourceClaim {}; use a ResourceClaimTemplate instead",
                     of_claim.name
                 ));
             }
@@ -286,7 +286,7 @@ impl Reader<'_> {
         } else {
             format!("there are {}", known.join(", "))
         };
-        Err(format!("it asks for {name} in its limits, and no DeviceClass stands for that; {known}"))
+        Err(format!("it has {name} in its limits, but no DeviceClass serves it; {known}"))
     }
 
     fn priority(&self, spec: &PodSpec) -> Result<i32, String> {
@@ -307,7 +307,7 @@ impl Reader<'_> {
         let Some(member) = member.filter(|member| member.size > 1) else { return Ok(None) };
         if member.min < member.size {
             return Err(format!(
-                "its gang can work with {} of {} pods, and only gangs are simulated that begin all together",
+                "its gang can start with {} of {} pods; only gangs starting all together are simulated",
                 member.min, member.size
             ));
         }
@@ -317,11 +317,11 @@ impl Reader<'_> {
         let member = Membership { size, ..member };
         let (number, size, pods) = self.gangs.entry(member.gang).or_insert((next, member.size, 0));
         if *size != member.size {
-            return Err(format!("others of its gang say that it has {size} pods, not {}", member.size));
+            return Err(format!("other pods give its gang a size of {size}, not {}", member.size));
         }
         *pods = pods.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         if *pods > *size {
-            return Err(format!("with it there are {pods} pods of a gang of {size}"));
+            return Err(format!("this makes {pods} pods in a gang of {size}"));
         }
         Ok(Some((*number, *size)).filter(|(_, size)| *size > 1))
     }
@@ -370,7 +370,7 @@ impl Reader<'_> {
 fn hint(error: &str) -> &'static str {
     let nvidia = [DeviceType::Gpu, DeviceType::Mig].map(|kind| class_name(NVIDIA_DRIVER_NAME, kind));
     if nvidia.iter().any(|class| error.contains(&format!("device class {class}:"))) {
-        "; it is there with --driver gpu.nvidia.com"
+        "; --driver gpu.nvidia.com has it"
     } else {
         ""
     }

@@ -28,9 +28,9 @@ impl LeftOut {
     pub(super) fn words(self, count: usize) -> String {
         let why = match self {
             Self::WithoutCards => "ask for no cards",
-            Self::Over => "ended when they began",
+            Self::Over => "ended at their start",
         };
-        format!("pods left out, which {why}: {count}")
+        format!("pods left out because they {why}: {count}")
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<Result<Line, LeftOut>, String> {
     let began = seconds("scheduled_time")?.unwrap_or(at);
     let duration = match seconds("deletion_time")? {
         Some(end) if end < began => {
-            return Err(format!("deletion_time is {} s before it began", (began - end).as_secs()));
+            return Err(format!("deletion_time is {} s before the start", (began - end).as_secs()));
         }
         Some(end) if end == began => return Ok(Err(LeftOut::Over)),
         end => end.map(|end| end - began),

@@ -9,9 +9,7 @@ use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 
 use super::Pods;
-
-/// The term of leadership.
-pub(in crate::fleet) const EPOCH: &str = "simulated";
+use crate::control::EPOCH;
 
 /// Identical pods, with each pod's claims.
 #[derive(Clone, Debug)]

@@ -13,13 +13,9 @@ use tessera_api::{DeviceName, PciBusId, managed, node_report};
 use tessera_cluster::{Key, Object};
 use tessera_placement::packing::{Demand, Node};
 
+use crate::control::EPOCH;
+
 pub const DRIVER: &str = "gpu.tessera.dev";
-
-/// The term of leadership.
-pub const EPOCH: &str = "simulated";
-
-/// Resource version of an allocated claim.
-pub const WRITTEN: &str = "2";
 
 const NAMESPACE: &str = "simulated";
 

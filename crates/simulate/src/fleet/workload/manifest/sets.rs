@@ -116,10 +116,8 @@ impl From<JobSet> for Vec<Manifest> {
             if let Some(after) =
                 depends_on.iter().find(|after| after.status == "Complete" || late.contains(&after.name))
             {
-                let reason = format!(
-                    "its Job {name} begins when {} is complete, and when that is nobody can tell",
-                    after.name
-                );
+                let reason =
+                    format!("its Job {name} begins when {} is complete, at an unknown time", after.name);
                 late.insert(name.clone());
                 made.obstacle.get_or_insert(Obstacle::LeftOut(reason));
             }
