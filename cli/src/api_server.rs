@@ -33,7 +33,7 @@ pub use steering::{Controller, ControllerEvent, News, news};
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The kubeconfig could not be read, or lacks something.
-    #[error("kubeconfig: {}; name one with --kubeconfig or KUBECONFIG, or give files with -f", of_kubeconfig(.0))]
+    #[error("kubeconfig: {}; name one with --kubeconfig or KUBECONFIG", of_kubeconfig(.0))]
     Kubeconfig(#[from] kube::config::KubeconfigError),
     /// The kubeconfig does not lead to a connection.
     #[error("the cluster cannot be reached: {0}")]

@@ -99,7 +99,7 @@ mod tests {
     fn of_slices(slices: &[ResourceSlice]) -> String {
         let mut objects = Objects::default();
         for (number, slice) in slices.iter().enumerate() {
-            objects.slices.insert(tessera_cluster::Key::cluster(&number.to_string()), slice.clone());
+            objects.slices.insert(tessera_cluster::Key::cluster(number.to_string()), slice.clone());
         }
         of_cluster(&objects)
     }
@@ -111,7 +111,7 @@ mod tests {
             of_slices(&[others.clone(), slice("gpu.nvidia.com", true, "gpu-01-00")]),
             "gpu.nvidia.com"
         );
-        assert_eq!(of_slices(&[others.clone()]), DEFAULT_DRIVER_NAME);
+        assert_eq!(of_slices(std::slice::from_ref(&others)), DEFAULT_DRIVER_NAME);
         // Of several, the one on most nodes.
         let twice = [slice("a.example.com", true, "d"), slice(DEFAULT_DRIVER_NAME, true, "d")];
         assert_eq!(of_slices(&twice), DEFAULT_DRIVER_NAME);
@@ -138,7 +138,7 @@ mod tests {
             for (number, request) in requests.iter().enumerate() {
                 objects
                     .claims
-                    .insert(tessera_cluster::Key::new("n", &number.to_string()), claim(request.clone()));
+                    .insert(tessera_cluster::Key::new("n", number.to_string()), claim(request.clone()));
             }
             of_manifests(&objects)
         };
@@ -147,7 +147,7 @@ mod tests {
             json!({ "name": "r", "firstAvailable": [{ "name": "a", "deviceClassName": "gpu.nvidia.com" }] });
         assert_eq!(of(&[]), DEFAULT_DRIVER_NAME);
         assert_eq!(of(&[exactly("mig.nvidia.com")]), NVIDIA_DRIVER_NAME);
-        assert_eq!(of(&[first.clone()]), NVIDIA_DRIVER_NAME);
+        assert_eq!(of(std::slice::from_ref(&first)), NVIDIA_DRIVER_NAME);
         assert_eq!(of(&[first, exactly("mps.gpu.tessera.dev")]), DEFAULT_DRIVER_NAME);
         assert_eq!(of(&[exactly("xgpu.nvidia.com")]), DEFAULT_DRIVER_NAME);
     }

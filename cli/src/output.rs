@@ -89,10 +89,24 @@ pub fn warn(warnings: &[String]) {
 
 /// An error on standard error, possibly of several lines.
 pub fn error(error: &CommandError) {
-    let text = error.to_string();
+    let text = without_numbers(&error.to_string());
     let lines: Vec<String> = text.lines().map(printable).collect();
     // If standard error is closed, there is no reader to warn.
     let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n"));
+}
+
+/// Without the numbers that Rust adds to the operating system's messages: `No such file or directory (os error 2)`.
+fn without_numbers(text: &str) -> String {
+    const BEFORE: &str = " (os error ";
+    let mut parts = text.split(BEFORE);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => kept.push_str(rest),
+            _ => kept.push_str(&[BEFORE, part].concat()),
+        }
+    }
+    kept
 }
 
 /// A table as kubectl prints them: columns without lines.
@@ -196,6 +210,13 @@ mod tests {
         assert_eq!(printable("\u{9b}31m"), "\\u{9b}31m");
         assert_eq!(printable("x\u{202e}dab"), "x\\u{202e}dab");
         assert_eq!(printable("a\u{200b}b"), "a\\u{200b}b");
+    }
+
+    #[test]
+    fn errors_have_no_numbers_of_the_operating_system() {
+        let text = "a: No such file or directory (os error 2); b";
+        assert_eq!(without_numbers(text), "a: No such file or directory; b");
+        assert_eq!(without_numbers("x (os error two) (os error 13)"), "x (os error two)");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tessera_api::gpu_pool::GpuPool;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Key, Objects};
 
-use crate::api_server::{self, Wanted};
+use crate::api_server::{self, ClusterError, Wanted};
 use crate::arguments::{ReleaseArguments, SourceArguments};
 use crate::files::{self, Besides, Manifests};
 use crate::foreign::Foreign;
@@ -43,7 +43,7 @@ impl Source {
     /// Files or cluster could not be read.
     pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Self, CommandError> {
         if arguments.files.is_empty() {
-            let loaded = api_server::load(arguments, wanted)?;
+            let loaded = api_server::load(arguments, wanted).map_err(or_files)?;
             warn(&loaded.warnings);
             let api_server::Loaded { objects, pools, foreign, namespace, kubernetes, .. } = loaded;
             return Ok(Source {
@@ -94,7 +94,7 @@ impl Source {
         };
         let of_cluster = api_server::load(arguments, wanted).map_err(|error| {
             CommandError::Asked(format!(
-                "the files have no ResourceSlice and no Node, and the cluster: {error}"
+                "the files have no ResourceSlice and no Node: give these, too, or a cluster; {error}"
             ))
         })?;
         warn(&of_cluster.warnings);
@@ -109,5 +109,13 @@ impl Source {
     /// The release to answer as: the requested one, else the API server's, else the newest known.
     pub fn release(&self, arguments: &ReleaseArguments) -> KubernetesVersion {
         arguments.kubernetes.or(self.kubernetes).unwrap_or_default()
+    }
+}
+
+/// Without a kubeconfig, files may be meant.
+fn or_files(error: ClusterError) -> CommandError {
+    match error {
+        ClusterError::Kubeconfig(_) => CommandError::Asked(format!("{error}, or give files with -f")),
+        other => other.into(),
     }
 }

@@ -50,7 +50,7 @@ fn a_trace_that_would_never_fill_its_fleet_is_refused() {
     };
     assert_eq!(error(pods("p,1000,1,0,0")), "no pod of the trace asks for cards");
     let few = format!("p,1,1,1,1\n{}", "p,1,1,0,0\n".repeat(100));
-    assert!(error(pods(few.trim_end())).starts_with("the pods ask for so little"));
+    assert!(error(pods(few.trim_end())).starts_with("the pods are too small"));
 }
 
 #[test]
