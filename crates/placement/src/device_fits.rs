@@ -1,6 +1,8 @@
 //! Devices available to claims on each node, cached by claims shape: pods differing only in other needs share the entries. Finding
 //! devices is the slowest step, and only changed nodes are evaluated again.
 
+use k8s_openapi::api::core::v1::Node;
+
 use crate::demand::Demand;
 use crate::fit;
 use crate::fleet::NodeIndex;
@@ -35,6 +37,7 @@ impl DeviceFits {
     pub fn asks_for_managed_cards(
         &mut self,
         demand: &Demand,
+        node: &Node,
         index: NodeIndex,
         view: &mut View<'_>,
     ) -> Result<bool, String> {
@@ -42,7 +45,7 @@ impl DeviceFits {
         if let Some(is_managed) = &of.is_managed {
             return Ok(is_managed.contains(&true));
         }
-        let is_managed = fit::are_managed(demand, index, view).map_err(|error| error.to_string())?;
+        let is_managed = fit::are_managed(demand, node, index, view).map_err(|error| error.to_string())?;
         let is_any = is_managed.contains(&true);
         *bytes += is_managed.len();
         of.is_managed = Some(is_managed.into());
@@ -50,21 +53,34 @@ impl DeviceFits {
     }
 
     /// Verdict with managed cards, for claims [asking](Self::asks_for_managed_cards) for managed cards.
-    pub fn of_managed_cards(&mut self, demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> &Verdict {
+    pub fn of_managed_cards(
+        &mut self,
+        demand: &Demand,
+        node: &Node,
+        index: NodeIndex,
+        view: &mut View<'_>,
+    ) -> &Verdict {
         let (of, bytes) = self.of_node(index, view);
         let is_managed = of.is_managed.as_deref().unwrap_or_default();
         of.of_managed_cards.get_or_insert_with(|| {
-            let verdict: Verdict = fit::devices_of_managed_cards(demand, is_managed, index, view).into();
+            let fit = fit::devices_of_managed_cards(demand, is_managed, node, index, view);
+            let verdict: Verdict = fit.into();
             *bytes += verdict.bytes();
             Box::new(verdict)
         })
     }
 
     /// Verdict with the devices kube-scheduler would allocate.
-    pub fn by_scheduler(&mut self, demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> &Verdict {
+    pub fn by_scheduler(
+        &mut self,
+        demand: &Demand,
+        node: &Node,
+        index: NodeIndex,
+        view: &mut View<'_>,
+    ) -> &Verdict {
         let (of, bytes) = self.of_node(index, view);
         of.by_scheduler.get_or_insert_with(|| {
-            let verdict: Verdict = fit::devices_by_scheduler(demand, index, view).into();
+            let verdict: Verdict = fit::devices_by_scheduler(demand, node, index, view).into();
             *bytes += verdict.bytes();
             Box::new(verdict)
         })

@@ -57,16 +57,16 @@ impl Fit {
 
 /// Fit with managed cards for all claims asking for managed cards.
 pub fn of_managed_cards(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
-    checked(demand, index, view, |view| match are_managed(demand, index, view) {
+    checked(demand, index, view, |node, view| match are_managed(demand, node, index, view) {
         Ok(is_managed) if !is_managed.contains(&true) => Fit::Blocked(Reason::NotManaged),
-        Ok(is_managed) => devices_of_managed_cards(demand, &is_managed, index, view),
+        Ok(is_managed) => devices_of_managed_cards(demand, &is_managed, node, index, view),
         Err(error) => Fit::Fatal(error.to_string()),
     })
 }
 
 /// Fit with the devices kube-scheduler would allocate.
 pub fn by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
-    checked(demand, index, view, |view| devices_by_scheduler(demand, index, view))
+    checked(demand, index, view, |node, view| devices_by_scheduler(demand, node, index, view))
 }
 
 /// The fit by devices, unless the Node object or other room refuses the pod.
@@ -74,13 +74,13 @@ fn checked(
     demand: &Demand,
     index: NodeIndex,
     view: &mut View<'_>,
-    devices: impl FnOnce(&mut View<'_>) -> Fit,
+    devices: impl FnOnce(&Node, &mut View<'_>) -> Fit,
 ) -> Fit {
     let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
     if let Some(reason) = refused(demand, node) {
         return Fit::Blocked(reason);
     }
-    match devices(view) {
+    match devices(node, view) {
         Fit::Takes(takes) => no_room(demand, node, view).map_or(Fit::Takes(takes), Fit::Blocked),
         other => other,
     }
@@ -104,12 +104,13 @@ pub(crate) fn no_room(demand: &Demand, node: &Node, view: &View<'_>) -> Option<R
 /// kube-scheduler would end its attempt with this error.
 pub(crate) fn are_managed(
     demand: &Demand,
+    node: &Node,
     index: NodeIndex,
     view: &mut View<'_>,
 ) -> Result<Vec<bool>, AllocateError> {
-    let Some(node) = view.object(index).filter(|_| !managed::cards(index, view).is_empty()) else {
+    if !managed::has_cards(index, view) {
         return Ok(Vec::new());
-    };
+    }
     let (wanted, claims) = demand.on(node);
     managed::claims(&wanted, &claims, node, view)
 }
@@ -129,10 +130,10 @@ pub(crate) fn may_be_managed(wanted: &Wanted, claim: &Claim) -> bool {
 pub(crate) fn devices_of_managed_cards(
     demand: &Demand,
     is_managed: &[bool],
+    node: &Node,
     index: NodeIndex,
     view: &mut View<'_>,
 ) -> Fit {
-    let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
     let (_, claims) = demand.on(node);
     view.fleet.make_plain(index, view.cluster, view.driver);
     match managed::plan(&claims, is_managed, demand.cpu_milli, node, index, view) {
@@ -146,8 +147,12 @@ pub(crate) fn devices_of_managed_cards(
 }
 
 /// Fit with the devices kube-scheduler would allocate, ignoring other room.
-pub(crate) fn devices_by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
-    let Some(node) = view.object(index) else { return Fit::Blocked(Reason::NoNode) };
+pub(crate) fn devices_by_scheduler(
+    demand: &Demand,
+    node: &Node,
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> Fit {
     let (_, claims) = demand.on(node);
     let planned = view.cluster.plan(node, &claims, view.asker);
     let plan = |allocations| Plan { allocations, room: 0, alternatives: BTreeSet::new() };

@@ -1,6 +1,8 @@
 //! The nodes with our cards, and a log of their changes.
 
 mod plain;
+#[cfg(test)]
+mod tests;
 pub(crate) mod trial;
 
 use std::cell::OnceCell;
@@ -143,27 +145,27 @@ impl FleetNode {
     }
 
     /// Whether all its devices belong to managed cards and are tainted, hiding them from kube-scheduler.
-    fn is_hidden(&self, cluster: &Cluster, driver: &str) -> bool {
-        cluster.inventory().devices_of_node(&self.name).all(|device| {
-            let name = device.name().parse::<DeviceName>();
-            device.driver_name() == driver && name.is_ok_and(|name| self.is_managed(&name.card()))
-        })
+    fn is_hidden(&self, parts: &Parts) -> bool {
+        parts.cards_of_all().is_some_and(|mut cards| cards.all(|card| self.is_managed(card)))
     }
 
     /// Cards this controller may allocate: in a managed pool, and tainted at `before` or earlier.
     pub fn managed_cards(&self, before: Time) -> BTreeSet<PciBusId> {
-        let mut cards: BTreeSet<PciBusId> = self
-            .report
-            .iter()
-            .flat_map(|(_, report)| &report.cards)
-            .filter(|(_, card)| card.allocation == Allocation::Managed)
-            .map(|(card, _)| *card)
-            .collect();
-        cards.retain(|card| {
+        self.handed_over(before).collect()
+    }
+
+    /// Whether this controller may allocate any card, as by [`Self::managed_cards`].
+    pub(crate) fn has_managed_cards(&self, before: Time) -> bool {
+        self.handed_over(before).next().is_some()
+    }
+
+    fn handed_over(&self, before: Time) -> impl Iterator<Item = PciBusId> {
+        let cards = self.report.iter().flat_map(|(_, report)| &report.cards);
+        let managed = cards.filter(|(_, card)| card.allocation == Allocation::Managed).map(|(card, _)| *card);
+        managed.filter(move |card| {
             let mut times = self.tainted.values().filter_map(|slice| slice.get(card)).peekable();
             times.peek().is_some() && times.all(|tainted| tainted.since <= before)
-        });
-        cards
+        })
     }
 }
 
@@ -267,11 +269,14 @@ impl Fleet {
 
     /// Managed pools with a strict queue, and properties shared by all cards.
     pub fn strict(&mut self, cluster: &Cluster, driver: &str) -> &Strict {
-        let nodes = &self.nodes;
+        let (nodes, known_parts) = (&mut self.nodes, &mut self.known_parts);
         self.strict.get_or_insert_with(|| {
             let mut strict = Strict { pools: BTreeSet::new(), is_everything: true, hides_everything: true };
             for node in nodes {
-                strict.hides_everything &= node.is_hidden(cluster, driver);
+                let parts =
+                    node.parts.get_or_insert_with(|| known_parts.of_node(cluster, &node.name, driver));
+                let parts = Arc::clone(parts);
+                strict.hides_everything &= node.is_hidden(&parts);
                 let cards = || node.report.iter().flat_map(|(_, report)| report.cards.values());
                 if cards().next().is_none() {
                     strict.is_everything &= cluster.inventory().devices_of_node(&node.name).next().is_none();

@@ -119,7 +119,7 @@ fn judge_managed_cards(
     view: &mut View<'_>,
 ) -> Option<Verdict> {
     let node = view.object(index)?;
-    match devices.asks_for_managed_cards(demand, index, view) {
+    match devices.asks_for_managed_cards(demand, node, index, view) {
         Ok(true) => {}
         Ok(false) => return None,
         Err(error) => return Some(Verdict::Fatal(error)),
@@ -127,7 +127,7 @@ fn judge_managed_cards(
     if let Some(reason) = fit::refused(demand, node) {
         return Some(Verdict::Blocked(reason));
     }
-    let with_devices = devices.of_managed_cards(demand, index, view).clone();
+    let with_devices = devices.of_managed_cards(demand, node, index, view).clone();
     Some(judge_besides(demand, node, index, view, with_devices))
 }
 
@@ -142,7 +142,7 @@ fn judge_by_scheduler(
     if let Some(reason) = fit::refused(demand, node) {
         return Some(Verdict::Blocked(reason));
     }
-    let with_devices = devices.by_scheduler(demand, index, view).clone();
+    let with_devices = devices.by_scheduler(demand, node, index, view).clone();
     Some(judge_besides(demand, node, index, view, with_devices))
 }
 

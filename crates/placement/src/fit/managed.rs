@@ -166,6 +166,11 @@ pub(super) fn cards(index: NodeIndex, view: &View<'_>) -> BTreeSet<PciBusId> {
     handed_over.map_or_else(BTreeSet::new, |before| view.fleet.node(index).managed_cards(before))
 }
 
+/// Whether any card of the node is managed and handed over.
+pub(super) fn has_cards(index: NodeIndex, view: &View<'_>) -> bool {
+    view.handed_over.is_some_and(|before| view.fleet.node(index).has_managed_cards(before))
+}
+
 fn has_admin_access(claim: &Claim) -> bool {
     claim.requests.iter().any(|request| match &request.ask {
         Ask::Exactly(ask) => ask.has_admin_access(),

@@ -1,5 +1,6 @@
 //! The cost of any devices of one node.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use tessera_allocator::placement::Pick;
@@ -39,8 +40,9 @@ pub struct NodeValue<'n> {
     states: BTreeMap<PciBusId, CardState>,
     topology: TopologyPolicy,
     parts: &'n Parts,
-    /// By index of [`Parts::placements`].
-    partitions: Vec<Partitions<'n>>,
+    mix: &'n RequestMix,
+    /// By index of [`Parts::placements`]. Computed on demand: most pods ask for no partition.
+    partitions: OnceCell<Vec<Partitions<'n>>>,
     driver: &'n str,
     values: Option<CardValues<'n>>,
 }
@@ -52,7 +54,7 @@ impl<'n> NodeValue<'n> {
         driver: &'n str,
         parts: &'n Parts,
         states: BTreeMap<PciBusId, CardState>,
-        (sets, mix): (Option<&'n CardSets>, &RequestMix),
+        (sets, mix): (Option<&'n CardSets>, &'n RequestMix),
         topology: TopologyPolicy,
     ) -> Self {
         let is_free = |card: &PciBusId| states.get(card).is_none_or(|state| state.used == 0);
@@ -64,7 +66,8 @@ impl<'n> NodeValue<'n> {
             states,
             topology,
             parts,
-            partitions: parts.placements().iter().map(|placements| placements.with(mix)).collect(),
+            mix,
+            partitions: OnceCell::new(),
             driver,
             values: None,
         }
@@ -100,7 +103,7 @@ impl<'n> NodeValue<'n> {
         }
         let room = taken.iter().filter_map(|(card, slices)| {
             let used = self.states.get(card).map_or(0, |state| state.slices);
-            Some(self.partitions[self.parts.placements_of(card)?].loss(used, *slices))
+            Some(self.partitions()[self.parts.placements_of(card)?].loss(used, *slices))
         });
         let room = room.sum();
         let partitioned = taken.into_keys().collect();
@@ -119,6 +122,12 @@ impl<'n> NodeValue<'n> {
         let values = self.values.filter(|_| self.parts_of(picks).all(|(_, part)| is_share(part)))?;
         let shared = self.shared(picks);
         Some(values.free_after(|card| shared.get(card).copied().unwrap_or(0)))
+    }
+
+    fn partitions(&self) -> &[Partitions<'n>] {
+        self.partitions.get_or_init(|| {
+            self.parts.placements().iter().map(|placements| placements.with(self.mix)).collect()
+        })
     }
 
     /// Picked devices of the driver, without admin access.
