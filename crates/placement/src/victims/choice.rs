@@ -2,10 +2,16 @@
 
 use std::cmp::Reverse;
 
-use tessera_api::PciBusId;
+use tessera_allocator::claim::Claim;
+use tessera_allocator::inventory::DeviceRef;
+use tessera_api::{DeviceName, PciBusId};
 
 use super::{Cost, Unit};
-use crate::node_cards::WHOLE;
+use crate::demand::Demand;
+use crate::fit;
+use crate::fleet::NodeIndex;
+use crate::node_cards::{WHOLE, slices, worth};
+use crate::statement::Statement;
 
 /// What a node lacks for a seat, at least.
 #[derive(Debug, Clone)]
@@ -121,4 +127,25 @@ pub(super) fn key(
     unit: &Unit,
 ) -> (i32, bool, usize, Reverse<Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>>) {
     (unit.priority, unit.is_gang, unit.pods.len(), Reverse(unit.created.clone()))
+}
+
+/// Whole cards, and thousandths of cards in all, that the demand takes of the node's cards at least.
+pub(super) fn bound(statement: &mut Statement<'_>, demand: &Demand, node: NodeIndex) -> Option<[u64; 2]> {
+    let view = statement.view();
+    let object = view.object(node)?;
+    view.fleet.cards(node, view.cluster, view.driver);
+    let cards = view.fleet.node(node).used_cards()?;
+    let (wanted, claims) = demand.on(object);
+    let ours = wanted.iter().zip(claims.iter()).filter(|(wanted, claim)| fit::may_be_managed(wanted, claim));
+    let ours: Vec<Claim> = ours.map(|(_, claim)| claim.clone()).collect();
+    let of_device = |device: DeviceRef<'_>| {
+        let Ok(name) = device.name().parse::<DeviceName>() else { return [0, 0] };
+        let Some(card) = cards.cards.get(&name.card()).filter(|_| !device.is_shareable()) else {
+            return [0, 0];
+        };
+        let taken = slices(device, &name);
+        [u64::from(card.is_all(taken)), u64::from(worth(taken, card.slices()).min(WHOLE))]
+    };
+    let sums = view.cluster.least_worth(object, &ours, view.driver, view.asker, of_device).ok()?;
+    Some(sums.into_iter().fold([0, 0], |all, sum| [all[0] + sum[0], all[1] + sum[1]]))
 }

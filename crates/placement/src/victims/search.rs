@@ -1,19 +1,17 @@
 //! Seat by seat, the node where losing units costs least.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_allocator::claim::Claim;
-use tessera_api::DeviceName;
 use tessera_cluster::Holder;
 use tessera_cluster::usage::Requested;
 
-use super::choice::{Freed, Lack, key};
+use super::choice::{Freed, Lack, bound, key};
 use super::units::Units;
 use super::{Cost, MOST_FITS, Plan};
 use crate::demand::Demand;
 use crate::fit::{self, Fit};
 use crate::fleet::NodeIndex;
-use crate::node_cards::{WHOLE, slices, worth};
 use crate::ranking::Rankings;
 use crate::reason::Reason;
 use crate::seats::{Filter, Placed, Seat, ranking};
@@ -37,6 +35,15 @@ struct Choice {
     units: Vec<usize>,
     /// Whether an exact fit confirmed them.
     is_exact: bool,
+}
+
+/// The order of seats that ask for unequal amounts. None is the best for all gangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    LargestFirst,
+    SmallestFirst,
+    /// As long as others would be enough, whichever costs least; then the largest first.
+    CheapestFirst,
 }
 
 /// A plan in progress.
@@ -98,22 +105,49 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
     }
 
     pub fn run(mut self, needed: usize) -> Option<Plan> {
+        // Seats of one shape are alike in any order.
+        let orders: &[Order] = match self.shapes.len() {
+            0 | 1 => &[Order::LargestFirst],
+            _ if needed >= self.seats.len() => &[Order::LargestFirst, Order::SmallestFirst],
+            _ => &[Order::LargestFirst, Order::SmallestFirst, Order::CheapestFirst],
+        };
+        let (aside, touched) = (self.statement.checkpoint(), self.touched.clone());
+        let mut plans = Vec::new();
+        for order in orders {
+            (self.chosen, self.touched) = (Vec::new(), touched.clone());
+            plans.extend(self.plan(needed, *order));
+            self.statement.rollback(aside);
+        }
+        let cost = |plan: &Plan| Cost::of(plan.victims.iter().map(|unit| &self.units.all()[*unit]));
+        plans.into_iter().min_by_key(cost)
+    }
+
+    /// Places the seats with the fewest nodes first, and of those in this order.
+    fn plan(&mut self, needed: usize, order: Order) -> Option<Plan> {
+        let aside = self.statement.checkpoint();
         let shapes: Vec<ShapeId> = self.shapes.keys().copied().collect();
         for shape in &shapes {
             let nodes: Vec<NodeIndex> = self.shapes[shape].nodes.keys().copied().collect();
             nodes.into_iter().for_each(|node| self.choose(*shape, node));
         }
-        let mut order: Vec<usize> = (0..self.seats.len()).collect();
-        order.sort_by_key(|seat| self.shapes[&self.seats[*seat].demand.shape].queue.len());
-        let aside = self.statement.checkpoint();
+        let size = |seat: usize| (self.seats[seat].demand.devices(), self.seats[seat].demand.cpu_milli);
+        let mut left: Vec<usize> = (0..self.seats.len()).collect();
+        match order {
+            Order::SmallestFirst => left.sort_by_key(|seat| size(*seat)),
+            Order::LargestFirst | Order::CheapestFirst => left.sort_by_key(|seat| Reverse(size(*seat))),
+        }
+        left.sort_by_key(|seat| self.shapes[&self.seats[*seat].demand.shape].queue.len());
         let mut placed = Vec::new();
-        for (number, seat) in order.iter().enumerate() {
+        while !left.is_empty() {
             // Seats beyond those needed get what nobody has to go for.
             let is_needed = placed.len() < needed;
-            if is_needed && placed.len() + order.len() - number < needed {
+            let enough = placed.len() + left.len();
+            if is_needed && enough < needed {
                 return None;
             }
-            placed.extend(self.take_next(*seat, is_needed));
+            let is_any = order == Order::CheapestFirst && is_needed && enough > needed;
+            let seat = left.remove(if is_any { self.cheapest(&left) } else { 0 });
+            placed.extend(self.take_next(seat, is_needed));
         }
         if placed.len() < needed {
             return None;
@@ -121,6 +155,16 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
         self.statement.rollback(aside);
         let victims = self.spare(&mut placed, needed);
         Some(Plan { placed, victims })
+    }
+
+    /// Index of the seat placed at the least cost.
+    fn cheapest(&self, left: &[usize]) -> usize {
+        let cost = |place: &usize| {
+            let queue = &self.shapes[&self.seats[left[*place]].demand.shape].queue;
+            let cost = queue.first().map(|(cost, _)| cost);
+            (cost.is_none(), cost)
+        };
+        (0..left.len()).min_by_key(cost).unwrap_or_default()
     }
 
     /// Places the seat where that costs least.
@@ -335,25 +379,4 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
         let unit = &self.units.all()[unit];
         self.statement.set_aside(&unit.pods, &unit.claims);
     }
-}
-
-/// Whole cards, and thousandths of cards in all, that the demand takes of the node's cards at least.
-fn bound(statement: &mut Statement<'_>, demand: &Demand, node: NodeIndex) -> Option<[u64; 2]> {
-    let view = statement.view();
-    let object = view.object(node)?;
-    view.fleet.cards(node, view.cluster, view.driver);
-    let cards = view.fleet.node(node).used_cards()?;
-    let (wanted, claims) = demand.on(object);
-    let ours = wanted.iter().zip(claims.iter()).filter(|(wanted, claim)| fit::may_be_managed(wanted, claim));
-    let ours: Vec<Claim> = ours.map(|(_, claim)| claim.clone()).collect();
-    let of_device = |device: tessera_allocator::inventory::DeviceRef<'_>| {
-        let Ok(name) = device.name().parse::<DeviceName>() else { return [0, 0] };
-        let Some(card) = cards.cards.get(&name.card()).filter(|_| !device.is_shareable()) else {
-            return [0, 0];
-        };
-        let taken = slices(device, &name);
-        [u64::from(card.is_all(taken)), u64::from(worth(taken, card.slices()).min(WHOLE))]
-    };
-    let sums = view.cluster.least_worth(object, &ours, view.driver, view.asker, of_device).ok()?;
-    Some(sums.into_iter().fold([0, 0], |all, sum| [all[0] + sum[0], all[1] + sum[1]]))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_api::{DeviceName, PciBusId};
-use tessera_cluster::{ClaimExt, Cluster, Holder, Key, PodExt};
+use tessera_cluster::{ClaimExt, Cluster, Holder, Key};
 
 use crate::fleet::{Fleet, NodeIndex};
 use crate::node_cards::{slices, worth};
@@ -114,8 +114,9 @@ impl Units {
             let mut parts: BTreeMap<NodeIndex, Part> = BTreeMap::new();
             let part = || Part { unit, devices: Vec::new(), pods: Vec::new() };
             for key in &found.pods {
-                let node = cluster.objects().pods.get(key).and_then(|pod| fleet.find(pod.node_name()?));
-                if let Some(node) = node {
+                // A pod released to a node takes room there before it is bound.
+                let hold = cluster.hold(&Holder::Pod(key.clone()));
+                if let Some(node) = hold.and_then(|hold| fleet.find(hold.node()?)) {
                     parts.entry(node).or_insert_with(part).pods.push(key.clone());
                 }
             }

@@ -1,6 +1,6 @@
 //! Small random fleets with running pods, and pods waiting for room.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -28,6 +28,8 @@ struct Running {
     /// Names of its devices.
     devices: Vec<String>,
     cpu: u32,
+    /// Whether it is bound to the node, not only released to it.
+    is_bound: bool,
 }
 
 #[derive(Debug)]
@@ -96,7 +98,8 @@ impl Scene {
                 number += if devices.len() == 1 { whole } else { 1 };
                 for devices in devices {
                     let name = format!("p{}", running.len());
-                    running.push(Running { name, node, devices, cpu: rng.u32(0..=2) });
+                    let (cpu, is_bound) = (rng.u32(0..=2), rng.u32(0..8) > 0);
+                    running.push(Running { name, node, devices, cpu, is_bound });
                 }
             }
         }
@@ -122,9 +125,39 @@ impl Scene {
         }
         let class = if rng.u32(0..3) == 0 { "half" } else { "gpu" };
         let asked = (class, rng.usize(1..=3), rng.u32(0..=5));
-        let waiting = if rng.bool() { vec![asked] } else { vec![asked; rng.usize(2..=3)] };
+        let mut waiting = if rng.bool() { vec![asked] } else { vec![asked; rng.usize(2..=3)] };
+        if waiting.len() > 1 && rng.bool() {
+            for (_, devices, cpu) in &mut waiting {
+                (*devices, *cpu) = (rng.usize(1..=3), rng.u32(0..=5));
+            }
+        }
         let needed = rng.usize(1..=waiting.len());
         Scene { cards, running, units, waiting, needed }
+    }
+
+    /// A node for each of these days, with one card, held by a pod created then; and a pod waiting for a card.
+    pub fn of_single_cards(days: &[u32]) -> Self {
+        let running = days.iter().enumerate().map(|(node, _)| Running {
+            name: format!("p{node}"),
+            node,
+            devices: vec![card(0)],
+            cpu: 0,
+            is_bound: true,
+        });
+        let unit = |(number, day): (usize, &u32)| Unit {
+            pods: vec![Key::new("n", format!("p{number}"))],
+            claims: vec![Key::new("n", format!("p{number}-c"))],
+            priority: 0,
+            is_gang: false,
+            created: Some(read(json!(format!("2026-01-{day:02}T00:00:00Z")))),
+        };
+        Scene {
+            cards: vec![1; days.len()],
+            running: running.collect(),
+            units: days.iter().enumerate().map(unit).collect(),
+            waiting: vec![("gpu", 1, 0)],
+            needed: 1,
+        }
     }
 
     /// The nodes of the unit's pods. Nodes are numbered as the fleet does.
@@ -242,7 +275,11 @@ impl World {
             let mut held = claim(&running.name, "gpu", 1);
             held["status"] = json!({ "allocation": { "devices": { "results": results } } });
             cluster.apply(read::<ResourceClaim>(held)).unwrap();
-            cluster.apply(read::<Pod>(pod(&running.name, running.cpu, Some(&node)))).unwrap();
+            let pod: Pod = read(pod(&running.name, running.cpu, running.is_bound.then_some(&node)));
+            if !running.is_bound {
+                cluster.assume(&key, &pod, &node, Vec::new()).unwrap();
+            }
+            cluster.apply(pod).unwrap();
             fleet.mark(&node);
         }
         for (number, (class, count, cpu)) in scene.waiting.iter().enumerate() {
@@ -251,6 +288,22 @@ impl World {
             cluster.apply(read::<Pod>(pod(&name, *cpu, None))).unwrap();
         }
         World { cluster, fleet, rankings: Rankings::default(), asker, mix: RequestMix::default() }
+    }
+
+    /// Gives the pod a volume that only this node can have.
+    pub fn bind_volume(&mut self, wanted: &mut Wanted, node: &str) {
+        let claim =
+            json!({ "metadata": { "name": "disk", "namespace": "n" }, "spec": { "volumeName": "disk" } });
+        self.cluster.apply(read::<PersistentVolumeClaim>(claim)).unwrap();
+        let volume = json!({ "metadata": { "name": "disk" }, "spec": { "nodeAffinity": { "required": {
+            "nodeSelectorTerms": [{ "matchFields": [
+                { "key": "metadata.name", "operator": "In", "values": [node] }] }] } } } });
+        self.cluster.apply(read::<PersistentVolume>(volume)).unwrap();
+        let mut pod = serde_json::to_value(&wanted.pod).unwrap();
+        pod["spec"]["volumes"] =
+            json!([{ "name": "disk", "persistentVolumeClaim": { "claimName": "disk" } }]);
+        wanted.pod = read(pod);
+        wanted.demand = Demand::of(self.cluster.objects(), &wanted.pod).unwrap();
     }
 
     fn parts(&mut self) -> (Statement<'_>, &mut Rankings) {
