@@ -16,9 +16,8 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, PodExt, gang};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
-use tessera_placement::fit::Takes;
 
-use crate::group::{Gang, Member, Placement, SeatState};
+use crate::group::{Group, GroupId, Member, Placement, SeatState};
 use crate::holders::{self, reference_of};
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::ledger::ManagedProposal;
@@ -28,68 +27,78 @@ use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::{leadership, nodes, paused, refusals, tell};
 
-/// Writes allocations without lifting any gate yet. Pods without a gate come last, because kube-scheduler binds them as soon as they
-/// have devices.
-pub(crate) fn write(state: &mut State, now: Time, placements: Vec<Placement>) -> Vec<Intent> {
-    let any_gated = placements.iter().any(|placed| placed.pod.is_gated());
-    let mut intents = Vec::new();
-    for placed in placements {
-        if any_gated && !placed.pod.is_gated() {
-            continue;
-        }
-        let Placement { key, pod, demand, node, fit } = placed;
-        let why = format!("with its gang, {node} is where it loses least");
-        intents.extend(allocate_fit(state, now, (&key, &pod), &demand, (&node, fit), why, false));
-    }
-    intents
+/// Writes the allocations of a plan. A gang's gates stay, and pods without a gate come last, because kube-scheduler binds them as soon as
+/// they have devices. The gate of a pod alone is removed in the same step.
+pub(crate) fn write(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    placements: Vec<Placement<'_>>,
+) -> Vec<Intent> {
+    let any_gated = placements.iter().any(|placed| placed.member.pod.is_gated());
+    let of_this_wave = placements.into_iter().filter(|placed| !any_gated || placed.member.pod.is_gated());
+    of_this_wave.filter_map(|placed| allocate(state, now, group, placed)).collect()
 }
 
-/// Lifts the gate of every pod with all its devices.
-pub(crate) fn lift(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
-    let Some(epoch) = state.leadership.term.as_ref().map(|term| term.epoch.clone()) else {
-        return Vec::new();
-    };
+/// Proposes the node to kube-scheduler, which allocates the pod's devices.
+pub(crate) fn steer(state: &mut State, member: &Member, node: &str, why: &str) -> Option<Intent> {
+    let demand = member.demand.as_ref().filter(|_| member.pod.is_gated())?;
+    let fit = nodes::fit_by_scheduler(&mut state.world, demand, node)?;
+    on_the_way::send(&mut state.world, &mut state.ledger, &member.key, &member.pod, demand, node, fit);
+    Some(Intent::Steer { pod: reference(&member.pod), node: node.to_owned(), why: why.to_owned() })
+}
+
+/// Removes the gate of every pod with all its devices.
+pub(crate) fn lift(state: &mut State, now: Time, group: &Group) -> Vec<Intent> {
+    let epoch = state.leadership.term.as_ref().map(|term| term.epoch.clone());
     // A pod whose gate was removed without devices has no proposal, and is not there yet.
     let has_devices = |member: &&Member| match member.state {
-        SeatState::Open | SeatState::Astray => false,
+        SeatState::Open | SeatState::Astray | SeatState::Unfit => false,
         SeatState::Lifted => member.demand.is_some() || state.ledger.pods.proposal(&member.key).is_some(),
         SeatState::Allocated(_) | SeatState::Bound | SeatState::Done => true,
     };
-    let formed = gang.done + gang.members.iter().filter(has_devices).count();
+    let formed = group.done + group.members.iter().filter(has_devices).count();
+    let formed = group.id.gang().map(|_| formed);
     let mut intents = Vec::new();
-    for member in gang.allocated() {
-        let why = format!("all of its gang {} have their devices", gang.id.name);
+    for member in group.allocated() {
         let SeatState::Allocated(node) = &member.state else { continue };
+        let why = match &group.id {
+            GroupId::Gang(gang) => format!("all of its gang {} have their devices", gang.name),
+            GroupId::Pod(_) if node.is_none() => "no claim of the pod needs devices".to_owned(),
+            GroupId::Pod(_) => "its claims have devices".to_owned(),
+        };
         let Some(node) = node else {
             intents.push(tell::release(state, &member.key, &member.pod, why));
             continue;
         };
-        on_the_way::count_as_sent(&mut state.world, &mut state.ledger, now, &member.key, member, node);
+        let Some(epoch) = epoch.clone() else { continue };
+        on_the_way::count_as_sent(&mut state.world, &mut state.ledger, now, member, node);
         // Released until the pod is observed without its gate.
         state.ledger.pods.release(&reference(&member.pod));
+        let (pod, node) = (reference(&member.pod), node.clone());
         intents.push(Intent::Allocate {
-            pod: reference(&member.pod),
-            node: node.clone(),
+            pod,
+            node,
             claims: Vec::new(),
-            epoch: epoch.clone(),
+            epoch,
             lifts_gate: true,
-            formed: Some(formed),
+            formed,
             why,
         });
     }
-    if !intents.is_empty() {
-        state.gangs.set_started(&gang.id);
-        intents.extend(lift_without_devices(state, gang));
+    if let (false, GroupId::Gang(gang)) = (intents.is_empty(), &group.id) {
+        state.gangs.set_started(gang);
+        intents.extend(lift_without_devices(state, group));
     }
     intents
 }
 
 /// Lifts the gates of pods that have no devices yet, where one gate would hold back the whole group.
-fn lift_without_devices(state: &mut State, gang: &Gang) -> Vec<Intent> {
-    let open = gang.in_state(&SeatState::Open);
+fn lift_without_devices(state: &mut State, group: &Group) -> Vec<Intent> {
+    let open = group.in_state(&SeatState::Open);
     let open = open.filter(|member| member.pod.is_gated() && gang::is_ungated_together(&member.pod));
     open.map(|member| {
-        let why = format!("one gate would hold back all pods of its PodGroup {}", gang.id.name);
+        let why = format!("one gate would hold back all pods of its PodGroup {}", group.name());
         tell::release(state, &member.key, &member.pod, why)
     })
     .collect()
@@ -97,12 +106,15 @@ fn lift_without_devices(state: &mut State, gang: &Gang) -> Vec<Intent> {
 
 /// Takes back the devices of pods that do not run yet. Where some of the gang run or are on their way, only those of pods added to a gang
 /// that is whole without them.
-pub(crate) fn hold_nothing(state: &mut State, gang: &Gang, why: &str) -> Vec<Intent> {
-    let is_whole = gang.formed > 0 && gang.bound_or_done() >= gang.least();
-    if gang.members.iter().any(Member::holds) && !is_whole {
+pub(crate) fn hold_nothing(state: &mut State, group: &Group, why: &str) -> Vec<Intent> {
+    let is_whole = group.formed > 0 && group.bound_or_done() >= group.least();
+    if group.members.iter().any(Member::holds) && !is_whole {
         return Vec::new();
     }
-    gang.allocated().filter_map(|member| take_back_of(state, member, why)).collect()
+    let held = |member: &&Member| {
+        matches!(member.state, SeatState::Allocated(_) | SeatState::Astray | SeatState::Unfit)
+    };
+    group.members.iter().filter(held).filter_map(|member| take_back_of(state, member, why)).collect()
 }
 
 /// Takes back the devices of one member.
@@ -112,38 +124,22 @@ pub(crate) fn take_back_of(state: &mut State, member: &Member, why: &str) -> Opt
     take_back(state, &member.key, &member.pod, demand, why)
 }
 
-/// Allocates managed cards on the node to the pod's claims.
-pub(crate) fn allocate(
-    state: &mut State,
-    now: Time,
-    key: &Key,
-    pod: &Pod,
-    demand: &Demand,
-    chosen: (&str, usize),
-) -> Option<Intent> {
-    let (node, suitable) = chosen;
-    if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) {
-        let why = WaitReason::Passing("its ResourceClaims do not exist yet".to_owned());
-        return tell::wait(&mut state.waits, now, key, pod, why);
-    }
-    let fit = nodes::fit_managed_cards(&mut state.world, demand, node)?;
-    let why = format!("of {suitable} suitable nodes, {node} loses least by it");
-    allocate_fit(state, now, (key, pod), demand, (node, fit), why, pod.is_gated())
+/// Takes back the devices of pods only some of whose claims have any.
+pub(crate) fn take_back_parts(state: &mut State, open: &[&Member], why: &str) -> Vec<Intent> {
+    let demands = open.iter().filter_map(|member| Some((member, member.demand.as_ref()?)));
+    let taken =
+        demands.filter_map(|(member, demand)| take_back(state, &member.key, &member.pod, demand, why));
+    taken.collect()
 }
 
-/// Allocates these devices of the node to the pod's claims. With `lifts_gate`, also removes the pod's gate afterwards.
-pub(crate) fn allocate_fit(
-    state: &mut State,
-    now: Time,
-    (key, pod): (&Key, &Pod),
-    demand: &Demand,
-    (node, fit): (&str, Takes),
-    why: String,
-    lifts_gate: bool,
-) -> Option<Intent> {
+/// Allocates the planned devices to the pod's claims. The gate of a pod alone is removed afterwards, in the same intent.
+fn allocate(state: &mut State, now: Time, group: &Group, placed: Placement<'_>) -> Option<Intent> {
+    let Placement { member, node, fit, why } = placed;
+    let Member { key, pod, demand, .. } = member;
+    let demand = demand.as_ref()?;
     let term = state.leadership.term.as_ref().filter(|_| leadership::may_allocate(&state.leadership))?;
     let epoch = term.epoch.clone();
-    let object = state.world.cluster.objects().node(node)?;
+    let object = state.world.cluster.objects().node(&node)?;
     let (wanted, _) = demand.on(object);
     let ours =
         wanted.iter().zip(&fit.allocations).zip(&fit.is_managed).filter(|(_, is_managed)| **is_managed);
@@ -157,15 +153,15 @@ pub(crate) fn allocate_fit(
     if let Err(error) = may_allocate {
         return tell::wait(&mut state.waits, now, key, pod, WaitReason::Unfit(error.to_string()));
     }
-    on_the_way::send(&mut state.world, &mut state.ledger, key, pod, demand, node, fit);
-    on_the_way::note_allocations(&mut state.world, &mut state.ledger, pod, node, &claims, &epoch);
+    on_the_way::send(&mut state.world, &mut state.ledger, key, pod, demand, &node, fit);
+    on_the_way::note_allocations(&mut state.world, &mut state.ledger, pod, &node, &claims, &epoch);
     let keys = claims.iter().map(|claim| claim.claim.key.clone()).collect();
     let managed = ManagedProposal { verdict_before: pod.verdict(), due: now + UNTIL_BOUND, claims: keys };
     if let Some(proposal) = state.ledger.pods.proposal_mut(key) {
         proposal.managed = Some(managed);
     }
-    let (pod, node) = (reference(pod), node.to_owned());
-    Some(Intent::Allocate { pod, node, claims, epoch, lifts_gate, formed: None, why })
+    let lifts_gate = group.is_alone() && pod.is_gated();
+    Some(Intent::Allocate { pod: reference(pod), node, claims, epoch, lifts_gate, formed: None, why })
 }
 
 /// Takes back our unreserved devices from the pod, except claims in use by another pod on its way.

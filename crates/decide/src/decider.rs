@@ -136,7 +136,7 @@ impl Decider {
     /// Returns the intents to carry out now.
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
         let state = &mut self.state;
-        state.round = Round::default();
+        state.round = Round::after(&state.round, state.world.rankings.judged());
         learn::count_arrivals(&mut state.world, &mut state.round, &mut state.learned);
         predict::adopt(state);
         predict::assume_anew(state);

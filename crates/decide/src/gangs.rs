@@ -7,6 +7,8 @@ use tessera_cluster::gang::{GangId, Membership, formed};
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
+use crate::group::GroupId;
+
 /// Gangs with at least one known pod.
 #[derive(Debug, Default)]
 pub(crate) struct Gangs {
@@ -14,8 +16,10 @@ pub(crate) struct Gangs {
     of_pod: BTreeMap<Key, GangId>,
     /// Since when some pods of a gang run while too few others can.
     partial: BTreeMap<GangId, Time>,
-    /// When to look at gangs even if nothing else changes.
-    due: BTreeMap<GangId, Time>,
+    /// Gangs one of whose pods cannot get devices as it is.
+    unfit: BTreeSet<GangId>,
+    /// When to look at groups even if nothing else changes.
+    due: BTreeMap<GroupId, Time>,
     /// The least that a gang has needed since its gates were last removed: it may have shrunk.
     least: BTreeMap<GangId, usize>,
     /// Largest number of a gang's pods its nodes ever had room for when empty.
@@ -40,12 +44,13 @@ impl Gangs {
             if members.is_empty() {
                 self.members.remove(&before);
                 self.partial.remove(&before);
-                self.due.remove(&before);
+                self.unfit.remove(&before);
+                self.due.remove(&GroupId::Gang(before.clone()));
                 self.room.remove(&before);
                 self.least.remove(&before);
             } else {
                 // The other pods may have waited for its deletion.
-                self.due.insert(before, Time::ZERO);
+                self.due.insert(GroupId::Gang(before), Time::ZERO);
             }
         }
         if let Some(gang) = gang {
@@ -70,22 +75,27 @@ impl Gangs {
         self.of_pod.get(pod)
     }
 
+    /// The pod's gang, or the pod alone.
+    pub fn group_of(&self, pod: &Key) -> GroupId {
+        self.of(pod).map_or_else(|| GroupId::Pod(pod.clone()), |gang| GroupId::Gang(gang.clone()))
+    }
+
     pub fn members(&self, gang: &GangId) -> impl Iterator<Item = &Key> {
         self.members.get(gang).into_iter().flatten()
     }
 
-    /// Schedules a look at the gang for `due`, or for an earlier time already set.
-    pub fn set_due(&mut self, gang: &GangId, due: Time) {
-        let known = self.due.entry(gang.clone()).or_insert(due);
+    /// Schedules a look at the group for `due`, or for an earlier time already set.
+    pub fn set_due(&mut self, group: &GroupId, due: Time) {
+        let known = self.due.entry(group.clone()).or_insert(due);
         *known = due.min(*known);
     }
 
-    /// Removes and returns the gangs to look at now.
-    pub fn take_due(&mut self, now: Time) -> Vec<GangId> {
-        self.due.extract_if(.., |_, due| *due <= now).map(|(gang, _)| gang).collect()
+    /// Removes and returns the groups to look at now.
+    pub fn take_due(&mut self, now: Time) -> Vec<GroupId> {
+        self.due.extract_if(.., |_, due| *due <= now).map(|(group, _)| group).collect()
     }
 
-    /// When to look at the next gang.
+    /// When to look at the next group.
     pub fn next_due(&self) -> Option<Time> {
         self.due.values().min().copied()
     }
@@ -93,6 +103,20 @@ impl Gangs {
     /// Records a partially running gang, since `since` at the earliest as far as objects show. Returns the recorded start.
     pub fn set_partial(&mut self, gang: &GangId, since: Time) -> Time {
         *self.partial.entry(gang.clone()).or_insert(since)
+    }
+
+    /// Begins the time of a partially running gang anew.
+    pub fn restart_partial(&mut self, gang: &GangId, now: Time) {
+        self.partial.insert(gang.clone(), now);
+    }
+
+    /// Records whether a pod of the gang cannot get devices as it is. Returns whether this has just ended.
+    pub fn set_unfit(&mut self, gang: &GangId, is_unfit: bool) -> bool {
+        if is_unfit {
+            self.unfit.insert(gang.clone());
+            return false;
+        }
+        self.unfit.remove(gang)
     }
 
     /// Records a gang with enough running pods, or none.
@@ -110,6 +134,7 @@ impl Gangs {
     /// Leadership changes, or this replica starts a new term: recorded times may be wrong.
     pub fn forget_times(&mut self) {
         self.partial.clear();
+        self.unfit.clear();
         self.due.clear();
     }
 }

@@ -1,4 +1,4 @@
-//! A gang, or a pod as a gang of one, with the progress of each member.
+//! The unit of every decision: a gang, or a pod outside gangs as a group of one, with the progress of each member.
 //!
 //! **Guarantees**
 //! 1. The state of a member follows from its pod, its claims and its row in the ledger, never from an earlier state.
@@ -11,8 +11,11 @@
 //!   ^                                 │                            │
 //!   └──(devices taken back)── Astray <┴──(node gone, or refused)───┘
 //! ```
+//!
+//! The gate of a group of one is removed together with its allocation: Open → Lifted.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -22,15 +25,44 @@ use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::Takes;
 
-/// Progress of a pod of a gang.
+/// Identity of a group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GroupId {
+    /// A pod outside gangs.
+    Pod(Key),
+    Gang(GangId),
+}
+
+impl GroupId {
+    /// The gang, unless the group is a single pod.
+    pub fn gang(&self) -> Option<&GangId> {
+        match self {
+            GroupId::Gang(gang) => Some(gang),
+            GroupId::Pod(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupId::Pod(pod) => pod.fmt(formatter),
+            GroupId::Gang(gang) => gang.fmt(formatter),
+        }
+    }
+}
+
+/// Progress of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SeatState {
-    /// Needs devices and has none, gated or not.
+    /// Needs devices and lacks some, gated or not.
     Open,
     /// Gated, with devices on this node; `None` if it needs none of managed cards.
     Allocated(Option<String>),
-    /// Gated, with devices on a node since deleted or refused by kube-scheduler, or to be left without devices for a while.
+    /// With devices on a node since deleted or refused by kube-scheduler, or to be left without devices for a while.
     Astray,
+    /// Cannot get devices as it is, however many are free.
+    Unfit,
     /// Without a gate, not bound yet.
     Lifted,
     /// Bound to a node.
@@ -39,7 +71,7 @@ pub(crate) enum SeatState {
     Done,
 }
 
-/// A pod of a gang.
+/// A pod of a group.
 pub(crate) struct Member {
     pub key: Key,
     pub pod: Arc<Pod>,
@@ -71,17 +103,17 @@ impl Member {
 }
 
 /// Node and devices planned for one pod.
-pub(crate) struct Placement {
-    pub key: Key,
-    pub pod: Arc<Pod>,
-    pub demand: Demand,
+pub(crate) struct Placement<'m> {
+    pub member: &'m Member,
     pub node: String,
     pub fit: Takes,
+    /// Why this node, for the owner.
+    pub why: String,
 }
 
-/// A gang whose pods agree on its parameters.
-pub(crate) struct Gang {
-    pub id: GangId,
+/// A pod outside gangs, or a gang whose pods agree on its parameters.
+pub(crate) struct Group {
+    pub id: GroupId,
     pub size: usize,
     pub min: usize,
     pub when_partial: WhenPartial,
@@ -91,34 +123,27 @@ pub(crate) struct Gang {
     pub formed: usize,
     /// Sorted by rank.
     pub members: Vec<Member>,
+    /// The first pod that cannot get devices as it is, and why.
+    pub unfit: Option<(Key, String)>,
 }
 
-impl Gang {
-    /// A pod outside any gang, as a gang of one.
-    pub fn of_one(key: &Key, pod: &Arc<Pod>, demand: Demand) -> Self {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let id = GangId {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            owner: uid,
-            attempt: String::new(),
-        };
-        let rank = Rank { job: 0, pod: 0, name: key.name.clone() };
-        let member = Member {
-            key: key.clone(),
-            pod: Arc::clone(pod),
-            rank,
-            state: SeatState::Open,
-            demand: Some(demand),
-        };
-        Gang {
-            id,
-            size: 1,
-            min: 1,
-            when_partial: WhenPartial::Keep,
-            done: 0,
-            formed: 0,
-            members: vec![member],
+impl Group {
+    /// Whether this is a pod outside gangs.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.id, GroupId::Pod(_))
+    }
+
+    /// Whether too few pods can get devices as they are.
+    pub fn is_blocked(&self) -> bool {
+        let fit = self.members.iter().filter(|member| member.state != SeatState::Unfit).count();
+        self.unfit.is_some() && fit + self.done < self.least()
+    }
+
+    /// The gang's name, or the pod's.
+    pub fn name(&self) -> &str {
+        match &self.id {
+            GroupId::Pod(pod) => &pod.name,
+            GroupId::Gang(gang) => &gang.name,
         }
     }
 

@@ -15,15 +15,19 @@
 //!                    └──(failed, or no answer)──> Uncertain ──(epoch written, observed, or claim gone)──> gone
 //!         Clear, Fence  ──(answer)──> gone
 //! pod:    writing ──(answer)──> with kube-scheduler ──(bound and claims observed, refused, overdue, pod gone)──> gone
+//!         released by another replica ──(devices predicted)──> with kube-scheduler
+//! nominate:  sent ──(observed)──> counted as taken ──(pod has devices, or is over)──> gone; not observed in 10 s: planned anew
 //! evict:  sent ──(answer, or 30 s)──> may be sent again; refused: not for a minute, or longer
 //! ```
 
 mod claims;
 mod evictions;
+mod nominations;
 mod pods;
 
 pub(crate) use claims::{Allocation, ClaimWrites, Progress};
 pub(crate) use evictions::{Evictions, OwnerCount};
+pub(crate) use nominations::Nominations;
 pub(crate) use pods::{ManagedProposal, PodWrites, Proposal};
 
 /// Writes in flight.
@@ -34,4 +38,5 @@ pub(crate) struct Ledger {
     /// Pods with a write in flight, or awaiting a verdict of kube-scheduler.
     pub pods: PodWrites,
     pub evictions: Evictions,
+    pub nominations: Nominations,
 }

@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
-use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
@@ -13,7 +12,6 @@ use crate::intent::Intent;
 use crate::ledger::Ledger;
 use crate::on_the_way::has_its_devices;
 use crate::pod::reference;
-use crate::preempting::Preempting;
 use crate::state::State;
 use crate::world::World;
 
@@ -47,28 +45,25 @@ pub(crate) fn with_nominated(
     pods: &[(&Key, &Pod)],
     look: impl FnOnce(&mut State) -> Vec<Intent>,
 ) -> Vec<Intent> {
-    let is_held = |state: &State, key: &Key| state.preempting.held_for.contains_key(key);
+    let is_held = |state: &State, key: &Key| state.ledger.nominations.is_held(key);
     let held: Vec<&Key> = pods.iter().map(|(key, _)| *key).filter(|key| is_held(state, key)).collect();
-    held.iter().for_each(|key| forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key));
+    held.iter().for_each(|key| forget_nominated(&mut state.world, &mut state.ledger, key));
     let intents = look(state);
     pods.iter().for_each(|(key, pod)| hold_nominated(state, now, key, pod));
-    state.preempting.has_freed |= held.iter().any(|key| !is_held(state, key));
+    if held.iter().any(|key| !is_held(state, key)) {
+        state.ledger.nominations.set_freed();
+    }
     intents
-}
-
-/// Whether any nomination ceased to count as taken since the last call.
-pub(crate) fn has_freed_nominated(preempting: &mut Preempting) -> bool {
-    std::mem::take(&mut preempting.has_freed)
 }
 
 /// Counts the pod's nominated devices as taken, if any.
 fn hold_nominated(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     let nomination = match nomination(pod) {
         Some(seen) => {
-            state.preempting.planned.remove(key);
+            state.ledger.nominations.observed(key);
             Some(seen)
         }
-        None => planned(&state.preempting, now, key, pod).cloned(),
+        None => state.ledger.nominations.sent(&reference(pod), now).cloned(),
     };
     let Some(nomination) = nomination.filter(|nomination| is_in_force(nomination, now)) else {
         return;
@@ -89,34 +84,17 @@ fn hold_nominated(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     state.world.cluster.nominate(key, pod, &nomination.node, &results);
     state.world.fleet.mark(&nomination.node);
     let until = at(nomination.until);
-    let alone = || GangId {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-        owner: pod.metadata.uid.clone().unwrap_or_default(),
-        attempt: String::new(),
-    };
-    let gang = state.gangs.of(key).cloned().unwrap_or_else(alone);
-    state.gangs.set_due(&gang, until);
-    state.preempting.held_for.insert(key.clone(), nomination.node);
+    let group = state.gangs.group_of(key);
+    state.gangs.set_due(&group, until);
+    state.ledger.nominations.hold(key, nomination.node);
 }
 
 /// Lifts the pod's nomination, so the pod itself can use the devices.
-pub(crate) fn forget_nominated(world: &mut World, ledger: &Ledger, preempting: &mut Preempting, key: &Key) {
-    if let Some(node) = preempting.held_for.remove(key) {
+pub(crate) fn forget_nominated(world: &mut World, ledger: &mut Ledger, key: &Key) {
+    if let Some(node) = ledger.nominations.lift(key) {
         if ledger.pods.proposal(key).is_none() {
             world.cluster.forget(key);
         }
         world.fleet.mark(&node);
     }
-}
-
-/// The pod's decided nomination, possibly not yet observed on the pod.
-pub(crate) fn planned<'p>(
-    preempting: &'p Preempting,
-    now: Time,
-    key: &Key,
-    pod: &Pod,
-) -> Option<&'p Nomination> {
-    let planned = preempting.planned.get(key)?;
-    (planned.until > now && planned.pod == reference(pod)).then_some(&planned.nomination)
 }

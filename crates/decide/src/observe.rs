@@ -158,10 +158,10 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
                 state.world.fleet.mark(&node);
             }
             learn::add_departure(&mut state.world, &mut state.learned, key);
-            nominations::forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key);
+            nominations::forget_nominated(&mut state.world, &mut state.ledger, key);
             on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
             pods::forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
-            state.guesses.adopted.remove(key);
+            state.ledger.pods.end_adoption(key);
             state.gangs.set(key, None);
             unplaced::forget_unplaced(&mut state.unplaced, key);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {

@@ -29,19 +29,12 @@ pub(crate) fn has_its_devices(subject: &Subject) -> bool {
 }
 
 /// Records a proposal for a pod whose devices were allocated by another process, as for one of our own.
-pub(crate) fn count_as_sent(
-    world: &mut World,
-    ledger: &mut Ledger,
-    now: Time,
-    key: &Key,
-    member: &Member,
-    node: &str,
-) {
-    if ledger.pods.proposal(key).is_some() {
+pub(crate) fn count_as_sent(world: &mut World, ledger: &mut Ledger, now: Time, member: &Member, node: &str) {
+    if ledger.pods.proposal(&member.key).is_some() {
         return;
     }
     // Cannot fail: no claims are passed.
-    let _ = world.cluster.assume(key, &member.pod, node, Vec::new());
+    let _ = world.cluster.assume(&member.key, &member.pod, node, Vec::new());
     world.fleet.mark(node);
     let due = now + UNTIL_BOUND;
     let managed = ManagedProposal { verdict_before: None, due, claims: Vec::new() };

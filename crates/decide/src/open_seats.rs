@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use tessera_placement::demand::Demand;
 use tessera_placement::fleet::FleetNode;
 use tessera_placement::seats::{Filter, Placed, Seat};
 use tessera_placement::{ShapeId, Time};
@@ -76,12 +75,11 @@ pub(crate) fn open_seats<'m>(
 }
 
 /// The seats' nodes and devices, to be written.
-pub(crate) fn placements(world: &World, open: &Open<'_>, placed: Vec<Placed>) -> Vec<Placement> {
+pub(crate) fn placements<'m>(world: &World, open: &Open<'m>, placed: Vec<Placed>) -> Vec<Placement<'m>> {
     let placement = |Placed { seat, node, takes }: Placed| {
-        let member = open.members[seat];
-        let demand = Demand::of(world.cluster.objects(), &member.pod).ok()?;
         let node = world.fleet.node(node).name.clone();
-        Some(Placement { key: member.key.clone(), pod: member.pod.clone(), demand, node, fit: takes })
+        let why = format!("best node next to its gang: {node}");
+        Placement { member: open.members[seat], node, fit: takes, why }
     };
-    placed.into_iter().filter_map(placement).collect()
+    placed.into_iter().map(placement).collect()
 }

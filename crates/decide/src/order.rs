@@ -8,11 +8,17 @@ use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
-use crate::queue::{Asks, Order, Who};
+use crate::group::GroupId;
+use crate::queue::{Asks, Order};
 use crate::world::World;
 
-/// A pod of a gang, with its membership.
-pub(crate) type MemberPod = (Key, Arc<Pod>, Membership);
+/// A pod of a group.
+pub(crate) struct MemberPod {
+    pub key: Key,
+    pub pod: Arc<Pod>,
+    /// `None` for a pod outside gangs.
+    pub membership: Option<Membership>,
+}
 
 /// The pod's priority, or its gang's.
 pub(crate) fn priority_of(world: &World, gangs: &Gangs, pod: &Key) -> i32 {
@@ -46,6 +52,14 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
     Order::of_gang(pods(), min, gangs.formed(gang, pods()))
 }
 
+/// The queue position of a group; `None` for a pod that no longer exists.
+pub(crate) fn order_of_group(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
+    match id {
+        GroupId::Gang(gang) => Some(order_of(world, gangs, gang)),
+        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod)),
+    }
+}
+
 /// The queue position and expected end of a pod or its gang.
 pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
     let key = Key::from(&pod.metadata);
@@ -56,13 +70,13 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
     match gangs.of(&key) {
         None => {
             let order = Order::of(pod);
-            Asks { who: Who::Pod(key), order, ends: ends(pod), now }
+            Asks { who: GroupId::Pod(key), order, ends: ends(pod), now }
         }
         Some(gang) => {
             let pods = gangs.members(gang).filter_map(|key| world.cluster.objects().pods.get(key));
             let all: Option<Vec<Time>> = pods.map(|pod| ends(pod)).collect();
             Asks {
-                who: Who::Gang(gang.clone()),
+                who: GroupId::Gang(gang.clone()),
                 order: order_of(world, gangs, gang),
                 ends: all.and_then(|all| all.into_iter().max()),
                 now,
@@ -76,14 +90,22 @@ pub(crate) fn may_be_of_a_gang(world: &World, pod: &Pod) -> bool {
     matches!(gang::of_pod(world.cluster.objects(), pod), Err(GangError::NotListed { .. }))
 }
 
-/// The pods of a gang, except terminating and failed ones: replacements are expected for them.
-pub(crate) fn members_of(world: &World, gangs: &Gangs, id: &GangId) -> Vec<MemberPod> {
+/// The pods of a group, except a gang's terminating and failed ones: replacements are expected for them.
+pub(crate) fn members_of(world: &World, gangs: &Gangs, id: &GroupId) -> Vec<MemberPod> {
     let objects = world.cluster.objects();
-    let found = gangs.members(id).filter_map(|key| {
-        let pod = objects.pods.get(key)?;
-        let is_lost = pod.metadata.deletion_timestamp.is_some() || pod.phase() == Some("Failed");
-        let membership = gang::of_pod(objects, pod).ok().flatten().filter(|_| !is_lost)?;
-        Some((key.clone(), pod.clone(), membership))
-    });
-    found.collect()
+    match id {
+        GroupId::Pod(key) => {
+            let pod = objects.pods.get(key).cloned();
+            pod.map(|pod| MemberPod { key: key.clone(), pod, membership: None }).into_iter().collect()
+        }
+        GroupId::Gang(gang) => {
+            let found = gangs.members(gang).filter_map(|key| {
+                let pod = objects.pods.get(key)?;
+                let is_lost = pod.metadata.deletion_timestamp.is_some() || pod.phase() == Some("Failed");
+                let membership = gang::of_pod(objects, pod).ok().flatten().filter(|_| !is_lost)?;
+                Some(MemberPod { key: key.clone(), pod: pod.clone(), membership: Some(membership) })
+            });
+            found.collect()
+        }
+    }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{ClaimExt, PodExt};
 use tessera_placement::Time;
 
-use crate::group::Member;
+use crate::group::{Group, Member};
 use crate::intent::PodReference;
 use crate::pod::reference;
 use crate::refusals::Refusals;
@@ -64,10 +64,19 @@ pub(crate) fn pause_unjudged(state: &mut State, now: Time, pod: &Pod) {
     state.waits.mark_due(&key);
 }
 
-/// Why one of these pods of a gang gets no devices, and until when.
-pub(crate) fn pause_of(refusals: &Refusals, now: Time, open: &[&Member]) -> Option<(String, Time)> {
+/// Why one of these pods gets no devices, and until when.
+pub(crate) fn pause_of(
+    refusals: &Refusals,
+    now: Time,
+    group: &Group,
+    open: &[&Member],
+) -> Option<(String, Time)> {
     open.iter().find_map(|member| {
         let (why, until) = refusals.paused(&reference(&member.pod), now)?;
-        Some((format!("pod {} of the gang: {why}; others pass it", member.key.name), until))
+        let why = match group.is_alone() {
+            true => why.to_owned(),
+            false => format!("pod {} of the gang: {why}; others pass it", member.key.name),
+        };
+        Some((why, until))
     })
 }

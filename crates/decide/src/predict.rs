@@ -10,7 +10,7 @@ use crate::{nodes, on_the_way, selector_costs};
 /// Adopts pods already on their way, released by another replica or before a restart.
 pub(crate) fn adopt(state: &mut State) {
     // Pods without a fit stay listed: an obstacle may have disappeared unobserved.
-    let adopted: Vec<Key> = state.guesses.adopted.iter().cloned().collect();
+    let adopted: Vec<Key> = state.ledger.pods.adopted().cloned().collect();
     for key in adopted {
         let Some(pod) = state.world.cluster.objects().pods.get(&key).cloned() else { continue };
         let Some(node) = pod.nominated_node().map(str::to_owned) else {
@@ -23,7 +23,6 @@ pub(crate) fn adopt(state: &mut State) {
             && let Some(fit) = nodes::fit_by_scheduler(&mut state.world, &demand, &node)
         {
             on_the_way::send(&mut state.world, &mut state.ledger, &key, &pod, &demand, &node, fit);
-            state.guesses.adopted.remove(&key);
         }
     }
 }

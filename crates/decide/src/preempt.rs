@@ -1,4 +1,4 @@
-//! Preemption of lower-priority pods for a pod without a suitable node, or for a gang.
+//! Preemption of lower-priority pods for a pod without a suitable node, or for a group.
 //!
 //! ```text
 //! planned without the victims ──> nominated (node and devices on the pods, observed) ──> victims evicted ──> devices free
@@ -12,17 +12,15 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
-use tessera_cluster::{AllocationExt, Key, Kind, PodExt};
+use tessera_cluster::{AllocationExt, Holder, Key, Kind, PodExt};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member, Placement};
+use crate::group::{Group, Member, Placement};
 use crate::intent::Intent;
 use crate::ledger::Ledger;
-use crate::nominations::KEPT;
-use crate::nominations::{self, LONGEST_GRACE, at, is_in_force, nomination};
+use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
-use crate::preempting::Planned;
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
 use crate::victims::names;
@@ -72,7 +70,7 @@ fn withdraw(nominated: &[(&Member, Nomination)], why: &str) -> Preemption {
 pub(crate) fn preempt(
     state: &mut State,
     now: Time,
-    gang: &Gang,
+    group: &Group,
     open: &[&Member],
     needed: usize,
 ) -> Option<Preemption> {
@@ -83,32 +81,36 @@ pub(crate) fn preempt(
     let nominated: Vec<(&Member, Nomination)> =
         open.iter().filter_map(|member| Some((*member, nomination(&member.pod)?))).collect();
     if nominated.is_empty() {
-        return nominate(state, now, gang, open, needed);
+        return nominate(state, now, group, open, needed);
     }
     let is_over = nominated.iter().any(|(_, nomination)| !is_in_force(nomination, now));
     if nominated.len() < needed && !is_over {
         // Nominations are written and observed one after the other.
-        let again = *state.preempting.nominating.entry(gang.id.clone()).or_insert(now + PLAN_AGAIN);
+        let nominations = &mut state.ledger.nominations;
+        if nominations.plan_again(&group.id) == Time::ZERO {
+            nominations.pause(&group.id, now + PLAN_AGAIN, now);
+        }
+        let again = nominations.plan_again(&group.id);
         if now < again {
-            state.gangs.set_due(&gang.id, again);
+            state.gangs.set_due(&group.id, again);
             return Some(being_written());
         }
     }
     if nominated.len() < needed || is_over {
         return Some(withdraw(&nominated, "what was planned for it is out of date"));
     }
-    Some(evict_for(&mut state.world, &mut state.ledger, &mut state.gangs, now, gang, &nominated))
+    Some(evict_for(&mut state.world, &mut state.ledger, &mut state.gangs, now, group, &nominated))
 }
 
 /// Chooses victims, and nominates nodes and devices for the pods.
 fn nominate(
     state: &mut State,
     now: Time,
-    gang: &Gang,
+    group: &Group,
     open: &[&Member],
     needed: usize,
 ) -> Option<Preemption> {
-    let least = gang.priority();
+    let least = group.priority();
     if least <= lowest_priority(state, now) {
         return None;
     }
@@ -116,22 +118,19 @@ fn nominate(
         let why = "nobody is evicted for it, for PodDisruptionBudgets cannot be listed".to_owned();
         return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
     }
-    let again = state.preempting.nominating.get(&gang.id).copied().unwrap_or_default();
+    let again = state.ledger.nominations.plan_again(&group.id);
     if now < again {
-        state.gangs.set_due(&gang.id, again);
-        let is_planned = open
-            .iter()
-            .any(|member| nominations::planned(&state.preempting, now, &member.key, &member.pod).is_some());
+        state.gangs.set_due(&group.id, again);
+        let nominations = &state.ledger.nominations;
+        let is_planned = open.iter().any(|member| nominations.sent(&reference(&member.pod), now).is_some());
         return is_planned.then(being_written);
     }
-    state.preempting.nominating.retain(|_, again| *again > now);
-    state.preempting.planned.retain(|_, planned| planned.until > now);
-    state.preempting.nominating.insert(gang.id.clone(), now + PLAN_AGAIN);
-    let (placements, victims) = match find_victims_once(state, now, gang, open, needed) {
+    state.ledger.nominations.pause(&group.id, now + PLAN_AGAIN, now);
+    let (placements, victims) = match find_victims_once(state, now, group, open, needed) {
         Ok(found) => found,
         Err(NoVictims::Nobody) => return None,
         Err(NoVictims::Room { node, pods }) => {
-            state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+            state.gangs.set_due(&group.id, now + PLAN_AGAIN);
             let why = format!(
                 "pods of lower priority without devices take room that it needs on {node}, and only pods with managed \
                  cards are evicted for it: {pods}. A taint on nodes with managed cards keeps such pods away"
@@ -140,28 +139,28 @@ fn nominate(
         }
         Err(NoVictims::Kept) => {
             // A change of the budget triggers no retry.
-            state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+            state.gangs.set_due(&group.id, now + PLAN_AGAIN);
             let why =
                 "pods of lower priority would make room, and a PodDisruptionBudget keeps them".to_owned();
             return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
         }
     };
-    state.gangs.set_due(&gang.id, now + PLAN_AGAIN);
+    state.gangs.set_due(&group.id, now + PLAN_AGAIN);
     let until = i64::try_from((now + longest_grace(&state.world, now, &victims) + KEPT).as_secs()).ok();
     let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
     let mut intents = Vec::new();
     for placed in &placements {
-        let Placement { pod, node, fit, .. } = placed;
+        let Placement { member, node, fit, .. } = placed;
         let results = fit.allocations.iter().flat_map(AllocationExt::results);
         let own = results.filter(|result| result.driver == state.world.driver);
         let devices = own.map(|result| result.device.clone()).collect();
         let on_node = victims.iter().filter_map(|key| state.world.cluster.objects().pods.get(key));
-        let on_node = on_node.filter(|pod| pod.node_name() == Some(node)).map(|pod| reference(pod));
+        let on_node =
+            on_node.filter(|pod| node_of(&state.world, pod) == Some(node)).map(|pod| reference(pod));
         let on_node = on_node.map(|pod| format!("{}/{}", pod.key, pod.uid)).collect();
         let nomination = Nomination { node: node.clone(), devices, victims: on_node, until };
-        let pod = reference(pod);
-        let planned = Planned { pod: pod.clone(), nomination: nomination.clone(), until: now + PLAN_AGAIN };
-        state.preempting.planned.insert(placed.key.clone(), planned);
+        let pod = reference(&member.pod);
+        state.ledger.nominations.send(pod.clone(), nomination.clone(), now + PLAN_AGAIN);
         intents.push(Intent::Nominate { pod, nomination: Some(nomination) });
     }
     let why = format!("{} would be evicted for it", names(&victims));
@@ -175,22 +174,32 @@ fn longest_grace(world: &World, now: Time, pods: &BTreeSet<Key>) -> Time {
 }
 
 /// As [`victims::find_victims`], but a failure is cached for the round and shared by pods with the same demand.
-fn find_victims_once(
+fn find_victims_once<'m>(
     state: &mut State,
     now: Time,
-    gang: &Gang,
-    open: &[&Member],
+    group: &Group,
+    open: &[&'m Member],
     needed: usize,
-) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
-    let alike = Alike::of(gang, &state.refusals);
+) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
+    let alike = Alike::of(group, &state.refusals);
     if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
         return Err(known);
     }
-    let found = victims::find_victims(state, now, gang, open, needed);
+    let fits = |state: &State| state.round.units.as_ref().map_or(0, |units| units.effort().fits);
+    let before = fits(state);
+    let found = victims::find_victims(state, now, group, open, needed);
+    let fits = fits(state).saturating_sub(before);
+    state.round.count_search(state.world.fleet.len(), fits);
     if let (Err(why), Some(alike)) = (&found, alike) {
         state.round.set_no_victims(alike, why.clone());
     }
     found
+}
+
+/// The node of a pod that is bound, or released to the node and counted there.
+fn node_of<'w>(world: &'w World, pod: &'w Pod) -> Option<&'w str> {
+    pod.node_name()
+        .or_else(|| world.cluster.hold(&Holder::Pod(pod.key())).and_then(tessera_cluster::Hold::node))
 }
 
 /// A pod of the plan that still runs on the nominated node.
@@ -199,7 +208,7 @@ fn planned_victim(world: &World, nomination: &Nomination, text: &str) -> Option<
     let (namespace, name) = key.split_once('/')?;
     let key = Key::new(namespace, name);
     let pod = world.cluster.objects().pods.get(&key)?;
-    let is_it = pod.metadata.uid.as_deref() == Some(uid) && pod.node_name() == Some(&nomination.node);
+    let is_it = pod.metadata.uid.as_deref() == Some(uid) && node_of(world, pod) == Some(&nomination.node);
     (is_it && !pod.is_finished()).then_some(key)
 }
 
@@ -209,10 +218,10 @@ fn evict_for(
     ledger: &mut Ledger,
     gangs: &mut Gangs,
     now: Time,
-    gang: &Gang,
+    group: &Group,
     nominated: &[(&Member, Nomination)],
 ) -> Preemption {
-    let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
+    let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let mut victims: BTreeSet<Key> = BTreeSet::new();
     for (_, nomination) in nominated {
         for claim in holders::holders_of(world, nomination) {
@@ -235,7 +244,7 @@ fn evict_for(
         .iter()
         .filter_map(|victim| Some(world.cluster.objects().pods.get(victim)?.as_ref().clone()))
         .collect();
-    if victims.iter().any(|victim| order::priority_of(world, gangs, victim) >= gang.priority()) {
+    if victims.iter().any(|victim| order::priority_of(world, gangs, victim) >= group.priority()) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
     let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
@@ -247,12 +256,12 @@ fn evict_for(
     {
         return withdraw(nominated, "its devices are free, and it does not fit all the same");
     }
-    gangs.set_due(&gang.id, now + PLAN_AGAIN);
+    gangs.set_due(&group.id, now + PLAN_AGAIN);
     let mut intents = Vec::new();
     for pod in &staying {
         let pod = reference(pod);
         if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
-            let why = format!("preempted by {} of higher priority", gang.id);
+            let why = format!("preempted by {} of higher priority", group.id);
             intents.push(Intent::Evict { pod, why });
         }
     }

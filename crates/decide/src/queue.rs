@@ -11,6 +11,8 @@ use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
+use crate::group::GroupId;
+
 pub(crate) use reservations::{Judged, Kept, Reservations};
 
 /// Sort key of a waiting pod or gang: the least goes first.
@@ -74,7 +76,7 @@ impl Order {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// First waiter for each pool with a strict queue, and its order.
-    heads: BTreeMap<String, (Order, Who)>,
+    heads: BTreeMap<String, (Order, GroupId)>,
     /// Nodes reserved for gangs after a long wait.
     pub reservations: Reservations,
     /// Places of gangs among all waiters at the last full pass, and the number of these waiters.
@@ -82,17 +84,10 @@ pub(crate) struct Queue {
     waiting: usize,
 }
 
-/// A waiting pod outside gangs, or a waiting gang.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Who {
-    Pod(Key),
-    Gang(GangId),
-}
-
 /// A request for devices by a pod or gang, with the end of its run if started now, where known.
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
-    pub who: Who,
+    pub who: GroupId,
     /// Changes when the gang gets another pod.
     pub order: Order,
     pub ends: Option<Time>,
@@ -106,12 +101,12 @@ impl Queue {
     }
 
     /// Begins a full pass over all waiters, in order. Reservations last until the turn of their gang, or the end of its wait.
-    pub fn begin_anew(&mut self, all: &[Who]) {
+    pub fn begin_anew(&mut self, all: &[GroupId]) {
         self.heads.clear();
         self.reservations.begin_anew(all);
         let gangs = all.iter().enumerate().filter_map(|(place, who)| match who {
-            Who::Gang(gang) => Some((gang.clone(), place + 1)),
-            Who::Pod(_) => None,
+            GroupId::Gang(gang) => Some((gang.clone(), place + 1)),
+            GroupId::Pod(_) => None,
         });
         self.places = gangs.collect();
         self.waiting = all.len();
@@ -124,7 +119,7 @@ impl Queue {
     }
 
     /// Enters a waiter for cards of this pool, whose queue is strict.
-    pub fn stand(&mut self, pool: &str, order: &Order, who: &Who) {
+    pub fn stand(&mut self, pool: &str, order: &Order, who: &GroupId) {
         let is_first = self.heads.get(pool).is_none_or(|(head, known)| order < head || known == who);
         if is_first {
             self.heads.insert(pool.to_owned(), (order.clone(), who.clone()));
@@ -154,7 +149,7 @@ pub(crate) mod tests {
         let complete = k8s_openapi::jiff::Timestamp::from_second(second).map(Timestamp).ok();
         let pod = Key::cluster(second.to_string());
         let order = Order { priority: Reverse(priority), complete, pod: pod.clone() };
-        Asks { who: Who::Pod(pod), order, ends: ends.map(Time::from_secs), now: Time::ZERO }
+        Asks { who: GroupId::Pod(pod), order, ends: ends.map(Time::from_secs), now: Time::ZERO }
     }
 
     #[test]

@@ -9,9 +9,9 @@ use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member};
+use crate::group::{Group, Member};
 use crate::pod::ends_soon;
-use crate::queue::{Judged, Kept, Order, Queue, Who};
+use crate::queue::{Judged, Kept, Queue};
 use crate::room::{self, largest};
 use crate::state::State;
 use crate::world::World;
@@ -28,26 +28,13 @@ struct Candidate {
     pods: usize,
 }
 
-/// In pools with a strict queue, blocks cards for everyone behind this waiting pod or gang.
-pub(crate) fn stand(state: &mut State, order: &Order, who: &Who, demand: &Demand) {
+/// In pools with a strict queue, blocks cards for everyone behind this group.
+pub(crate) fn stand(state: &mut State, group: &Group, open: &[&Member]) {
     let strict = state.world.fleet.strict(&state.world.cluster, &state.world.driver).pools.clone();
-    if strict.is_empty() {
-        return;
-    }
+    let (false, Some(demand)) = (strict.is_empty(), largest(open)) else { return };
+    let Some(order) = order::order_of_group(&state.world, &state.gangs, &group.id) else { return };
     for pool in nodes::pools_asked(&mut state.world, demand).intersection(&strict) {
-        state.standing.stand(pool, order, who);
-    }
-}
-
-/// Keeps the queue position of a gang without room.
-pub(crate) fn stand_as_gang(state: &mut State, now: Time, gang: &Gang, open: &[&Member]) {
-    if let Some(demand) = largest(open).filter(|_| !is_passed(&state.standing, now, gang)) {
-        stand(
-            state,
-            &order::order_of(&state.world, &state.gangs, &gang.id),
-            &Who::Gang(gang.id.clone()),
-            demand,
-        );
+        state.standing.stand(pool, &order, &group.id);
     }
 }
 
@@ -55,27 +42,27 @@ pub(crate) fn stand_as_gang(state: &mut State, now: Time, gang: &Gang, open: &[&
 pub(crate) fn reserve_for(
     state: &mut State,
     now: Time,
-    gang: &Gang,
+    group: &Group,
     open: &[&Member],
     needed: usize,
 ) -> Option<String> {
     let demand = largest(open)?;
-    let who = Who::Gang(gang.id.clone());
+    let who = &group.id;
     let pools = nodes::pools_asked(&mut state.world, demand);
-    let order = order::order_of(&state.world, &state.gangs, &gang.id);
+    let order = order::order_of_group(&state.world, &state.gangs, who)?;
     let after = order.since() + reserve_after(&state.world, &pools);
     if now < after {
-        state.gangs.set_due(&gang.id, after);
+        state.gangs.set_due(&group.id, after);
         return None;
     }
-    if let Some(paused) = state.standing.reservations.paused(&who, now) {
-        return Some(keeps_nothing(&mut state.gangs, now, gang, paused));
+    if let Some(paused) = state.standing.reservations.paused(who, now) {
+        return Some(keeps_nothing(&mut state.gangs, now, group, paused));
     }
     let nodes = room::nodes_when_empty(state, demand, usize::MAX).filter(|nodes| !nodes.is_empty())?;
-    if !state.standing.reservations.is_first(&pools, &who) {
+    if !state.standing.reservations.is_first(&pools, who) {
         return None;
     }
-    let mut nodes = candidates_to_reserve(state, now, gang, demand, nodes);
+    let mut nodes = candidates_to_reserve(state, now, group, demand, nodes);
     nodes.sort();
     let mut left = open.len();
     nodes.retain(|node| {
@@ -97,22 +84,22 @@ pub(crate) fn reserve_for(
     let count = nodes.len();
     let nodes = nodes.into_iter().map(|node| node.name).collect();
     let kept = Kept { nodes, priority: order.priority(), until, holders };
-    match state.standing.reservations.reserve(&who, &pools, kept, now) {
+    match state.standing.reservations.reserve(who, &pools, kept, now) {
         Judged::Reserved(again) => {
-            state.gangs.set_due(&gang.id, again);
+            state.gangs.set_due(&group.id, again);
             let free = until.map_or_else(String::new, |until| {
                 format!(", expected to be free in {} min", until.saturating_sub(now).as_secs() / 60)
             });
             Some(format!("nodes kept for it: {count}{free}"))
         }
-        ended => Some(keeps_nothing(&mut state.gangs, now, gang, ended)),
+        ended => Some(keeps_nothing(&mut state.gangs, now, group, ended)),
     }
 }
 
 /// Schedules the next reservation after a pause, and returns the reason for the pause.
-fn keeps_nothing(gangs: &mut Gangs, now: Time, gang: &Gang, paused: Judged) -> String {
+fn keeps_nothing(gangs: &mut Gangs, now: Time, group: &Group, paused: Judged) -> String {
     let (Judged::NoUse(until) | Judged::TooLong(until) | Judged::Reserved(until)) = paused;
-    gangs.set_due(&gang.id, until);
+    gangs.set_due(&group.id, until);
     let minutes = until.saturating_sub(now).as_secs().div_ceil(60);
     let why = match paused {
         Judged::NoUse(_) => "those kept were free, and it did not fit all the same; others pass it",
@@ -121,20 +108,20 @@ fn keeps_nothing(gangs: &mut Gangs, now: Time, gang: &Gang, paused: Judged) -> S
     format!("no nodes are kept for it for {minutes} min: {why}")
 }
 
-/// Whether others pass the gang, because free nodes reserved for it were of no use.
-pub(crate) fn is_passed(standing: &Queue, now: Time, gang: &Gang) -> bool {
-    standing.reservations.is_passed(&Who::Gang(gang.id.clone()), now)
+/// Whether others pass the group, because free nodes reserved for it were of no use.
+pub(crate) fn is_passed(standing: &Queue, now: Time, group: &Group) -> bool {
+    standing.reservations.is_passed(&group.id, now)
 }
 
 /// Of these nodes, those useful to reserve: with cards to become free, with room now, or with room soon.
 fn candidates_to_reserve(
     state: &mut State,
     now: Time,
-    gang: &Gang,
+    group: &Group,
     demand: &Demand,
     nodes: Vec<(NodeIndex, usize)>,
 ) -> Vec<Candidate> {
-    let own: BTreeSet<Key> = gang.members.iter().map(|member| member.key.clone()).collect();
+    let own: BTreeSet<Key> = group.members.iter().map(|member| member.key.clone()).collect();
     let fit_now: BTreeSet<NodeIndex> =
         nodes::ranked(&mut state.world, demand).ranking.best().map(|(_, index)| index).collect();
     let pods = state.world.cluster.objects().pods.values();

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::{DeviceName, DeviceType};
+use tessera_cluster::gang::GangId;
 use tessera_cluster::{Holder, Key};
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
 use tessera_placement::{ShapeId, Time};
 
-use crate::group::{Gang, Member};
+use crate::group::{Group, GroupId, Member};
 use crate::state::State;
 use crate::{holders, nodes, refusals};
 
@@ -22,7 +23,7 @@ pub(crate) fn largest<'m>(open: &[&'m Member]) -> Option<&'m Demand> {
 }
 
 /// Whether all nodes with room now, or all with room if less were held, or many, recently refused a pod of the same owner.
-pub(crate) fn is_refused_wherever_it_fits(state: &mut State, now: Time, demand: &Demand, pod: &Pod) -> bool {
+fn is_refused_wherever_it_fits(state: &mut State, now: Time, demand: &Demand, pod: &Pod) -> bool {
     let owner = refusals::owner(pod);
     if !state.refusals.has_any(&owner) {
         return false;
@@ -41,7 +42,7 @@ pub(crate) fn is_refused_wherever_it_fits(state: &mut State, now: Time, demand: 
     all(Box::new(ranked.ranking.best().map(|(_, index)| index))) || all(Box::new(ranked.ranking.could()))
 }
 
-/// Whether every node suitable for the gang's largest pod recently refused a pod of the same owner.
+/// Whether every node suitable for the largest of these pods recently refused a pod of the same owner.
 pub(crate) fn is_refused_everywhere(state: &mut State, now: Time, open: &[&Member]) -> bool {
     let largest = open.iter().filter(|member| member.demand.is_some());
     let largest = largest.max_by_key(|member| member.demand.as_ref().map(Demand::devices));
@@ -49,9 +50,32 @@ pub(crate) fn is_refused_everywhere(state: &mut State, now: Time, open: &[&Membe
     asked.is_some_and(|(demand, pod)| is_refused_wherever_it_fits(state, now, demand, pod))
 }
 
+/// Why no change of what is held would make room for the group, if so: others pass it.
+pub(crate) fn never_fits(
+    state: &mut State,
+    group: &Group,
+    open: &[&Member],
+    needed: usize,
+) -> Option<String> {
+    match (&group.id, open) {
+        (GroupId::Gang(gang), _) => too_large(state, gang, group, open, needed),
+        (GroupId::Pod(_), [member]) => {
+            let fits_none = fits_no_empty_node(state, member.demand.as_ref()?);
+            fits_none.then(|| "no node could take it if it were empty: others pass it".to_owned())
+        }
+        (GroupId::Pod(_), _) => None,
+    }
+}
+
 /// The reason if the gang's pools never had room for it while this replica led. Such a gang keeps no nodes from others until its
 /// pools grow.
-pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed: usize) -> Option<String> {
+fn too_large(
+    state: &mut State,
+    gang: &GangId,
+    group: &Group,
+    open: &[&Member],
+    needed: usize,
+) -> Option<String> {
     // Cards in handover will count soon.
     if state.world.fleet.next_handover().is_some() {
         return None;
@@ -61,7 +85,7 @@ pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed
         shapes.entry(demand.shape).or_insert((demand, 0)).1 += 1;
     }
     let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in gang.members.iter().filter_map(Member::node_with_devices) {
+    for node in group.members.iter().filter_map(Member::node_with_devices) {
         *seats.entry(node).or_default() += 1;
     }
     let mut fit = 0;
@@ -73,7 +97,7 @@ pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed
         fit += nodes.map_or(pods, |nodes| pods.min(nodes.iter().map(left).sum()));
     }
     let held = seats.values().sum::<usize>();
-    let most = state.gangs.raise_room(&gang.id, fit + held).saturating_sub(held);
+    let most = state.gangs.raise_room(gang, fit + held).saturating_sub(held);
     (most < needed).then(|| {
         format!(
             "the gang is too large: as far as the controller has seen, its pools never had more than would be \
@@ -83,7 +107,7 @@ pub(crate) fn too_large(state: &mut State, gang: &Gang, open: &[&Member], needed
 }
 
 /// Whether no node of its pools could take the pod even if empty.
-pub(crate) fn fits_no_empty_node(state: &mut State, demand: &Demand) -> bool {
+fn fits_no_empty_node(state: &mut State, demand: &Demand) -> bool {
     if state.world.fleet.next_handover().is_some() {
         return false;
     }

@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 use tessera_placement::ShapeId;
 use tessera_placement::victims::Units;
 
-use crate::group::Gang;
+use crate::group::Group;
 use crate::refusals::{self, Refusals};
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
 const SELECTOR_COST: u64 = 6_000_000;
+
+/// Steps per round, in nodes judged for a shape: some 0.15 s. The groups left are examined in the next round, at once.
+const STEPS: u64 = 5_000;
+
+/// Steps of a round after several that were cut.
+const MOST_STEPS: u64 = 8 * STEPS;
 
 /// Why there are no victims.
 #[derive(Debug, Clone)]
@@ -41,6 +47,11 @@ pub(crate) struct Round {
     without_victims: BTreeMap<Alike, NoVictims>,
     /// Pods that hold devices, as units to evict. Computed on demand.
     pub units: Option<Units>,
+    /// Number of steps of this round.
+    steps: u64,
+    /// Number of steps after which the round ends, counted as [`Rankings::judged`](tessera_placement::ranking::Rankings::judged).
+    end: u64,
+    is_cut: bool,
 }
 
 /// Properties shared by pods with the same possible victims.
@@ -56,12 +67,12 @@ pub(crate) struct Alike {
 
 impl Alike {
     /// The key of a single pod. `None` for a gang, whose result depends on its own pods' devices.
-    pub fn of(gang: &Gang, refusals: &Refusals) -> Option<Self> {
-        let [member] = gang.members.as_slice() else { return None };
+    pub fn of(group: &Group, refusals: &Refusals) -> Option<Self> {
+        let [member] = group.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
         Some(Alike {
             shape: member.demand.as_ref()?.shape,
-            priority: gang.priority(),
+            priority: group.priority(),
             owner: refusals.has_any(&owner).then_some(owner),
             ends_after: member.pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
         })
@@ -76,11 +87,32 @@ impl Default for Round {
             fits_no_empty_node: BTreeMap::new(),
             without_victims: BTreeMap::new(),
             units: None,
+            steps: STEPS,
+            end: STEPS,
+            is_cut: false,
         }
     }
 }
 
 impl Round {
+    /// A new round; `judged`: number of nodes judged in all rounds before. After a round that was cut it has twice the steps, or a fleet
+    /// that changes all the time would keep the last groups from their turn.
+    pub fn after(before: &Round, judged: u64) -> Self {
+        let steps = if before.is_cut { (2 * before.steps).min(MOST_STEPS) } else { STEPS };
+        Round { steps, end: judged.saturating_add(steps), ..Round::default() }
+    }
+
+    /// Whether the round has used up its steps. `judged`: number of nodes judged until now.
+    pub fn is_over(&mut self, judged: u64) -> bool {
+        self.is_cut |= judged >= self.end;
+        self.is_cut
+    }
+
+    /// Counts a search for victims: arithmetic for each node, an eighth of a step, and exact fits.
+    pub fn count_search(&mut self, nodes: usize, fits: usize) {
+        self.end = self.end.saturating_sub((nodes / 8 + fits) as u64);
+    }
+
     /// The wait reason of claims of this shape, if their selectors used up their share of the round.
     pub fn unanswered(&self, claims_shape: ShapeId) -> Option<&str> {
         self.unanswered.get(&claims_shape).map(String::as_str)
@@ -114,5 +146,23 @@ impl Round {
     /// A node or device is no longer kept for a pod, so others may use it.
     pub fn forget_victims(&mut self) {
         self.without_victims.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fleet may change so much that each round begins anew: the last groups still get their turn.
+    #[test]
+    fn a_round_after_one_that_was_cut_has_twice_the_steps() {
+        let mut round = Round::after(&Round::default(), 100);
+        assert!(!round.is_over(STEPS + 99) && round.is_over(STEPS + 100));
+        let mut next = Round::after(&round, 100);
+        assert!(!next.is_over(2 * STEPS + 99));
+        next.count_search(800, 64);
+        assert!(next.is_over(2 * STEPS - 64));
+        let mut last = Round::after(&Round::after(&next, 0), 0);
+        assert!(!last.is_over(STEPS - 1) && last.is_over(STEPS));
     }
 }

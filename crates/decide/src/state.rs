@@ -10,7 +10,6 @@ use crate::leadership::Leadership;
 use crate::learn::Arrivals;
 use crate::ledger::Ledger;
 use crate::marks::Marks;
-use crate::preempting::Preempting;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::round::Round;
@@ -31,7 +30,6 @@ pub(crate) struct State {
     /// Order of the waiting pods and gangs, and nodes reserved for them.
     pub standing: Queue,
     pub refusals: Refusals,
-    pub preempting: Preempting,
     pub healing: Healing,
     pub marks: Marks,
     pub guesses: Guesses,
@@ -66,7 +64,6 @@ impl State {
             workload_pods: WorkloadPods::default(),
             standing: Queue::default(),
             refusals: Refusals::default(),
-            preempting: Preempting::default(),
             healing: Healing::default(),
             marks: Marks::default(),
             guesses: Guesses::default(),

@@ -1,6 +1,6 @@
-//! The next step of a gang: pods scheduled all or nothing.
+//! The next step of a group: of a gang, whose pods start together, or of a pod alone.
 //!
-//! Progress is read from pods and claims alone, so the next leader continues after a crash.
+//! The step is read from pods, claims and rows of the ledger alone, so the next leader continues after a crash.
 //!
 //! ```text
 //! open ──(all planned, then written)──> allocated ──(all seen allocated)──> lifted ──> bound
@@ -10,196 +10,329 @@
 
 use std::cmp::Reverse;
 
-use tessera_cluster::gang::{self, GangId};
+use tessera_cluster::{ClaimExt, PodExt, gang};
 use tessera_placement::Time;
 
+use crate::build::{self, Obstacle};
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member, SeatState, created};
+use crate::group::{Group, GroupId, Member, SeatState, created};
 use crate::intent::Intent;
-use crate::nominations::{self};
 use crate::order::{self, MemberPod};
+use crate::plan::{self, Plan};
 use crate::pod::reference;
-use crate::preempt::{self, Preemption};
 use crate::selector_costs::{self, PAUSE};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
-use crate::{build, commit, leadership, look, partial, paused, place, reserve, room, tell};
+use crate::{
+    commit, holders, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial, paused, tell,
+};
 
-/// Time after its newest pod during which a gang of variable size waits for more pods.
-const MORE_MAY_COME: Time = Time::from_secs(10);
-
-/// Time after its newest pod at which an incomplete gang is reported.
-const TELL_AFTER: Time = Time::from_secs(60);
-
-/// Why a controller of this kind may never create all pods at once.
-fn hint(owner: &str) -> Option<&'static str> {
-    match owner {
-        "ReplicaSet" => Some(
-            "a Deployment updates its pods some at a time, and those of each revision are a gang of their own: as a gang \
-             it needs strategy Recreate",
-        ),
-        "StatefulSet" => Some(
-            "a StatefulSet makes each pod when the one before it is ready, which waits for its gang: it needs \
-             podManagementPolicy Parallel, and for changes of its pods updateStrategy OnDelete and all of them deleted",
-        ),
-        _ => None,
-    }
+/// Next step of a group.
+enum Step<'g> {
+    /// Not enough of its pods exist.
+    Incomplete(String),
+    /// One of its pods cannot get devices as it is.
+    Unfit(String),
+    /// Devices on another node have to be taken back first.
+    Wait,
+    /// Enough pods have devices: remove the gates.
+    Lift,
+    /// Devices for these pods, of which `needed` must get theirs. `lost`: number of lost pods of a gang that grows or is whole.
+    Place { open: Vec<&'g Member>, needed: usize, lost: usize },
 }
 
-/// Next step for a gang with at least one waiting pod.
-pub(crate) fn look_at_gang(state: &mut State, now: Time, id: &GangId) -> Vec<Intent> {
+/// The next step for a group with at least one waiting pod.
+pub(crate) fn examine(state: &mut State, now: Time, id: &GroupId) -> Vec<Intent> {
     let found = order::members_of(&state.world, &state.gangs, id);
-    let pods: Vec<_> = found.iter().map(|(key, pod, _)| (key, pod.as_ref())).collect();
-    nominations::with_nominated(state, now, &pods, |state| look_at_members(state, now, id, &found))
+    let pods: Vec<_> = found.iter().map(|found| (&found.key, found.pod.as_ref())).collect();
+    nominations::with_nominated(state, now, &pods, |state| examine_members(state, now, id, &found))
 }
 
-fn look_at_members(state: &mut State, now: Time, id: &GangId, found: &[MemberPod]) -> Vec<Intent> {
-    if found.iter().all(|(key, ..)| !state.waits.contains(key)) {
-        state.gangs.set_whole(id);
+fn examine_members(state: &mut State, now: Time, id: &GroupId, found: &[MemberPod]) -> Vec<Intent> {
+    if found.iter().all(|found| !state.waits.contains(&found.key)) {
+        id.gang().inspect(|gang| state.gangs.set_whole(gang));
         return Vec::new();
     }
-    for (key, ..) in found {
-        state.waits.set_managed(key, true);
+    if id.gang().is_some() {
+        found.iter().for_each(|found| state.waits.set_managed(&found.key, true));
     }
-    if let Err(error) = gang::agree(found.iter().map(|(key, _, member)| (key, member))) {
+    let memberships = found.iter().filter_map(|found| Some((&found.key, found.membership.as_ref()?)));
+    if let Err(error) = gang::agree(memberships) {
         tell::note_what_is_asked(state, found);
         return tell::tell_all(state, now, id, &WaitReason::Unfit(error.to_string()));
     }
-    let gang = match build::sort_out(state, now, id, found) {
-        Ok(gang) => gang,
-        Err(why) => {
-            tell::note_what_is_asked(state, found);
-            return tell::gang_waits(state, now, id, &why);
+    let group = match build::group_of(state, now, id, found) {
+        Ok(group) => group,
+        Err(blocked) => {
+            let (key, obstacle) = *blocked;
+            return match id {
+                GroupId::Pod(_) => {
+                    found.first().map_or_else(Vec::new, |found| alone(state, now, found, obstacle))
+                }
+                GroupId::Gang(_) => {
+                    tell::note_what_is_asked(state, found);
+                    if let Obstacle::Failed(until) = &obstacle {
+                        state.gangs.set_due(id, *until);
+                    } else if obstacle.is_others_part() {
+                        state.gangs.set_due(id, now + build::AWAITED);
+                    }
+                    let why = WaitReason::Passing(format!("pod {key} of the gang: {obstacle}"));
+                    tell::group_waits(state, now, id, &why)
+                }
+            };
         }
     };
-    let mut intents = match is_complete(&mut state.gangs, now, &gang) {
-        Ok(()) => go_on_with(state, now, &gang),
-        Err(why) => {
-            // A pod may have disappeared while devices were being allocated to the others.
-            let mut intents = commit::hold_nothing(state, &gang, &why);
-            let why = stays_incomplete(&mut state.gangs, now, &gang, why);
-            intents.extend(tell::gang_waits(state, now, id, &why));
-            intents
+    for member in &group.members {
+        state.waits.set_stuck(&member.key, false);
+        if group.is_alone() && member.demand.is_some() {
+            state.waits.set_managed(&member.key, false);
         }
-    };
-    let is_stuck = intents.iter().all(|intent| matches!(intent, Intent::Tell { .. }));
-    intents.extend(partial::limit_partial(state, now, &gang, is_stuck));
+    }
+    let mut intents = take(state, now, &group);
+    if let Some((key, why)) = group.unfit.as_ref().filter(|_| !group.is_blocked())
+        && let Some(member) = group.members.iter().find(|member| member.key == *key)
+    {
+        let why = WaitReason::Unfit(why.clone());
+        intents.extend(tell::wait(&mut state.waits, now, key, &member.pod, why));
+    }
+    if let GroupId::Gang(gang) = id {
+        let is_stuck = intents.iter().all(|intent| matches!(intent, Intent::Tell { .. }));
+        intents.extend(partial::limit_partial(state, now, (gang, &group), is_stuck));
+    }
     intents
 }
 
-/// Whether enough pods of the gang exist to start it.
-fn is_complete(gangs: &mut Gangs, now: Time, gang: &Gang) -> Result<(), String> {
-    let count = gang.members.len() + gang.done;
-    let is_repaired = gang.bound_or_done() < gang.least() && count >= gang.least();
-    if count < gang.min && !is_repaired {
-        return Err(format!("gang {}: {count} of {} pods exist", gang.id, gang.min));
+/// What becomes of a pod outside gangs with an obstacle.
+fn alone(state: &mut State, now: Time, found: &MemberPod, obstacle: Obstacle) -> Vec<Intent> {
+    let MemberPod { key, pod, .. } = found;
+    let is_gated = pod.is_gated();
+    let text = obstacle.to_string();
+    let is_refused = matches!(obstacle, Obstacle::ClaimRefused(_));
+    if !matches!(obstacle, Obstacle::Writing | Obstacle::Failed(_)) {
+        state.waits.set_managed(key, false);
+        state.waits.set_stuck(key, false);
     }
-    let more = gang.newest() + MORE_MAY_COME;
-    if count < gang.size && gang.there() == 0 && more > now {
-        gangs.set_due(&gang.id, more);
-        return Err(format!("gang {}: {count} of {} pods exist; more may come", gang.id, gang.size));
-    }
-    Ok(())
+    let why = match obstacle {
+        Obstacle::Writing => return Vec::new(),
+        Obstacle::Failed(_) => {
+            state.waits.mark_due(key);
+            return Vec::new();
+        }
+        Obstacle::OtherGate(_) | Obstacle::ClaimsWriting | Obstacle::NoClaimsYet => WaitReason::Passing(text),
+        Obstacle::Paused { until, .. } => {
+            state.gangs.set_due(&GroupId::Pod(key.clone()), until);
+            state.waits.set_managed(key, true);
+            WaitReason::Unfit(text)
+        }
+        // Gangs exist only for managed cards.
+        Obstacle::Membership(_) | Obstacle::ClaimRefused(_) | Obstacle::Shared(_) => {
+            state.waits.set_managed(key, true);
+            WaitReason::Unfit(text)
+        }
+        Obstacle::Unreadable(_) if is_gated => return vec![tell::release(state, key, pod, text)],
+        Obstacle::Unreadable(_) => return Vec::new(),
+        Obstacle::Pod { is_of_others: true, .. } if is_gated => {
+            return vec![tell::release(state, key, pod, text)];
+        }
+        Obstacle::Pod { obstacle, .. } => {
+            state.waits.set_managed(key, !is_gated && obstacle.is_unserved());
+            if !is_gated && !obstacle.is_unserved() {
+                return Vec::new();
+            }
+            WaitReason::Unfit(text)
+        }
+        Obstacle::Scheduler { holds, .. } => return leave_to_its_scheduler(state, now, found, text, holds),
+    };
+    // Others of its claims may have devices that are of no use without this one.
+    let parts =
+        is_refused.then(|| state.world.rankings.demand(state.world.cluster.objects(), pod).ok()).flatten();
+    let taken = parts.and_then(|demand| commit::take_back(state, key, pod, &demand, why.text()));
+    taken.into_iter().chain(tell::wait(&mut state.waits, now, key, pod, why)).collect()
 }
 
-/// The next step of the commit: allocate devices to pods without them, or lift the gates once all have theirs.
-fn go_on_with(state: &mut State, now: Time, gang: &Gang) -> Vec<Intent> {
-    let mut intents = Vec::new();
-    // Pods without a gate are either on their way like any other pod, or were refused and need a new decision.
-    for member in gang.in_state(&SeatState::Lifted).filter(|member| member.demand.is_some()) {
-        if state.ledger.pods.proposal(&member.key).is_none() {
-            intents.extend(look::look_at(state, now, &member.key));
+/// Leaves a pod to its scheduler: removes our gate, takes our devices back, or reports the reason if the pod asks for managed cards.
+fn leave_to_its_scheduler(
+    state: &mut State,
+    now: Time,
+    found: &MemberPod,
+    why: String,
+    has_devices: bool,
+) -> Vec<Intent> {
+    let MemberPod { key, pod, .. } = found;
+    if pod.is_gated() {
+        return vec![tell::release(state, key, pod, why)];
+    }
+    let Ok(demand) = state.world.rankings.demand(state.world.cluster.objects(), pod) else {
+        return Vec::new();
+    };
+    if has_devices {
+        return commit::take_back(state, key, pod, &demand, &why).into_iter().collect();
+    }
+    if !state.world.fleet.has_managed() {
+        return Vec::new();
+    }
+    let why = match selector_costs::unanswered(&mut state.world, &mut state.round, &demand) {
+        Some(costly) => {
+            state.waits.set_pause(key, now + PAUSE);
+            WaitReason::Costly(costly)
         }
+        None if nodes::ranked(&mut state.world, &demand).ranking.is_empty() => return Vec::new(),
+        None => WaitReason::Unfit(why),
+    };
+    state.waits.set_managed(key, true);
+    tell::wait(&mut state.waits, now, key, pod, why).into_iter().collect()
+}
+
+/// The next step, from the states of the pods.
+fn step_of<'g>(gangs: &mut Gangs, now: Time, group: &'g Group) -> Step<'g> {
+    if let Err(why) = incomplete::is_complete(gangs, now, group) {
+        return Step::Incomplete(why);
     }
-    for member in gang.in_state(&SeatState::Astray) {
-        intents.extend(commit::take_back_of(
-            state,
-            member,
-            "its node is gone, or does not suit kube-scheduler",
-        ));
+    if let Some((_, why)) = group.unfit.as_ref().filter(|_| group.is_blocked()) {
+        return Step::Unfit(why.clone());
     }
-    if !intents.is_empty() {
-        return intents;
-    }
-    let mut open = gang.open();
-    let reached = gang.there() + gang.allocated().count();
-    let mut needed = gang.min.saturating_sub(reached);
+    let mut open = group.open();
+    let reached = group.there() + group.allocated().count();
+    let mut needed = group.min.saturating_sub(reached);
     // The pods that a growing gang started with come first.
-    let lost = gang.least().saturating_sub(reached);
-    if lost < needed && gang.members.len() + gang.done < gang.min {
+    let lost = group.least().saturating_sub(reached);
+    if lost < needed && group.members.len() + group.done < group.min {
         (open, needed) = (newest(open, lost), lost);
     }
-    if open.is_empty() && lost > 0 {
-        let why = WaitReason::Passing("waits until devices on another node are taken back".to_owned());
-        return tell::gang_waits(state, now, &gang.id, &why);
+    match open.is_empty() {
+        true if lost > 0 => Step::Wait,
+        true => Step::Lift,
+        false => Step::Place { open, needed, lost },
     }
-    if open.is_empty() {
-        return commit::lift(state, now, gang);
+}
+
+/// Takes the next step.
+fn take(state: &mut State, now: Time, group: &Group) -> Vec<Intent> {
+    adopt(state, now, group);
+    let step = step_of(&mut state.gangs, now, group);
+    if matches!(step, Step::Wait | Step::Lift | Step::Place { .. }) {
+        let taken = take_back_astray(state, group);
+        if !taken.is_empty() {
+            return taken;
+        }
     }
-    if !leadership::may_allocate(&state.leadership) {
-        let why = WaitReason::Passing("waits until the controller knows all allocations".to_owned());
-        return tell::gang_waits(state, now, &gang.id, &why);
+    match step {
+        Step::Incomplete(why) => {
+            // A pod may have disappeared while devices were being allocated to the others.
+            let mut intents = commit::hold_nothing(state, group, &why);
+            let why = incomplete::stays_incomplete(&mut state.gangs, now, group, why);
+            intents.extend(tell::group_waits(state, now, &group.id, &why));
+            intents
+        }
+        Step::Unfit(why) => {
+            let mut intents = commit::hold_nothing(state, group, &why);
+            intents.extend(tell::group_waits(state, now, &group.id, &WaitReason::Unfit(why)));
+            intents
+        }
+        Step::Wait => astray_waits(state, now, group),
+        Step::Lift => commit::lift(state, now, group),
+        Step::Place { open, needed, lost } => place(state, now, group, open, needed, lost),
     }
-    if let Some((why, until)) = paused::pause_of(&state.refusals, now, &open) {
-        state.gangs.set_due(&gang.id, until);
-        if lost == 0 && gang.allocated().next().is_some() {
-            return commit::lift(state, now, gang);
+}
+
+/// Devices on nodes that are gone, or do not suit the pods, are taken back before others are sought.
+fn take_back_astray(state: &mut State, group: &Group) -> Vec<Intent> {
+    let why = "its node is gone, or does not suit kube-scheduler";
+    let astray = group.in_state(&SeatState::Astray);
+    astray.filter_map(|member| commit::take_back_of(state, member, why)).collect()
+}
+
+/// Some devices cannot be taken back now: another pod on its way uses them, or the API server refuses.
+fn astray_waits(state: &mut State, now: Time, group: &Group) -> Vec<Intent> {
+    let astray: Vec<&Member> = group.in_state(&SeatState::Astray).collect();
+    let why = match paused::pause_of(&state.refusals, now, group, &astray) {
+        Some((why, until)) => {
+            state.gangs.set_due(&group.id, until);
+            group.members.iter().for_each(|member| state.waits.set_managed(&member.key, true));
+            WaitReason::Unfit(why)
+        }
+        None => WaitReason::Passing("waits until devices on another node are taken back".to_owned()),
+    };
+    tell::group_waits(state, now, &group.id, &why)
+}
+
+/// Follows pods with devices from this controller and without a gate that another process sent on their way.
+fn adopt(state: &mut State, now: Time, group: &Group) {
+    for member in group.in_state(&SeatState::Lifted) {
+        let Some(demand) = &member.demand else { continue };
+        let mut ours = demand.subject.claims.iter().map(|wanted| &wanted.claim);
+        let ours = ours.find(|claim| holders::is_unused(&state.world, claim));
+        if let Some(node) = ours.and_then(|claim| claim.allocated_node()).map(str::to_owned) {
+            on_the_way::count_as_sent(&mut state.world, &mut state.ledger, now, member, &node);
+        }
+    }
+}
+
+/// Plans devices for the open pods, and begins to carry out the plan.
+fn place(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    mut open: Vec<&Member>,
+    mut needed: usize,
+    lost: usize,
+) -> Vec<Intent> {
+    if !group.is_alone() && !leadership::may_allocate(&state.leadership) {
+        return tell::group_waits(state, now, &group.id, &plan::too_early());
+    }
+    let has_allocated = group.allocated().next().is_some();
+    if let Some((why, until)) = paused::pause_of(&state.refusals, now, group, &open) {
+        state.gangs.set_due(&group.id, until);
+        if lost == 0 && has_allocated {
+            return commit::lift(state, now, group);
         }
         open.retain(|member| state.refusals.paused(&reference(&member.pod), now).is_none());
         if lost == 0 || lost >= needed || open.len() < lost {
-            return gives_way(state, now, gang, why);
+            return no_room::gives_way(state, now, group, WaitReason::Unfit(why));
         }
         (open, needed) = (newest(open, lost), lost);
     }
-    let demands = open.iter().filter_map(|member| member.demand.as_ref());
-    if let Some(why) = demands
-        .into_iter()
-        .find_map(|demand| selector_costs::unanswered(&mut state.world, &mut state.round, demand))
-    {
-        state.gangs.set_due(&gang.id, now + PAUSE);
-        return tell::gang_waits(state, now, &gang.id, &WaitReason::Costly(why));
+    let mut demands = open.iter().filter_map(|member| member.demand.as_ref());
+    let unanswered =
+        demands.find_map(|demand| selector_costs::unanswered(&mut state.world, &mut state.round, demand));
+    if let Some(why) = unanswered {
+        return costly(state, now, group, why);
     }
-    let mut placed = place::place(state, now, gang, &open, needed);
-    if placed.is_err() && lost > 0 && lost < needed {
+    let mut plan = plan::plan(state, now, group, &open, needed);
+    if matches!(plan, Plan::NoRoom(_)) && lost > 0 && lost < needed {
         (open, needed) = (newest(open, lost), lost);
-        placed = place::place(state, now, gang, &open, needed);
+        plan = plan::plan(state, now, group, &open, needed);
     }
-    match placed {
-        Ok(placements) if !placements.is_empty() => commit::write(state, now, placements),
+    match plan {
+        Plan::Allocate(placements) if !placements.is_empty() => commit::write(state, now, group, placements),
         // As many pods as fit already have their devices.
-        Ok(_) => commit::lift(state, now, gang),
+        Plan::Allocate(_) => commit::lift(state, now, group),
         // Pods that a growing gang lost have devices again; the added pods go on waiting.
-        Err(_) if lost == 0 && gang.allocated().next().is_some() => commit::lift(state, now, gang),
-        Err(why) => {
-            if let Some(too_large) = room::too_large(state, gang, &open, needed) {
-                return gives_way(state, now, gang, format!("{why}; {too_large}"));
-            }
-            if room::is_refused_everywhere(state, now, &open) {
-                return gives_way(state, now, gang, format!("{why}; others pass it"));
-            }
-            reserve::stand_as_gang(state, now, gang, &open);
-            let preemption = preempt::preempt(state, now, gang, &open, needed);
-            let (under_way, kept): (Option<Preemption>, Option<Preemption>) = match preemption {
-                Some(preemption) if preemption.is_under_way => (Some(preemption), None),
-                other => (None, other),
-            };
-            if let Some(preemption) = under_way {
-                intents.extend(preemption.intents);
-                let why = WaitReason::Preempting(preemption.why);
-                intents.extend(tell::gang_waits(state, now, &gang.id, &why));
-                return intents;
-            }
-            let more = reserve::reserve_for(state, now, gang, &open, needed);
-            let place = state.standing.place(&gang.id);
-            let more = kept.map(|kept| kept.why).into_iter().chain(more).chain(place);
-            let text = std::iter::once(why).chain(more).collect::<Vec<_>>().join("; ");
-            intents.extend(commit::hold_nothing(state, gang, &text));
-            let why =
-                WaitReason::NoNode { text, keeps_place: !reserve::is_passed(&state.standing, now, gang) };
-            intents.extend(tell::gang_waits(state, now, &gang.id, &why));
-            intents
+        Plan::NoRoom(_) if lost == 0 && has_allocated => commit::lift(state, now, group),
+        Plan::NoRoom(why) => no_room::no_room(state, now, group, &open, needed, why),
+        Plan::Steer { node, why } => {
+            open.iter().filter_map(|pod| commit::steer(state, pod, &node, &why)).collect()
+        }
+        Plan::Leave(why) => {
+            let gated = open.iter().filter(|member| member.pod.is_gated());
+            gated.map(|member| tell::release(state, &member.key, &member.pod, why.clone())).collect()
+        }
+        Plan::Wait(why) => tell::group_waits(state, now, &group.id, &why),
+    }
+}
+
+/// The selectors of a pod's claims take several rounds.
+fn costly(state: &mut State, now: Time, group: &Group, why: String) -> Vec<Intent> {
+    match &group.id {
+        GroupId::Gang(_) => state.gangs.set_due(&group.id, now + PAUSE),
+        GroupId::Pod(pod) => {
+            let is_gated = group.members.iter().any(|member| member.pod.is_gated());
+            state.waits.set_managed(pod, !is_gated);
+            // Other events must not use up the next rounds' budgets for it.
+            state.waits.set_pause(pod, now + PAUSE);
         }
     }
+    tell::group_waits(state, now, &group.id, &WaitReason::Costly(why))
 }
 
 /// The newest of the pods: replacements of lost pods are newer than the pods added to a gang that cannot grow.
@@ -207,24 +340,4 @@ fn newest(mut open: Vec<&Member>, count: usize) -> Vec<&Member> {
     open.sort_by_key(|member| Reverse(created(&member.pod)));
     open.truncate(count);
     open
-}
-
-/// A gang without any remedy left: it gives up its devices, and other pods and gangs pass it.
-fn gives_way(state: &mut State, now: Time, gang: &Gang, text: String) -> Vec<Intent> {
-    let mut intents = commit::hold_nothing(state, gang, &text);
-    let why = WaitReason::NoNode { text, keeps_place: false };
-    intents.extend(tell::gang_waits(state, now, &gang.id, &why));
-    intents
-}
-
-/// Wait reason of a gang with too few existing pods.
-pub(crate) fn stays_incomplete(gangs: &mut Gangs, now: Time, gang: &Gang, why: String) -> WaitReason {
-    let due = gang.newest() + TELL_AFTER;
-    if now < due {
-        gangs.set_due(&gang.id, due);
-        return WaitReason::Passing(why);
-    }
-    let owners = gang.members.iter().flat_map(|member| member.pod.metadata.owner_references.iter().flatten());
-    let hint = owners.filter(|owner| owner.controller == Some(true)).find_map(|owner| hint(&owner.kind));
-    WaitReason::Unfit(hint.map_or_else(|| why.clone(), |hint| format!("{why}; {hint}")))
 }

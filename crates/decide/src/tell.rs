@@ -1,26 +1,28 @@
 //! Reasons for waiting: recorded on pods, and reported to their owners.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::gang::GangId;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 
+use crate::group::GroupId;
 use crate::intent::Intent;
 use crate::order::{self, MemberPod};
 use crate::pod::reference;
-use crate::queue::Who;
 use crate::state::{Config, State};
 use crate::wait_reason::WaitReason;
 use crate::waits::Waits;
 
-/// Records the wait reason on all waiting pods of the gang, and reports it on the first one only.
-pub(crate) fn gang_waits(state: &mut State, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
+/// Records the wait reason on all waiting pods of the group, and reports it on the first one only.
+pub(crate) fn group_waits(state: &mut State, now: Time, id: &GroupId, why: &WaitReason) -> Vec<Intent> {
     let mut members = order::members_of(&state.world, &state.gangs, id);
-    members.retain(|(key, ..)| state.waits.contains(key));
-    members.sort_by(|(_, _, one), (_, _, other)| one.rank.cmp(&other.rank));
+    members.retain(|member| state.waits.contains(&member.key));
+    members.sort_by(|one, other| {
+        let rank = |member: &MemberPod| member.membership.as_ref().map(|membership| membership.rank.clone());
+        rank(one).cmp(&rank(other))
+    });
     let mut intents = Vec::new();
-    for (place, (key, pod, _)) in members.iter().enumerate() {
+    for (place, MemberPod { key, pod, .. }) in members.iter().enumerate() {
         if place == 0 {
             intents.extend(wait(&mut state.waits, now, key, pod, why.clone()));
         } else {
@@ -30,10 +32,12 @@ pub(crate) fn gang_waits(state: &mut State, now: Time, id: &GangId, why: &WaitRe
     intents
 }
 
-/// Reports the reason on all pods of the gang.
-pub(crate) fn tell_all(state: &mut State, now: Time, id: &GangId, why: &WaitReason) -> Vec<Intent> {
+/// Reports the reason on all pods of the group.
+pub(crate) fn tell_all(state: &mut State, now: Time, id: &GroupId, why: &WaitReason) -> Vec<Intent> {
     let members = order::members_of(&state.world, &state.gangs, id);
-    let told = members.iter().filter_map(|(key, pod, _)| wait(&mut state.waits, now, key, pod, why.clone()));
+    let told = members
+        .iter()
+        .filter_map(|member| wait(&mut state.waits, now, &member.key, &member.pod, why.clone()));
     told.collect()
 }
 
@@ -62,8 +66,8 @@ pub(crate) fn unknown_scheduler(config: &Config, pod: &Pod) -> Option<String> {
     })
 }
 
-pub(crate) fn stays_behind(state: &mut State, now: Time, who: &Who) -> Option<Intent> {
-    let Who::Pod(key) = who else { return None };
+pub(crate) fn stays_behind(state: &mut State, now: Time, id: &GroupId) -> Option<Intent> {
+    let GroupId::Pod(key) = id else { return None };
     if !state.waits.contains(key) || state.waits.reason(key) == Some(&WaitReason::Behind) {
         return None;
     }
@@ -73,7 +77,7 @@ pub(crate) fn stays_behind(state: &mut State, now: Time, who: &Who) -> Option<In
 
 /// Records the demand of pods waiting with their gang, even while the gang itself cannot be placed.
 pub(crate) fn note_what_is_asked(state: &mut State, found: &[MemberPod]) {
-    for (key, pod, _) in found.iter().filter(|(_, pod, _)| pod.node_name().is_none()) {
+    for MemberPod { key, pod, .. } in found.iter().filter(|found| found.pod.node_name().is_none()) {
         let Ok(demand) = Demand::of(state.world.cluster.objects(), pod) else { continue };
         if demand.obstacle().is_none() && demand.is_open() {
             state.waits.set_shape_text(key, Some(demand.text()));

@@ -12,7 +12,7 @@ use tessera_placement::statement::Statement;
 use tessera_placement::victims::{self, Unit, Units};
 
 use crate::gangs::Gangs;
-use crate::group::{Gang, Member, Placement};
+use crate::group::{Group, Member, Placement};
 use crate::ledger::Ledger;
 use crate::open_seats::{self, FreeNodes};
 use crate::pod::{ends_soon, reference};
@@ -63,16 +63,16 @@ fn merged(units: impl Iterator<Item = Unit>) -> Vec<Unit> {
 }
 
 /// Placements for the pods with the victims to evict, or why no eviction helps.
-pub(crate) fn find_victims(
+pub(crate) fn find_victims<'m>(
     state: &mut State,
     now: Time,
-    gang: &Gang,
-    open: &[&Member],
+    group: &Group,
+    open: &[&'m Member],
     needed: usize,
-) -> Result<(Vec<Placement>, BTreeSet<Key>), NoVictims> {
+) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let mut units = take_units(state, now);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
-    let lower = evictable(gang, &units);
+    let lower = evictable(group, &units);
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
     let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
     let within_budgets = within_budgets(&state.world, &units, &all);
@@ -97,7 +97,7 @@ pub(crate) fn find_victims(
 }
 
 /// The pods without devices among those that would have to go.
-fn in_the_way(world: &World, placed: &[Placement], victims: &BTreeSet<Key>) -> NoVictims {
+fn in_the_way(world: &World, placed: &[Placement<'_>], victims: &BTreeSet<Key>) -> NoVictims {
     let pods = &world.cluster.objects().pods;
     let is_without = |key: &&Key| pods.get(*key).is_some_and(|pod| has_no_claims(pod));
     let without: BTreeSet<Key> = victims.iter().filter(is_without).cloned().collect();
@@ -110,14 +110,14 @@ fn in_the_way(world: &World, placed: &[Placement], victims: &BTreeSet<Key>) -> N
     }
 }
 
-fn plan(
+fn plan<'m>(
     state: &mut State,
     now: Time,
-    open: &[&Member],
+    open: &[&'m Member],
     needed: usize,
     units: &mut Units,
     may: &[bool],
-) -> Option<(Vec<Placement>, BTreeSet<Key>)> {
+) -> Option<(Vec<Placement<'m>>, BTreeSet<Key>)> {
     let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
     let (base, rankings, _) = state.world.base();
     let mut statement = Statement::new(base);
@@ -139,11 +139,11 @@ pub(crate) fn take_units(state: &mut State, now: Time) -> Units {
 }
 
 /// By unit: whether it is of lower priority than the gang, and none of its own.
-fn evictable(gang: &Gang, units: &Units) -> Vec<bool> {
-    let own: BTreeSet<&Key> = gang.members.iter().map(|member| &member.key).collect();
+fn evictable(group: &Group, units: &Units) -> Vec<bool> {
+    let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let may = |(place, unit): (usize, &Unit)| {
         // Budgets count pods that are ending already.
-        unit.priority < gang.priority()
+        unit.priority < group.priority()
             && !units.is_leaving(place)
             && !unit.pods.iter().any(|pod| own.contains(pod))
     };

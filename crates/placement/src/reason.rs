@@ -95,5 +95,24 @@ pub(crate) fn sentence<'r>(reasons: impl Iterator<Item = (&'r Reason, usize)>) -
     if left > 0 {
         text.push(format!("{left} more reasons"));
     }
-    format!("0 of {nodes} nodes with GPUs can take it; {}", text.join("; "))
+    let noun = if nodes == 1 { "node" } else { "nodes" };
+    format!("0 of {nodes} {noun} with GPUs can take it; {}", text.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_counted_by_reason() {
+        let of = |counts: &[(Reason, usize)]| sentence(counts.iter().map(|(reason, count)| (reason, *count)));
+        assert_eq!(
+            of(&[(Reason::Devices, 1)]),
+            "0 of 1 node with GPUs can take it; 1: not enough free devices"
+        );
+        assert_eq!(
+            of(&[(Reason::NoNode, 1), (Reason::Devices, 2)]),
+            "0 of 3 nodes with GPUs can take it; 2: not enough free devices; 1: no Node of that name"
+        );
+    }
 }

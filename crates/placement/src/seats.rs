@@ -1,5 +1,6 @@
 //! Nodes and devices for the pods of a group: each pod is placed with the earlier ones counted as placed.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -107,6 +108,16 @@ pub fn place(
         |place: &usize| shapes.get(&seats[*place].demand.shape).map_or(0, |shape| shape.nodes.len());
     let mut order: Vec<usize> = (0..seats.len()).collect();
     order.sort_by_key(scarcity);
+    // Seats of one shape are alike in any order. Otherwise neighbours go first to the same place, and if not enough fit, large seats
+    // or small ones.
+    let size = |seat: &usize| (seats[*seat].demand.devices(), seats[*seat].demand.cpu_milli);
+    let mut orders = vec![order.clone()];
+    if shapes.len() > 1 {
+        let (mut largest, mut smallest) = (order.clone(), order.clone());
+        largest.sort_by_key(|seat| Reverse(size(seat)));
+        smallest.sort_by_key(size);
+        orders.extend([largest, smallest]);
+    }
     let candidates = candidates(statement, &shapes, places);
     let partners: Vec<Path> = places.partners.iter().map(|node| path(statement, places, node)).collect();
     let begin = statement.checkpoint();
@@ -116,16 +127,19 @@ pub fn place(
         if number >= MOST_AREAS && !area.is_all {
             continue;
         }
-        let placed = try_on(statement, seats, &order, &area.nodes);
-        if placed.len() == seats.len() || (area.is_all && placed.len() >= needed) {
-            return Ok(placed);
+        for order in &orders {
+            let placed = try_on(statement, seats, order, &area.nodes);
+            if placed.len() == seats.len() || (area.is_all && placed.len() >= needed) {
+                return Ok(placed);
+            }
+            statement.rollback(begin);
         }
         if area.is_all {
+            let placed = try_on(statement, seats, &order, &area.nodes);
             let missing = what_is_missing(statement, rankings, seats, &order, &placed, filter);
             statement.rollback(begin);
             return Err(NoSeats::TooFew(placed.len(), missing));
         }
-        statement.rollback(begin);
     }
     Ok(Vec::new())
 }

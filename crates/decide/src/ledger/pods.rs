@@ -37,12 +37,14 @@ struct Row {
     is_writing: bool,
     /// Its gate is being removed, without a proposal or together with the whole gang.
     is_released: bool,
+    /// Released to a node by another replica, or by this process before a restart: its devices are not predicted yet.
+    is_adopted: bool,
     proposal: Option<Proposal>,
 }
 
 impl Row {
     fn new(pod: PodReference) -> Self {
-        Row { pod, is_writing: false, is_released: false, proposal: None }
+        Row { pod, is_writing: false, is_released: false, is_adopted: false, proposal: None }
     }
 }
 
@@ -63,7 +65,8 @@ impl PodWrites {
 
     /// Removes an empty row.
     fn tidy(&mut self, pod: &Key) {
-        let is_empty = |row: &Row| !row.is_writing && !row.is_released && row.proposal.is_none();
+        let is_empty =
+            |row: &Row| !row.is_writing && !row.is_released && !row.is_adopted && row.proposal.is_none();
         if self.rows.get(pod).is_some_and(is_empty) {
             self.rows.remove(pod);
         }
@@ -107,7 +110,27 @@ impl PodWrites {
 
     /// Records the node proposed for the pod.
     pub fn propose(&mut self, pod: &PodReference, proposal: Proposal) {
-        self.row(pod).proposal = Some(proposal);
+        let row = self.row(pod);
+        row.proposal = Some(proposal);
+        row.is_adopted = false;
+    }
+
+    /// Records a pod released to a node by another process.
+    pub fn adopt(&mut self, pod: &PodReference) {
+        self.row(pod).is_adopted = true;
+    }
+
+    /// The pod is not on its way any more, or changed.
+    pub fn end_adoption(&mut self, pod: &Key) {
+        if let Some(row) = self.rows.get_mut(pod) {
+            row.is_adopted = false;
+            self.tidy(pod);
+        }
+    }
+
+    /// Pods released by another process whose devices are not predicted yet.
+    pub fn adopted(&self) -> impl Iterator<Item = &Key> {
+        self.rows.iter().filter(|(_, row)| row.is_adopted).map(|(pod, _)| pod)
     }
 
     /// Removes a proposal, carried out or obsolete.

@@ -53,11 +53,11 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
             state.refusals.forget(&reference(&before));
             unclaimed::mark_claims_of_ended(&state.leadership, &mut state.marks, &before);
         }
-        nominations::forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key);
+        nominations::forget_nominated(&mut state.world, &mut state.ledger, key);
         on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
         forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
     }
-    state.guesses.adopted.remove(key);
+    state.ledger.pods.end_adoption(key);
     let gang = gang::of_pod(state.world.cluster.objects(), pod).ok().flatten();
     if let Some(member) = gang.as_ref().filter(|_| has_started) {
         state.gangs.set_started(&member.gang);
@@ -81,7 +81,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
         state.ledger.pods.end_release(key);
     } else {
         forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
-        nominations::forget_nominated(&mut state.world, &state.ledger, &mut state.preempting, key);
+        nominations::forget_nominated(&mut state.world, &mut state.ledger, key);
     }
     if pod.has_ended() {
         unclaimed::mark_claims_of_ended(&state.leadership, &mut state.marks, pod);
@@ -92,7 +92,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
             && pod.nominated_node().is_some()
             && !pod.is_unschedulable()
         {
-            state.guesses.adopted.insert(key.clone());
+            state.ledger.pods.adopt(&reference(pod));
         }
         return;
     };

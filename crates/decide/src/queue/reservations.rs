@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_placement::Time;
 
-use super::{Asks, Who};
+use super::Asks;
 use crate::backoff::Backoff;
+use crate::group::GroupId;
 
 /// Longest reservation of nodes without a known time to become free, from the last time a holder of their devices ended: a gang of
 /// whole nodes waits for jobs of hours, and would wait again for those that took the freed devices meanwhile.
@@ -35,7 +36,7 @@ const BACKFILL: Time = Time::from_secs(10 * 60);
 /// A node reserved for a gang.
 #[derive(Debug)]
 struct Reserved {
-    who: Who,
+    who: GroupId,
     priority: i32,
     /// When all nodes of the gang are expected to be free, if known.
     until: Option<Time>,
@@ -80,10 +81,10 @@ struct Progress {
 pub(crate) struct Reservations {
     nodes: BTreeMap<String, Reserved>,
     /// Pools with nodes reserved for a gang: only the first gang of each pool reserves.
-    first: BTreeMap<String, Who>,
-    progress: BTreeMap<Who, Progress>,
-    no_use: Backoff<Who>,
-    too_long: Backoff<Who>,
+    first: BTreeMap<String, GroupId>,
+    progress: BTreeMap<GroupId, Progress>,
+    no_use: Backoff<GroupId>,
+    too_long: Backoff<GroupId>,
 }
 
 impl Default for Reservations {
@@ -104,15 +105,15 @@ impl Reservations {
     }
 
     /// Begins a full pass over all waiters. Reservations last until the turn of their gang, or the end of its wait.
-    pub fn begin_anew(&mut self, all: &[Who]) {
+    pub fn begin_anew(&mut self, all: &[GroupId]) {
         self.first.clear();
-        let left: BTreeSet<Who> = self.progress.keys().filter(|who| all.contains(who)).cloned().collect();
+        let left: BTreeSet<GroupId> = self.progress.keys().filter(|who| all.contains(who)).cloned().collect();
         self.nodes.retain(|_, reserved| left.contains(&reserved.who));
         self.progress.retain(|who, _| left.contains(who));
     }
 
     /// Begins a turn.
-    pub fn begin_turn(&mut self, who: &Who) {
+    pub fn begin_turn(&mut self, who: &GroupId) {
         self.first.retain(|_, other| other != who);
         for reserved in self.nodes.values_mut().filter(|reserved| reserved.who == *who) {
             reserved.is_old = true;
@@ -120,7 +121,7 @@ impl Reservations {
     }
 
     /// Ends a turn. Returns whether a node is no longer reserved.
-    pub fn end_turn(&mut self, who: &Who) -> bool {
+    pub fn end_turn(&mut self, who: &GroupId) -> bool {
         let before = self.nodes.len();
         self.nodes.retain(|_, reserved| !(reserved.is_old && reserved.who == *who));
         if self.nodes.values().all(|reserved| reserved.who != *who) {
@@ -130,23 +131,23 @@ impl Reservations {
     }
 
     /// The gang's pause, if any.
-    pub fn paused(&self, who: &Who, now: Time) -> Option<Judged> {
+    pub fn paused(&self, who: &GroupId, now: Time) -> Option<Judged> {
         let no_use = self.no_use.until(who, now).map(Judged::NoUse);
         no_use.or_else(|| self.too_long.until(who, now).map(Judged::TooLong))
     }
 
     /// Whether others pass the gang: free nodes reserved for it were of no use.
-    pub fn is_passed(&self, who: &Who, now: Time) -> bool {
+    pub fn is_passed(&self, who: &GroupId, now: Time) -> bool {
         self.no_use.is_paused(who, now)
     }
 
     /// Whether no earlier waiter reserves nodes of any of these pools.
-    pub fn is_first(&self, pools: &BTreeSet<String>, who: &Who) -> bool {
+    pub fn is_first(&self, pools: &BTreeSet<String>, who: &GroupId) -> bool {
         pools.iter().all(|pool| self.first.get(pool).is_none_or(|first| first == who))
     }
 
     /// Reserves nodes of these pools for a gang without room, unless its reservation ends now.
-    pub fn reserve(&mut self, who: &Who, pools: &BTreeSet<String>, kept: Kept, now: Time) -> Judged {
+    pub fn reserve(&mut self, who: &GroupId, pools: &BTreeSet<String>, kept: Kept, now: Time) -> Judged {
         let begun = Progress { since: now, free_since: None, holders: kept.holders, freed: now };
         let progress = self.progress.entry(who.clone()).or_insert(begun);
         progress.free_since = (kept.holders == 0).then(|| progress.free_since.unwrap_or(now));

@@ -1,9 +1,9 @@
 //! Selectors as costly as the API server allows hold up only their own pods.
 
 use serde_json::{Value, json};
-use tessera_decide::{Intent, Time};
+use tessera_decide::{Intent, Time, WaitReason};
 
-use crate::leader::leader;
+use crate::leader::{leader, ungated};
 use crate::objects::*;
 
 /// A claim with `selectors` selectors of about 800,000 units each, different from those of all other claims. All cards match.
@@ -95,4 +95,22 @@ fn gangs_with_costly_selectors_get_there_too() {
         fed.now = fed.decider.wake().unwrap().max(fed.now);
     };
     assert_eq!((gang.len(), rounds > 1), (2, true));
+}
+
+#[test]
+fn pods_of_other_schedulers_have_a_budget_too() {
+    let mut fed = leader(&[("a", 7), ("b", 7), ("c", 7)]);
+    for number in 0..20 {
+        let name = format!("costly-{number:02}");
+        fed.apply_claim(costly(&name, 32));
+        let mut pod = ungated(&name);
+        pod["spec"]["schedulerName"] = json!("another");
+        fed.apply_pod(pod);
+    }
+    let told = fed.decide().iter().filter(|intent| matches!(intent, Intent::Tell { .. })).count();
+    let is_costly = |number: usize| {
+        let reason = fed.decider.reason_of(&key(&format!("costly-{number:02}")));
+        matches!(reason, Some(WaitReason::Costly(_)))
+    };
+    assert_eq!((told, (0..20).filter(|number| is_costly(*number)).count()), (20, 20));
 }

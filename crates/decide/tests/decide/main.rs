@@ -19,6 +19,7 @@ mod objects;
 mod overlaps;
 mod pools;
 mod room;
+mod rounds;
 mod simulation;
 mod taint_rules;
 mod unplaced;

@@ -40,10 +40,10 @@ struct Choice {
 /// The order of seats that ask for unequal amounts. None is the best for all gangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    LargestFirst,
-    SmallestFirst,
+    Largest,
+    Smallest,
     /// As long as others would be enough, whichever costs least; then the largest first.
-    CheapestFirst,
+    Cheapest,
 }
 
 /// A plan in progress.
@@ -57,6 +57,8 @@ pub(super) struct Search<'p, 's, 'a> {
     pub(super) chosen: Vec<usize>,
     /// Nodes of which something is tried.
     pub(super) touched: BTreeSet<NodeIndex>,
+    /// Whether pods that are ending already make room.
+    is_any_leaving: bool,
     /// Exact fits in vain.
     fits: usize,
 }
@@ -98,8 +100,10 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
         }
         units.choices.begin(may);
         let (chosen, touched) = (Vec::new(), BTreeSet::new());
-        let mut search = Search { statement, seats, units, may, shapes, chosen, touched, fits: 0 };
+        let mut search =
+            Search { statement, seats, units, may, shapes, chosen, touched, is_any_leaving: false, fits: 0 };
         let leaving: Vec<usize> = search.units.leaving().collect();
+        search.is_any_leaving = !leaving.is_empty();
         leaving.into_iter().for_each(|unit| search.set_aside(unit));
         search
     }
@@ -107,17 +111,19 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
     pub fn run(mut self, needed: usize) -> Option<Plan> {
         // Seats of one shape are alike in any order.
         let orders: &[Order] = match self.shapes.len() {
-            0 | 1 => &[Order::LargestFirst],
-            _ if needed >= self.seats.len() => &[Order::LargestFirst, Order::SmallestFirst],
-            _ => &[Order::LargestFirst, Order::SmallestFirst, Order::CheapestFirst],
+            0 | 1 => &[Order::Largest],
+            _ if needed >= self.seats.len() => &[Order::Largest, Order::Smallest],
+            _ => &[Order::Largest, Order::Smallest, Order::Cheapest],
         };
         let (aside, touched) = (self.statement.checkpoint(), self.touched.clone());
         let mut plans = Vec::new();
         for order in orders {
-            (self.chosen, self.touched) = (Vec::new(), touched.clone());
+            (self.chosen, self.touched, self.fits) = (Vec::new(), touched.clone(), 0);
             plans.extend(self.plan(needed, *order));
             self.statement.rollback(aside);
         }
+        // The seats were not found places without victims: others wait for pods that are ending, or for nothing.
+        plans.retain(|plan| self.is_any_leaving || !plan.victims.is_empty());
         let cost = |plan: &Plan| Cost::of(plan.victims.iter().map(|unit| &self.units.all()[*unit]));
         plans.into_iter().min_by_key(cost)
     }
@@ -133,8 +139,8 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
         let size = |seat: usize| (self.seats[seat].demand.devices(), self.seats[seat].demand.cpu_milli);
         let mut left: Vec<usize> = (0..self.seats.len()).collect();
         match order {
-            Order::SmallestFirst => left.sort_by_key(|seat| size(*seat)),
-            Order::LargestFirst | Order::CheapestFirst => left.sort_by_key(|seat| Reverse(size(*seat))),
+            Order::Smallest => left.sort_by_key(|seat| size(*seat)),
+            Order::Largest | Order::Cheapest => left.sort_by_key(|seat| Reverse(size(*seat))),
         }
         left.sort_by_key(|seat| self.shapes[&self.seats[*seat].demand.shape].queue.len());
         let mut placed = Vec::new();
@@ -145,7 +151,7 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
             if is_needed && enough < needed {
                 return None;
             }
-            let is_any = order == Order::CheapestFirst && is_needed && enough > needed;
+            let is_any = order == Order::Cheapest && is_needed && enough > needed;
             let seat = left.remove(if is_any { self.cheapest(&left) } else { 0 });
             placed.extend(self.take_next(seat, is_needed));
         }

@@ -82,6 +82,23 @@ fn a_growing_gang_gets_its_lost_pod_back_first() {
     assert_eq!((allocated, lifted), (vec![], vec!["train-1".to_owned()]));
 }
 
+/// The added pods have names before the one that was lost.
+#[test]
+fn the_lost_pod_is_the_newest_whatever_its_name() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    for (number, node) in [(2, "a"), (3, "b")] {
+        let name = format!("train-{number}");
+        fed.apply_claim(allocated(claim(&name, "gpu", 1), node, &[card(0)]));
+        fed.apply_pod(running(number, 4, 2, node));
+    }
+    for number in 0..2 {
+        fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+        fed.apply_pod(member("train", number, 4));
+    }
+    lose(&mut fed, "train-3", 3, 4);
+    assert_eq!(steps(&fed.decide()).0, ["train-3"]);
+}
+
 /// Replaces a pod of the gang of `size` whose node was lost.
 fn lose(fed: &mut Fed, name: &str, number: usize, size: usize) {
     fed.delete(Kind::Pod, name);

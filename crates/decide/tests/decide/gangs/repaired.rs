@@ -6,6 +6,7 @@ use tessera_decide::{Intent, Time};
 
 use crate::gangs::queue::{allocated_to, ask_at, at, strict, with_placement};
 use crate::gangs::{member, one_of_two_lost};
+use crate::leader::leader;
 use crate::objects::*;
 
 /// A pod created between the gang and the replacement waits, too.
@@ -74,4 +75,86 @@ fn the_pods_say_how_long_their_gang_may_run_in_part() {
         fed.now += Time::from_secs(1);
         assert!(is_evicted(&mut fed), "{annotation:?}");
     }
+}
+
+/// The replacement names this scheduler.
+fn with_scheduler(fed: &mut Fed, name: &str) {
+    let pod = fed.decider.cluster().objects().pods[&key("train-1")].clone();
+    let mut pod = serde_json::to_value(pod.as_ref()).unwrap();
+    pod["spec"]["schedulerName"] = json!(name);
+    fed.apply_pod(pod);
+}
+
+fn is_evicted(fed: &mut Fed) -> bool {
+    fed.decide().iter().any(|intent| matches!(intent, Intent::Evict { .. }))
+}
+
+/// A replacement that can never get devices must not keep the rest running in part for ever.
+#[test]
+fn a_replacement_that_cannot_get_devices_ends_the_gang_in_time() {
+    let mut fed = one_of_two_lost(None);
+    with_scheduler(&mut fed, "another");
+    let intents = fed.decide();
+    assert!(
+        intents
+            .iter()
+            .any(|intent| matches!(intent, Intent::Tell { message, .. } if message.contains("another"))),
+        "{intents:?}"
+    );
+    fed.now += Time::from_secs(599);
+    assert!(!is_evicted(&mut fed));
+    fed.now += Time::from_secs(1);
+    assert!(is_evicted(&mut fed));
+}
+
+#[test]
+fn a_replacement_that_was_mended_has_all_of_its_time() {
+    let mut fed = one_of_two_lost(None);
+    with_scheduler(&mut fed, "another");
+    assert!(!is_evicted(&mut fed));
+    fed.now += Time::from_secs(500);
+    assert!(!is_evicted(&mut fed));
+    with_scheduler(&mut fed, "default-scheduler");
+    assert!(!is_evicted(&mut fed));
+    fed.now += Time::from_secs(119);
+    assert!(!is_evicted(&mut fed));
+    fed.now += Time::from_secs(1);
+    assert!(is_evicted(&mut fed));
+}
+
+/// A gate of another controller that nobody removes counts, too, where pods run in vain.
+#[test]
+fn a_replacement_with_the_gate_of_another_ends_the_gang_in_time() {
+    let mut fed = one_of_two_lost(None);
+    let pod = fed.decider.cluster().objects().pods[&key("train-1")].clone();
+    let mut pod = serde_json::to_value(pod.as_ref()).unwrap();
+    pod["spec"]["schedulingGates"].as_array_mut().unwrap().push(json!({ "name": "another" }));
+    fed.apply_pod(pod);
+    assert!(!is_evicted(&mut fed));
+    fed.now += Time::from_secs(61);
+    assert!(!is_evicted(&mut fed));
+    fed.now += Time::from_secs(539);
+    assert!(is_evicted(&mut fed));
+}
+
+/// Two of three pods are enough.
+#[test]
+fn a_surplus_pod_that_cannot_get_devices_keeps_nobody_back() {
+    let mut fed = leader(&[("a", 3)]);
+    for number in 0..3 {
+        fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+        let mut pod = member("train", number, 3);
+        pod["metadata"]["labels"]["gpu.tessera.dev/group-min"] = json!("2");
+        fed.apply_pod(pod);
+    }
+    let pod = fed.decider.cluster().objects().pods[&key("train-1")].clone();
+    let mut pod = serde_json::to_value(pod.as_ref()).unwrap();
+    pod["spec"]["schedulerName"] = json!("another");
+    fed.apply_pod(pod);
+    let intents = fed.decide();
+    assert_eq!(allocated_to(&intents), ["train-0", "train-2"]);
+    assert!(
+        intents.iter().any(|intent| matches!(intent, Intent::Tell { pod, .. } if pod.key.name == "train-1")),
+        "{intents:?}"
+    );
 }

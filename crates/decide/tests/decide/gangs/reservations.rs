@@ -89,6 +89,27 @@ fn no_node_is_kept_whose_free_cards_are_of_no_use() {
     assert_eq!(who(&mut fed), ["late"]);
 }
 
+/// One pod of the gang is enough, and the largest is not the only one, so none of the largest has to fit.
+#[test]
+fn no_reservation_is_made_without_a_node() {
+    let mut fed = with_placement(&[("a", 2)], json!({}));
+    let mut other = pod("other");
+    other["spec"] = json!({ "containers": [{ "name": "c", "resources": { "requests": { "cpu": "8" } } }],
+        "nodeName": "a" });
+    fed.apply_pod(other);
+    for (number, cards) in [(0, 2), (1, 1)] {
+        fed.versioned(&format!("train-{number}"), "gpu", cards, 5);
+        let mut pod = member("train", number, 2);
+        pod["metadata"]["creationTimestamp"] = at(1_000);
+        pod["metadata"]["labels"]["gpu.tessera.dev/group-min"] = json!("1");
+        fed.apply_pod(pod);
+    }
+    fed.decide();
+    fed.now = Time::from_secs(1_601);
+    fed.decide();
+    assert!(why(&fed, "train-0").contains("no nodes are kept for it"), "{}", why(&fed, "train-0"));
+}
+
 /// Each pod of the gang fits, and together they never do.
 #[test]
 fn what_is_kept_is_for_others_once_it_is_free_and_the_gang_does_not_fit() {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tessera_cluster::Object;
 use tessera_decide::Intent;
 
+use crate::gangs::{member, steps};
 use crate::leader::leader;
 use crate::objects::*;
 
@@ -120,4 +121,15 @@ fn several_on_a_node() {
     let mut fed = leader(&[("a", 4), ("b", 4)]);
     fed.gang("train", 4, 2);
     assert_eq!(nodes(&placed(&mut fed)), ["a", "a", "b", "b"]);
+}
+
+/// In the order of their ranks, the last pod would find half of its cards on each of two nodes.
+#[test]
+fn large_pods_go_first_where_not_all_fit_otherwise() {
+    let mut fed = leader(&[("a", 3), ("b", 3)]);
+    for (number, cards) in [1, 1, 2, 2].into_iter().enumerate() {
+        fed.versioned(&format!("train-{number}"), "gpu", cards, 5);
+        fed.apply_pod(member("train", number, 4));
+    }
+    assert_eq!(steps(&fed.decide()).0.len(), 4);
 }

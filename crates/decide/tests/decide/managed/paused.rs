@@ -54,6 +54,26 @@ fn told(intents: &[Intent]) -> usize {
     intents.iter().filter(told).count()
 }
 
+/// Pods that get nothing from this controller are told, too, and their gates are not tried at once again.
+#[test]
+fn a_pod_whose_gate_cannot_be_removed_is_told_so() {
+    let mut fed = leader(&[("a", 1)]);
+    let mut frozen = pod("frozen");
+    frozen["spec"]["schedulerName"] = json!("another");
+    ask(&mut fed, frozen);
+    let is_released =
+        |intents: &[Intent]| intents.iter().any(|intent| matches!(intent, Intent::Release { .. }));
+    let intents = fed.decide();
+    assert!(is_released(&intents), "{intents:?}");
+    refused(&mut fed, &[]);
+    fed.now += Time::from_secs(5);
+    let intents = fed.decide();
+    assert!(!is_released(&intents) && told(&intents) == 1, "{intents:?}");
+    fed.now += Time::from_secs(25);
+    let intents = fed.decide();
+    assert!(is_released(&intents), "{intents:?}");
+}
+
 #[test]
 fn a_pod_that_refuses_every_write_gives_its_devices_back() {
     let mut fed = leader(&[("a", 1)]);

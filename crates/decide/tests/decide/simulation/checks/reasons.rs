@@ -24,7 +24,7 @@ impl Standing {
         } else if says("pods that it needs fit now") && !says("no nodes are kept for it") {
             Standing::GangDoesNotFit
         } else if [
-            "nodes with GPUs can take it",
+            "with GPUs can take it",
             "that it needs fit now",
             "evicted for it",
             "planned for it is being written",

@@ -1,0 +1,73 @@
+//! Groups without room: their place in the queue, preemption of others for them, and nodes reserved for them.
+
+use tessera_placement::Time;
+
+use crate::group::{Group, GroupId, Member};
+use crate::intent::Intent;
+use crate::preempt;
+use crate::state::State;
+use crate::wait_reason::WaitReason;
+use crate::{commit, leadership, on_the_way, reserve, room, tell};
+
+/// No node has room for enough of the open pods of managed cards.
+pub(crate) fn no_room(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    open: &[&Member],
+    needed: usize,
+    why: String,
+) -> Vec<Intent> {
+    // Some claims of a pod may have devices on a node without devices for the others.
+    let mut intents = commit::take_back_parts(state, open, &why);
+    // Checked before any plan: no eviction would help. Remains true regardless of the queue.
+    if let Some(never) = room::never_fits(state, group, open, needed) {
+        let why = WaitReason::NoNode { text: format!("{why}; {never}"), keeps_place: false };
+        intents.extend(gives_way(state, now, group, why));
+        return intents;
+    }
+    for member in open {
+        state.waits.set_stuck(&member.key, group.is_alone());
+    }
+    let is_refused = room::is_refused_everywhere(state, now, open);
+    let keeps_place = !is_refused && !reserve::is_passed(&state.standing, now, group);
+    if keeps_place {
+        reserve::stand(state, group, open);
+    }
+    let mut texts = vec![why];
+    if is_refused {
+        texts.push("others pass it".to_owned());
+    }
+    // Nodes refuse a gang for a reason that this loop does not foresee: eviction would hardly help.
+    let may_preempt = (group.is_alone() || !is_refused)
+        && leadership::may_allocate(&state.leadership)
+        && open.iter().filter_map(|member| member.demand.as_ref()).all(|demand| {
+            !on_the_way::is_being_written(&state.ledger, demand) && demand.shared().next().is_none()
+        });
+    let preemption = may_preempt.then(|| preempt::preempt(state, now, group, open, needed)).flatten();
+    if let Some(preemption) = preemption {
+        if preemption.is_under_way {
+            intents.extend(preemption.intents);
+            let why = WaitReason::Preempting(preemption.why);
+            intents.extend(tell::group_waits(state, now, &group.id, &why));
+            return intents;
+        }
+        texts.push(preemption.why);
+    }
+    if let (GroupId::Gang(gang), false) = (&group.id, is_refused) {
+        texts.extend(reserve::reserve_for(state, now, group, open, needed));
+        texts.extend(state.standing.place(gang));
+    }
+    let text = texts.join("; ");
+    // A reservation may just have ended.
+    let keeps_place = keeps_place && !reserve::is_passed(&state.standing, now, group);
+    intents.extend(gives_way(state, now, group, WaitReason::NoNode { text, keeps_place }));
+    intents
+}
+
+/// The group gives up its devices, and waits.
+pub(crate) fn gives_way(state: &mut State, now: Time, group: &Group, why: WaitReason) -> Vec<Intent> {
+    let mut intents = commit::hold_nothing(state, group, why.text());
+    intents.extend(tell::group_waits(state, now, &group.id, &why));
+    intents
+}

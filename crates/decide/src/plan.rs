@@ -1,0 +1,208 @@
+//! From a group to a plan: nodes and devices for its pods, before anything is written.
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_cluster::{Key, PodExt};
+use tessera_placement::demand::Demand;
+use tessera_placement::score::Way;
+use tessera_placement::seats::{self, NoSeats, Places};
+use tessera_placement::statement::Statement;
+use tessera_placement::{Time, spread};
+
+use crate::group::{Group, Member, Placement};
+use crate::leadership;
+use crate::nodes::{self, NodeFilter, Ranked};
+use crate::open_seats::{self, FreeNodes};
+use crate::state::State;
+use crate::wait_reason::WaitReason;
+use crate::world::World;
+
+/// What may be done for the open pods of a group.
+pub(crate) enum Plan<'m> {
+    /// Allocate managed cards. Empty if as many pods as fit have their devices already.
+    Allocate(Vec<Placement<'m>>),
+    /// Propose this node to kube-scheduler, which allocates the devices.
+    Steer { node: String, why: String },
+    /// Only kube-scheduler can place the pod, or find out that nobody can.
+    Leave(String),
+    /// Nothing, for now.
+    Wait(WaitReason),
+    /// Managed cards suit, and no node has room; with the reason.
+    NoRoom(String),
+}
+
+/// Plans the open pods: all of them or, if not all fit, as many as do, but at least `needed`.
+pub(crate) fn plan<'m>(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    open: &[&'m Member],
+    needed: usize,
+) -> Plan<'m> {
+    match (group.is_alone(), open) {
+        (true, [member]) => of_one(state, now, member),
+        _ => of_gang(state, now, group, open, needed),
+    }
+}
+
+fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member], needed: usize) -> Plan<'m> {
+    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
+    let partners = group.nodes();
+    let (base, rankings, topology_keys) = state.world.base();
+    let mut statement = Statement::new(base);
+    let places = Places { topology_keys, partners: &partners };
+    let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
+    let placed = seats::place(&mut statement, rankings, &open.seats, needed, places, &filter);
+    drop(statement);
+    match placed {
+        Ok(placed) => Plan::Allocate(open_seats::placements(&state.world, &open, placed)),
+        Err(NoSeats::Fatal(error)) => Plan::NoRoom(error),
+        Err(NoSeats::NotManaged(seat)) => Plan::NoRoom(format!(
+            "no card of a managed pool is what pod {} of the gang asks for: gangs need managed pools",
+            open.seats[seat].key.name
+        )),
+        Err(NoSeats::TooFew(fit, sentence)) => Plan::NoRoom(format!(
+            "gang {}: {fit} of {needed} pods that it needs fit now; for the next, {sentence}",
+            group.name()
+        )),
+    }
+}
+
+/// The reason before this term may allocate.
+pub(crate) fn too_early() -> WaitReason {
+    WaitReason::Passing("waits until the controller knows all allocations".to_owned())
+}
+
+/// The best node for a pod.
+enum Best {
+    Node {
+        way: Way,
+        node: String,
+        suitable: usize,
+    },
+    /// Explanation, and nodes with the devices but without other room. `is_managed`: managed cards suit.
+    Nowhere {
+        sentence: String,
+        crowded: Vec<String>,
+        is_managed: bool,
+    },
+    /// kube-scheduler would end its attempt with this error.
+    Fatal(String),
+}
+
+fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
+    let Some(demand) = &member.demand else { return Plan::Allocate(Vec::new()) };
+    let (key, pod) = (&member.key, member.pod.as_ref());
+    let shared: Vec<Key> = demand.shared().collect();
+    if let Some(node) = state.ledger.pods.node_of_claims(&shared) {
+        // The claim gets its devices with the first pod; this pod must follow to the same node.
+        let why = format!("waits until another pod's claim has devices on {node}");
+        return Plan::Wait(WaitReason::Passing(why));
+    }
+    let best = best_anywhere(state, now, demand, pod);
+    let is_managed = match &best {
+        Best::Node { way, .. } => *way == Way::Managed,
+        Best::Nowhere { is_managed, .. } => *is_managed,
+        Best::Fatal(_) => false,
+    };
+    state.waits.set_managed(key, is_managed);
+    match best {
+        Best::Node { way: Way::Managed, .. } if !leadership::may_allocate(&state.leadership) => {
+            Plan::Wait(too_early())
+        }
+        Best::Node { way: Way::Managed, .. }
+            if demand.subject.claims.iter().any(|wanted| wanted.made_from.is_some()) =>
+        {
+            Plan::Wait(WaitReason::Passing("its ResourceClaims do not exist yet".to_owned()))
+        }
+        Best::Node { way: Way::Managed, node, suitable } => {
+            let fit = nodes::fit_managed_cards(&mut state.world, demand, &node);
+            let why = chosen(&node, suitable);
+            Plan::Allocate(fit.map(|fit| Placement { member, node, fit, why }).into_iter().collect())
+        }
+        Best::Node { way: Way::Steered, node, suitable } => {
+            let why = chosen(&node, suitable);
+            Plan::Steer { node, why }
+        }
+        Best::Node { way: Way::Native, .. } => {
+            Plan::Leave("only cards of pools with native allocation suit now".to_owned())
+        }
+        Best::Fatal(error) => Plan::Leave(error),
+        Best::Nowhere { sentence, is_managed: true, .. } => Plan::NoRoom(sentence),
+        Best::Nowhere { .. } if !pod.is_gated() => Plan::Leave(String::new()),
+        Best::Nowhere { sentence, crowded, .. } => {
+            if let Some(node) = crowded.iter().find(|node| could_preempt(&state.world, pod, node)) {
+                Plan::Leave(format!(
+                    "pods of lower priority could make room on {node}; that is kube-scheduler's part"
+                ))
+            } else if !nodes::is_ours(&mut state.world, demand) {
+                Plan::Leave("no card of a steered pool is what it asks for".to_owned())
+            } else {
+                Plan::Wait(WaitReason::NoNode { text: sentence, keeps_place: false })
+            }
+        }
+    }
+}
+
+fn chosen(node: &str, suitable: usize) -> String {
+    format!("best of {suitable} suitable nodes: {node}")
+}
+
+/// The best node without a recent refusal of this owner's pods: one with managed cards if the pod fits there now, else another.
+fn best_anywhere(state: &mut State, now: Time, demand: &Demand, pod: &Pod) -> Best {
+    let mut managed = None;
+    if state.world.fleet.has_managed() {
+        let filter = NodeFilter::new(&state.world, &state.gangs, &state.standing, &state.refusals, now, pod);
+        match best(nodes::ranked(&mut state.world, demand), &filter) {
+            best @ Best::Node { way: Way::Managed, .. } => return best,
+            Best::Nowhere { is_managed: false, .. } => {}
+            best => managed = Some(best),
+        }
+    }
+    if !pod.is_gated() {
+        return managed.unwrap_or(Best::Node { way: Way::Native, node: String::new(), suitable: 0 });
+    }
+    // kube-scheduler would find no device: skipping its ranking halves the number of rankings kept.
+    if let Some(managed) = managed
+        .take_if(|_| state.world.fleet.strict(&state.world.cluster, &state.world.driver).hides_everything)
+    {
+        return managed;
+    }
+    let filter = NodeFilter::without_queue(&state.standing, &state.refusals, now, pod);
+    match (best(nodes::ranked_others(&mut state.world, demand), &filter), managed) {
+        (Best::Nowhere { .. }, Some(managed)) => managed,
+        (Best::Nowhere { sentence, crowded, .. }, None) => {
+            Best::Nowhere { sentence, crowded, is_managed: false }
+        }
+        (native, _) => native,
+    }
+}
+
+/// The best node neither reserved for others nor with a recent refusal of this owner's pods.
+fn best(mut ranked: Ranked<'_>, filter: &NodeFilter<'_>) -> Best {
+    let ranking = ranked.ranking;
+    if let Some(error) = ranking.fatal() {
+        return Best::Fatal(error.to_owned());
+    }
+    let Some((score, first)) = ranked.free(filter).next() else {
+        let names = ranking.without_room().map(|index| ranked.view.fleet.node(index).name.clone());
+        let crowded = names.collect();
+        let is_managed = !ranking.is_empty();
+        return Best::Nowhere { sentence: ranking.sentence(ranked.kept(filter)), crowded, is_managed };
+    };
+    let key = spread::topology_key(ranked.view.fleet, first).map(str::to_owned);
+    let node = key.and_then(|key| {
+        let candidates: Vec<_> = ranked.free(filter).collect();
+        spread::least_used(&key, &candidates, &mut ranked.view)
+    });
+    let node = ranked.view.fleet.node(node.unwrap_or(first)).name.clone();
+    Best::Node { way: score.way, node, suitable: ranking.suitable() }
+}
+
+/// Whether a pod of lower priority runs on the node and may be preempted by this pod.
+fn could_preempt(world: &World, pod: &Pod, node: &str) -> bool {
+    let policy = pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref());
+    policy != Some("Never")
+        && world.cluster.objects().pods.values().any(|other| {
+            other.node_name() == Some(node) && !other.is_finished() && other.priority() < pod.priority()
+        })
+}
