@@ -129,7 +129,7 @@ impl Node {
     }
 
     /// Allocates devices, each with its request, and configuration objects, each with its requests, its
-    /// kind and its `sharing`.
+    /// kind and its `sharing`. Request `watch` has adminAccess.
     pub fn allocate_configured(
         &self,
         claim: &ClaimReference,
@@ -140,6 +140,9 @@ impl Node {
             let mut result = result(request, device);
             result["driver"] = json!(self.driver_name);
             result["pool"] = json!(format!("{}/node-a", self.driver_name));
+            if *request == "watch" {
+                result["adminAccess"] = json!(true);
+            }
             result
         };
         let api_version = self.api_version();

@@ -53,6 +53,26 @@ async fn two_containers_of_a_claim_run_side_by_side_within_its_limits() {
     assert!(Container::of(&node.spec(&second)).run(&node.host).device["mpsServer"].is_null());
 }
 
+/// Both entries of the claim have one CDI name; only the one that holds the card is a client of the daemon.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_may_also_look_at_the_card_that_it_shares() {
+    let node = Node::new("hgx-h100-80gb");
+    let preparer = node.start().await;
+    let shared = claim("shared");
+    let device = node.device(0, "");
+    node.allocate_configured(
+        &shared,
+        &[("gpu", &device), ("watch", &device)],
+        &[(&["gpu"], "GpuConfig", mps(50, "10Gi"))],
+    );
+    let devices = prepare(&preparer, &shared).await.unwrap();
+    let daemon = node.host.list().await[0].pid;
+    assert_eq!(prepare(&preparer, &shared).await.unwrap(), devices);
+    assert_eq!(node.host.list().await[0].pid, daemon, "nothing was undone");
+    unprepare(&preparer, &shared).await.unwrap();
+    assert!(node.is_empty().await, "{:?}", node.hardware());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_limits_a_process_may_have_all() {
     let node = Node::new("t4");

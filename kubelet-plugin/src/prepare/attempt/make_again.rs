@@ -49,7 +49,10 @@ impl Attempt<'_> {
         missing: &BTreeSet<String>,
     ) -> Result<Vec<PreparedDevice>, PrepareError> {
         let worker = self.worker;
-        let is_lost = |device: &&AllocatedDevice| missing.contains(&device.cdi_name);
+        // Nothing is made for adminAccess, so nothing of it is lost. A device may have such a twin of the same name.
+        let is_lost = |device: &&AllocatedDevice| {
+            missing.contains(&device.cdi_name) && (recorded.is_none() || !device.admin_access)
+        };
         let lost: Vec<AllocatedDevice> = allocated.iter().filter(is_lost).cloned().collect();
         let names: Vec<String> = lost.iter().map(|lost| lost.device.to_string()).collect();
         tracing::warn!(devices = ?names, "what a prepared claim has lost is made again");
@@ -80,7 +83,7 @@ impl Attempt<'_> {
             None => made,
             Some(recorded) => {
                 let mut record = recorded.clone();
-                for device in &mut record.devices {
+                for device in record.devices.iter_mut().filter(|device| !device.admin_access) {
                     if let Some(made) = made.devices.iter().find(|made| made.cdi_name() == device.cdi_name())
                     {
                         device.clone_from(made);

@@ -180,7 +180,8 @@ impl Attempt<'_> {
                 partition.instances = Some(instances.clone());
             }
         }
-        for device in &mut record.devices {
+        // A device that the claim has twice, once with adminAccess, has one CDI name.
+        for device in record.devices.iter_mut().filter(|device| !device.admin_access) {
             if let Some(mps) = made.shares.get(device.cdi_name()) {
                 device.mps = Some(mps.clone());
             }

@@ -237,7 +237,7 @@ fn own_sharing(
 /// Refuses two partitions with daemons in one request: a container gets all devices of a request, but can be a client
 /// of only one daemon.
 fn one_partition_a_request(need: &DeviceNeed, needs: &[DeviceNeed]) -> Result<(), PrepareError> {
-    let mut earlier = needs.iter().take_while(|other| other.allocated.cdi_name != need.allocated.cdi_name);
+    let mut earlier = needs.iter().take_while(|other| !std::ptr::eq(*other, need));
     let has_daemon = |other: &DeviceNeed| {
         other.partition.is_some()
             && other.allocated.request == need.allocated.request
