@@ -3,6 +3,7 @@
 //! for programs built here too.
 
 pub mod cache;
+mod documented;
 
 use std::{
     collections::BTreeSet,
@@ -13,6 +14,8 @@ use std::{
 };
 
 use thiserror::Error;
+
+pub use documented::documented_commands;
 
 /// Environment variable set when the programs are built already, as by `cargo xtask test`.
 pub const BUILT_VARIABLE: &str = "TESSERA_PROGRAMS_BUILT";
