@@ -77,8 +77,8 @@ pub struct Row {
     /// Saving of the change, in cards.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
     pub saves: Option<f64>,
-    /// The same as money, where the card has a price.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
+    /// The same as money, exactly, where the card has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_per_hour: Option<f64>,
     /// Manifest of the change, by kind and name; absent where no DeviceClass selects the advised device.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,11 +97,11 @@ pub struct Report {
     /// Saving of all changes, in cards.
     #[serde(serialize_with = "output::rounded")]
     pub saves: f64,
-    /// The same as money, of cards with a price.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
+    /// The same as money, exactly, of cards with a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_per_hour: Option<f64>,
     /// The same, of 730 hours.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "output::rounded_if_known")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_per_month: Option<f64>,
     /// Manifests to apply.
     pub manifests: Vec<Manifest>,

@@ -111,15 +111,16 @@ impl Facts<'_> {
 
     /// Pods of a part of Tessera.
     fn pods_of(&self, component: &str) -> impl Iterator<Item = &Pod> {
-        let is_of = move |pod: &&Pod| {
-            let labels = pod.metadata.labels.as_ref();
-            let is = |name: &str, value: &str| {
-                labels.is_some_and(|all| all.get(name).is_some_and(|found| found == value))
-            };
-            is("app.kubernetes.io/name", "tessera") && is("app.kubernetes.io/component", component)
-        };
-        self.objects.pods.values().map(AsRef::as_ref).filter(is_of)
+        self.objects.pods.values().map(AsRef::as_ref).filter(move |pod| is_of(pod, component))
     }
+}
+
+/// Whether the pod is of this part of Tessera, by the chart's labels.
+pub fn is_of(pod: &Pod, component: &str) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    let is =
+        |name: &str, value: &str| labels.is_some_and(|all| all.get(name).is_some_and(|found| found == value));
+    is("app.kubernetes.io/name", "tessera") && is("app.kubernetes.io/component", component)
 }
 
 /// All problems, the worst first.

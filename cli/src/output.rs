@@ -134,7 +134,7 @@ fn is_hidden(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Cards' worth in JSON, with the digits of the tables.
+/// Cards' worth in JSON, to thousandths.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub fn rounded<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(fleet_view::rounded(*value))

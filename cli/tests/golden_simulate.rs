@@ -232,6 +232,9 @@ fn manifests_of_nvidias_driver() {
     let with = ["-f", "../../cli/tests/simulate/nvidia.yaml", "--policy", "tessera,first-fit"];
     let nodes = ["--nodes", "1xdgx-h100"];
     golden("fleet-nvidia", &[&nodes[..], &with, &["--wish", "gpu,1g.10gb"]].concat());
+    // Ignored slices do not choose.
+    let slices = ["-f", "../../cli/tests/data/slices.yaml"];
+    golden("fleet-ignored-slices", &[&nodes[..], &with, &slices].concat());
     golden("fleet-not-nvidia", &[&nodes[..], &with, &["--driver", "gpu.tessera.dev"]].concat());
 }
 

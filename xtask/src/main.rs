@@ -10,7 +10,7 @@ mod sbom;
 mod start;
 mod test;
 
-use std::process::ExitCode;
+use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -72,8 +72,17 @@ enum Command {
     GpuCheck(Passed),
 }
 
+/// `help COMMAND` as `COMMAND --help`: only the commands' own programs know their arguments, so clap's `help` is of no use.
+fn without_help(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
+}
+
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let outcome = match Arguments::parse_from(without_help(env::args_os().collect())).command {
         Command::Test(arguments) => test::run(&arguments),
         Command::Deny(arguments) => deny::run(&arguments),
         Command::Docs(arguments) => docs::run(&arguments),
@@ -98,6 +107,17 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_is_a_command_too() {
+        for (words, wanted) in [
+            (&["xtask", "help"][..], &["xtask", "--help"][..]),
+            (&["xtask", "help", "cluster", "up"], &["xtask", "cluster", "up", "--help"]),
+            (&["xtask", "cluster", "help"], &["xtask", "cluster", "help"]),
+        ] {
+            assert_eq!(without_help(words.iter().map(OsString::from).collect()), wanted);
+        }
+    }
 
     #[test]
     fn the_arguments_of_other_programs_are_passed_on_as_they_are() {

@@ -35,7 +35,7 @@ pub struct SimulateArguments {
     )]
     pub mig_layouts: Option<PathBuf>,
     /// Name of the DRA driver; with gpu.nvidia.com the DeviceClasses are NVIDIA's. Default: found in the cluster or the files, by
-    /// slices, plugins, or the DeviceClasses asked for
+    /// plugins' pods, node reports, names of devices, or the DeviceClasses asked for; with --nodes by these alone
     #[arg(long, value_name = "NAME", value_parser = driver_name, help_heading = "A fleet and a workload")]
     pub driver: Option<String>,
     /// Print how many more of each would fit by itself: 4xgpu, 1g.10gb, 15%

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tessera_api::DEFAULT_DRIVER_NAME;
@@ -12,7 +11,7 @@ use crate::api_server::{Wanted, block_on, connect, fold_slices, live};
 use crate::arguments::DoctorArguments;
 use crate::doctor::published::Published;
 use crate::doctor::{Facts, Finding, Live, Severity, findings};
-use crate::driver_name;
+use crate::driver_name::{self, OfSlices};
 use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
 use crate::source::Source;
 
@@ -67,12 +66,8 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
 
 /// The driver's name if no plugin runs: taken from the devices of earlier plugins.
 async fn driver_of_slices(client: &Client) -> Result<String, CommandError> {
-    let add = |names: &mut Vec<String>, slice: ResourceSlice| {
-        names.extend(driver_name::of_slice(&slice).map(str::to_owned));
-    };
-    let (names, _) = fold_slices(client, Vec::new, add).await?;
-    Ok(driver_name::chosen(names.iter().map(String::as_str))
-        .unwrap_or_else(|| DEFAULT_DRIVER_NAME.to_owned()))
+    let (found, _) = fold_slices(client, OfSlices::default, |found, slice| found.add(&slice)).await?;
+    Ok(found.chosen().unwrap_or_else(|| DEFAULT_DRIVER_NAME.to_owned()))
 }
 
 fn text(found: &[Finding], paint: Paint) -> String {

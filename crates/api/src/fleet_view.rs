@@ -40,19 +40,20 @@ pub struct FleetView {
 /// Cards' worth, or card-hours, with two decimals. A figure has the same digits wherever shown.
 #[must_use]
 pub fn cards(value: f64) -> String {
-    let hundredths = hundredths(value);
+    // From thousandths, because a float next to a half could round either way.
+    let hundredths = thousandths(value).saturating_add(5) / 10;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// The number shown by [`cards`], for JSON.
+/// Cards' worth to thousandths, for JSON: the smallest share is not 0.
 #[must_use]
 pub fn rounded(value: f64) -> f64 {
-    hundredths(value) as f64 / 100.0
+    thousandths(value) as f64 / 1000.0
 }
 
-fn hundredths(value: f64) -> u64 {
-    // Rounded to thousandths first, the unit of all counts, because a float next to a half could round either way.
-    ((value.max(0.0) * 1000.0).round() as u64).saturating_add(5) / 10
+/// The unit of all counts.
+fn thousandths(value: f64) -> u64 {
+    (value.max(0.0) * 1000.0).round() as u64
 }
 
 /// Memory in GiB, from MiB: `12.3 of 80.0 GiB`; `-` for unknown amounts.
@@ -239,7 +240,7 @@ pub struct WaitingPod {
 
 #[cfg(test)]
 mod tests {
-    use super::cards;
+    use super::{cards, rounded};
 
     #[test]
     fn cards_have_two_decimals_and_halves_go_up() {
@@ -254,6 +255,15 @@ mod tests {
             (12_345.0, "12345.00"),
         ] {
             assert_eq!(cards(value), text, "{value}");
+        }
+    }
+
+    #[test]
+    fn small_shares_are_not_lost_in_json() {
+        for (value, wanted) in
+            [(0.004, "0.004"), (0.375, "0.375"), (0.1 + 0.2, "0.3"), (1.0, "1"), (-0.1, "0")]
+        {
+            assert_eq!(rounded(value).to_string(), wanted, "{value}");
         }
     }
 }

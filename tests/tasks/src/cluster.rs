@@ -5,8 +5,9 @@ use std::{
     fs,
     io::{self, ErrorKind, Write},
     os::unix::fs::symlink,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -20,10 +21,13 @@ use tessera_harness::{
     installation::{Installation, InstallationOptions, NAMESPACE},
     workspace,
 };
+use tokio::time::timeout;
 
 /// The plugin's DaemonSet, and the container of the emulated machine in its pods.
 const PLUGIN: &str = "tessera-kubelet-plugin";
 const MACHINE: &str = "emulated-machine";
+/// Longest wait for the API server, which may be down.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts, shows or ends a cluster for development.
 #[derive(Args)]
@@ -128,7 +132,7 @@ async fn up(arguments: UpArguments) -> Result<()> {
         let options = InstallationOptions { hardware, emulated_by_chart, ..InstallationOptions::default() };
         Installation::install(&cluster, &options).await.context("Tessera was not installed")?;
     }
-    let text = format!("{}{}", cluster.timings(), usage(&cluster).await?);
+    let text = format!("{}{}", cluster.timings(), usage(&cluster).await);
     // Before anything is printed: if the reader is gone, the cluster must still be kept.
     leave(cluster)?;
     show(&text)
@@ -160,44 +164,59 @@ pub fn leave(cluster: Cluster) -> Result<()> {
 }
 
 /// How to use the cluster, how to let something happen to its emulated cards, and how to end it: commands to be typed as
-/// they are.
-///
-/// # Errors
-/// The cluster does not answer, or its programs cannot be put in one folder.
-pub async fn usage(cluster: &Cluster) -> Result<String> {
-    let mut text = format!("\nA cluster of the {} tier is up. To use it:\n\n", cluster.tier());
-    writeln!(text, "  export KUBECONFIG={}", cluster.kubeconfig().display())?;
-    let programs = programs(cluster)?;
-    let programs = programs.display();
-    writeln!(text, "  export PATH={programs}:$PATH     # kubectl, kubectl gpu, helm, gpu-emulator")?;
-    let plugins: Api<DaemonSet> = Api::namespaced(cluster.client().await?, NAMESPACE);
-    let plugin = plugins.get_opt(PLUGIN).await?;
+/// they are. Unavailable parts are left out with a line about the reason: a cluster without its API server can still be shown and ended.
+pub async fn usage(cluster: &Cluster) -> String {
+    let mut text = format!(
+        "\nA cluster of the {} tier is up. To use it with kubectl, kubectl gpu, helm and gpu-emulator:\n\n",
+        cluster.tier()
+    );
+    let _ = writeln!(text, "  export KUBECONFIG=\"{}\"", cluster.kubeconfig().display());
+    match programs(cluster) {
+        Ok(folder) => {
+            let _ = writeln!(text, "  export PATH=\"{}:$PATH\"", folder.display());
+        }
+        Err(error) => {
+            let _ = writeln!(text, "\nThere is no folder of these programs: {error:#}");
+        }
+    }
+    let plugin = timeout(PATIENCE, plugin(cluster)).await;
+    let plugin = plugin.context("no answer in time").flatten().unwrap_or_else(|error| {
+        let _ = writeln!(text, "\nThe API server could not be asked for Tessera's plugin: {error:#}");
+        None
+    });
     if plugin.is_some() {
-        writeln!(text, "  kubectl gpu doctor")?;
-        writeln!(text, "  kubectl get resourceslices,resourceclaims,pods --all-namespaces")?;
+        let _ = writeln!(text, "\n  kubectl gpu doctor");
+        let _ = writeln!(text, "  kubectl get resourceslices,resourceclaims,pods --all-namespaces");
     }
     let has_machine = plugin.and_then(|plugin| plugin.spec.template.spec).is_some_and(|pod| {
         pod.containers.iter().chain(pod.init_containers.iter().flatten()).any(|one| one.name == MACHINE)
     });
     if has_machine {
-        writeln!(
+        let _ = writeln!(
             text,
             "\nLet something happen to the emulated cards, here a fault and its end (docs/trying.md):\n"
-        )?;
+        );
         for what in ["xid /driver-root --card 2 79", "restore /driver-root"] {
-            writeln!(
+            let _ = writeln!(
                 text,
                 "  kubectl --namespace {NAMESPACE} exec daemonset/{PLUGIN} -c {MACHINE} -- gpu-emulator {what}"
-            )?;
+            );
         }
     }
     for node in cluster.nodes() {
         let (kubelet, cdi) = (node.kubelet_directory(), node.cdi_directory());
         let (kubelet, cdi) = (kubelet.display(), cdi.display());
-        writeln!(text, "\n{}: kubelet in {kubelet}, CDI specs in {cdi}", node.name())?;
+        let _ = writeln!(text, "\n{}: kubelet in {kubelet}, CDI specs in {cdi}", node.name());
     }
-    writeln!(text, "\nLogs are in {}. To end it:\n\n  cargo xtask cluster down", cluster.logs().display())?;
-    Ok(text)
+    let logs = cluster.logs();
+    let _ = writeln!(text, "\nLogs are in {}. To end it:\n\n  cargo xtask cluster down", logs.display());
+    text
+}
+
+/// The plugin's DaemonSet, where Tessera is installed.
+async fn plugin(cluster: &Cluster) -> Result<Option<DaemonSet>> {
+    let plugins: Api<DaemonSet> = Api::namespaced(cluster.client().await?, NAMESPACE);
+    Ok(plugins.get_opt(PLUGIN).await?)
 }
 
 /// A folder with the programs for the cluster, for the PATH: kubectl finds `kubectl-gpu` there as its `gpu`.
@@ -206,17 +225,29 @@ fn programs(cluster: &Cluster) -> Result<PathBuf> {
     if folder.exists() {
         return Ok(folder);
     }
-    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let ours = workspace::build_packages(&workspace::TESTED_AND_CLI)?;
-    for (name, program) in [
-        ("kubectl", cluster.program("kubectl")?),
-        ("helm", cluster.program("helm")?),
-        ("kubectl-gpu", ours.join("kubectl-gpu")),
-        ("gpu-emulator", ours.join("gpu-emulator")),
-    ] {
-        symlink(&program, folder.join(name)).with_context(|| format!("cannot link {}", program.display()))?;
-    }
+    link(
+        &folder,
+        &[
+            ("kubectl", cluster.program("kubectl")?),
+            ("helm", cluster.program("helm")?),
+            ("kubectl-gpu", ours.join("kubectl-gpu")),
+            ("gpu-emulator", ours.join("gpu-emulator")),
+        ],
+    )?;
     Ok(folder)
+}
+
+/// Makes a folder with links to programs, complete or not at all.
+fn link(folder: &Path, programs: &[(&str, PathBuf)]) -> Result<()> {
+    let made = || format!("cannot make {}", folder.display());
+    let beside = tempfile::tempdir_in(folder.parent().unwrap_or(folder)).with_context(made)?;
+    let new = beside.path().join("bin");
+    fs::create_dir(&new).with_context(made)?;
+    for (name, program) in programs {
+        symlink(program, new.join(name)).with_context(|| format!("cannot link {}", program.display()))?;
+    }
+    fs::rename(&new, folder).with_context(made)
 }
 
 /// Prints; a closed reader is no error.
@@ -241,7 +272,9 @@ async fn status() -> Result<()> {
         let memory = process.resident_kib.map(|kib| format!("{} MiB", kib / 1024)).unwrap_or_default();
         table.add_row([machine, process.name, state, memory]);
     }
-    show(&format!("{table}\n{}", usage(&cluster).await?))
+    // First of all: the rest takes a while if the API server is down.
+    show(&format!("{table}\n"))?;
+    show(&usage(&cluster).await)
 }
 
 async fn down() -> Result<()> {
@@ -270,5 +303,21 @@ fn recorded() -> Result<Option<PathBuf>> {
         Ok(text) => Ok(Some(PathBuf::from(text.trim()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_links_is_complete_or_not_there() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("bin");
+        let program = PathBuf::from("/usr/bin/true");
+        assert!(link(&folder, &[("one", program.clone()), ("one", program.clone())]).is_err());
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+        link(&folder, &[("one", program.clone()), ("two", program)]).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
     }
 }

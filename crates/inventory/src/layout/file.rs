@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+use serde_saphyr::Error;
 use tessera_api::ProfileSpelling;
 
 use super::entry::{CardIndexes, LayoutConfig, LayoutEntry};
@@ -40,8 +41,12 @@ impl LayoutFile {
     /// [`LayoutFileError`]
     pub fn parse(text: &str) -> Result<Self, LayoutFileError> {
         let options = serde_saphyr::options! { with_snippet: false };
-        let root: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| LayoutFileError::Yaml(error.without_snippet().to_string()))?;
+        let root: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| match error
+            .without_snippet()
+        {
+            Error::MultipleDocuments { .. } => LayoutFileError::Documents,
+            other => LayoutFileError::Yaml(other.to_string()),
+        })?;
         let root = mapping(At::File, &root)?;
         only(At::File, root, &["version", "mig-configs"])?;
         match field(At::File, root, "version")? {

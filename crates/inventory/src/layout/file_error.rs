@@ -5,6 +5,9 @@ pub enum LayoutFileError {
     /// The file is not YAML, or has a key twice.
     #[error("not YAML: {0}")]
     Yaml(String),
+    /// The file has several YAML documents.
+    #[error("several YAML documents, separated by `---`, where one is wanted")]
+    Documents,
     /// The file is of another version of the format.
     #[error("version {0}: only version v1 of mig-parted's format is known; write `version: v1`")]
     Version(String),

@@ -213,6 +213,7 @@ fn what_is_wrong_in_a_file_is_said_with_its_place() {
         ("version: v1\nmig-configs: {one: []}".into(), "mig-configs, \"one\": [] where"),
         ("version: v1\nversion: v1\nmig-configs: {one: []}".into(), "not YAML"),
         ("\t[".into(), "not YAML"),
+        ("version: v1\n---\nversion: v1\n".into(), "several YAML documents"),
         (entry("[]"), "\"one\", entry 2: [] where a mapping"),
         (entry("{mig-enabled: true, mig-devices: {}}"), "entry 2: the field devices is missing"),
         (entry("{devices: all}"), "entry 2: the field mig-enabled is missing"),

@@ -124,7 +124,11 @@ impl Inputs {
     /// # Errors
     /// There is no such fleet.
     pub fn fleets(&self, arguments: &SimulateArguments) -> Result<Vec<NamedFleet>, CommandError> {
-        let driver = arguments.driver.clone().unwrap_or_else(|| driver_name::of_manifests(&self.objects));
+        let driver = arguments.driver.clone().unwrap_or_else(|| match self.is_cluster {
+            true => driver_name::of_fleet(&self.objects),
+            // Nodes and slices of files are ignored.
+            false => driver_name::of_claims(&self.objects),
+        });
         let base = |of_file: Option<&Pools>, adds: bool| {
             let mut fleet = match self.is_cluster {
                 true => Fleet::of_cluster(&self.objects, &driver, of_file)?,
