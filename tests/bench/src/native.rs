@@ -185,7 +185,7 @@ fn times(report: &Report) -> Table {
     times
 }
 
-/// The table of docs/benchmarks.md.
+/// The table of docs/benchmarks/kube-scheduler.md.
 fn sizes(report: &Report) -> Table {
     let mut sizes = Table::new();
     sizes.load_style(presets::ASCII_MARKDOWN);
