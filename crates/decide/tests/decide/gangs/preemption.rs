@@ -1,6 +1,8 @@
 //! Pods of lower priority make room.
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
 use tessera_cluster::Kind;
 use tessera_decide::{Intent, Observation, Time};
 
@@ -483,4 +485,30 @@ fn a_budget_is_not_used_up_by_a_pod_that_is_ending() {
     fed.apply_pod(urgent);
     assert_ne!(node, other);
     assert_eq!(victims(&mut fed), ["stays"]);
+}
+
+/// kube-scheduler refuses the gang's pods for a reason that nobody foresees: eviction would hardly help.
+#[test]
+fn a_gang_that_many_nodes_refuse_evicts_nobody() {
+    for (refused, expected) in [(0, 2), (4, 0)] {
+        let nodes = ["a", "b", "c", "d", "e", "f"];
+        let mut fed = leader(&nodes.map(|node| (node, 1)));
+        for node in nodes {
+            running(&mut fed, &format!("low-{node}"), 1, with_priority(0));
+        }
+        let mut by = RefusedNodes::default();
+        for node in &nodes[..refused] {
+            by.refuse((*node).to_owned(), Timestamp::from_second(fed.now.as_secs() as i64 + 300).unwrap());
+        }
+        for number in 0..2 {
+            fed.versioned(&format!("train-{number}"), "gpu", 1, 5);
+            let mut pod = member("train", number, 2);
+            pod["spec"]["priority"] = json!(10);
+            pod["metadata"]["annotations"] =
+                json!({ REFUSED_NODES_ANNOTATION: by.encode().unwrap_or_default() });
+            fed.apply_pod(pod);
+        }
+        let intents = fed.decide();
+        assert_eq!(nominated(&mut fed, &intents), expected, "{intents:?}");
+    }
 }
