@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
 use serde_json::Value;
 use tessera_harness::workspace;
 
+use super::output::Output;
 use super::quantiles::Quantiles;
 use live::Live;
 use memory::Memory;
@@ -74,12 +75,6 @@ pub struct ControllerArguments {
     output: Output,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
-}
-
 /// Everything measured.
 #[derive(Serialize)]
 struct Report {
@@ -107,10 +102,7 @@ pub async fn run(arguments: &ControllerArguments) -> Result<ExitCode> {
         None
     };
     let report = Report { live, fleet, memory };
-    match arguments.output {
-        Output::Json => println!("{}", serde_json::to_string(&report)?),
-        Output::Table => print(&report),
-    }
+    arguments.output.print(&report, print)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,6 +10,7 @@ mod mig;
 mod mig_order;
 mod mps;
 mod native;
+mod output;
 mod packing;
 mod prepare;
 mod quantiles;

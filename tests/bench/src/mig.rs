@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{Table, presets};
 use futures::future::try_join_all;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use tessera_harness::{Cluster, ClusterOptions, kubelet_stand_in::Claim};
 use tokio::sync::Mutex;
 
 use super::{
+    output::Output,
     prepare::{
         again_optimised, claims,
         metrics::OwnTime,
@@ -48,12 +49,6 @@ pub struct MigArguments {
     /// A table, or one JSON object.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 /// Results for claims coming and going.
@@ -157,10 +152,7 @@ pub async fn run(arguments: &MigArguments) -> Result<ExitCode> {
         one_at_a_time,
         alone,
     };
-    match arguments.output {
-        Output::Json => println!("{}", serde_json::to_string(&report)?),
-        Output::Table => print(&report),
-    }
+    arguments.output.print(&report, print)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use tessera_harness::KubernetesVersion;
 
+use super::output::Output;
 use super::quantiles::Quantiles;
 use fleet::Published;
 use measure::OnCluster;
@@ -61,12 +62,6 @@ pub struct NativeArguments {
     /// `json` prints one line of JSON instead of tables.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 /// Everything measured.
@@ -128,10 +123,7 @@ pub async fn run(arguments: &NativeArguments) -> Result<ExitCode> {
         clusters.push(measured);
     }
     let report = Report { clusters };
-    match arguments.output {
-        Output::Json => println!("{}", serde_json::to_string(&report)?),
-        Output::Table => print(&report),
-    }
+    arguments.output.print(&report, print)?;
     Ok(ExitCode::SUCCESS)
 }
 

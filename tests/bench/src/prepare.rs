@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{Table, presets};
 use futures::future::try_join_all;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -28,7 +28,7 @@ use self::{
     metrics::{OwnTime, PhaseMeans},
     plugin::RunningPlugin,
 };
-use super::quantiles::Quantiles;
+use super::{output::Output, quantiles::Quantiles};
 
 /// Concurrent claims: the most ever started at once by a busy node.
 const AT_ONCE: usize = 64;
@@ -60,12 +60,6 @@ pub struct PrepareArguments {
     /// A table, or one JSON object.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 /// Results for one kind of load.
@@ -161,10 +155,7 @@ pub async fn run(arguments: &PrepareArguments) -> Result<ExitCode> {
         resident_mib,
         binary_mib: fs::metadata(&programs.plugin)?.len() as f64 / f64::from(1 << 20),
     };
-    match arguments.output {
-        Output::Json => println!("{}", serde_json::to_string(&report)?),
-        Output::Table => print(&report),
-    }
+    arguments.output.print(&report, print)?;
     Ok(ExitCode::SUCCESS)
 }
 
