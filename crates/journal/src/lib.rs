@@ -11,8 +11,7 @@
 //! single log, one sync for many records, [`Journal`] has too: records written at the same time are synced
 //! together (group commit).
 //!
-//! Records are JSON with a version. Unknown fields are kept, and there is no checksum over the whole. Reference
-//! counts are derived from the claims ([`references`]), never stored.
+//! Records are JSON with a version. Unknown fields are kept, and there is no checksum over the whole.
 
 mod boot_id;
 mod change;
@@ -33,6 +32,6 @@ pub use file_system::{
 };
 pub use record::{
     ClaimDevice, ClaimMetadata, ClaimMps, ClaimPartition, ClaimPod, ClaimRecord, ClaimSharing,
-    HardwareRecord, Stage, references,
+    HardwareRecord, Stage,
 };
 pub use store::{Entry, Journal};

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tessera_api::PciBusId;
@@ -286,19 +284,4 @@ impl Record for HardwareRecord {
     fn id(&self) -> &str {
         &self.id
     }
-}
-
-/// Reference counts: each referenced hardware record's id, with the UIDs of the referring claims.
-#[must_use]
-pub fn references<'a>(claims: impl IntoIterator<Item = &'a ClaimRecord>) -> BTreeMap<&'a str, Vec<&'a str>> {
-    let mut references = BTreeMap::<&str, Vec<&str>>::new();
-    for claim in claims {
-        for id in claim.devices.iter().flat_map(|device| &device.hardware) {
-            let users = references.entry(id).or_default();
-            if !users.contains(&claim.uid.as_str()) {
-                users.push(&claim.uid);
-            }
-        }
-    }
-    references
 }
