@@ -278,7 +278,7 @@ impl Writer {
                 if !lifts_gate {
                     return Ok(());
                 }
-                gang = formed.map(|formed| json!({ FORMED_ANNOTATION: formed.to_string() }));
+                gang = *formed;
                 Some(node)
             }
             Intent::Steer { node, .. } => Some(node),
@@ -344,7 +344,8 @@ fn devices(claims: &[ClaimAllocation]) -> String {
     }
 }
 
-/// Removes our gate from a pod, and writes these annotations with it. A pod without the gate is unchanged.
+/// Removes our gate from a pod, and with it the reason why the pod waited. Writes the number of pods of its gang that start together,
+/// if any.
 ///
 /// # Errors
 /// The API server rejects the patch, or does not answer.
@@ -352,14 +353,17 @@ pub async fn remove_gate(
     pods: &Api<Pod>,
     name: &str,
     uid: Option<&str>,
-    annotations: Option<Value>,
+    formed: Option<usize>,
 ) -> Result<(), kube::Error> {
-    let mut patch = json!({ "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] } });
+    let mut patch = json!({
+        "metadata": { "annotations": { WAITING_ANNOTATION: null } },
+        "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] },
+    });
     if let Some(uid) = uid {
         patch["metadata"]["uid"] = json!(uid);
     }
-    if let Some(annotations) = annotations {
-        patch["metadata"]["annotations"] = annotations;
+    if let Some(formed) = formed {
+        patch["metadata"]["annotations"][FORMED_ANNOTATION] = json!(formed.to_string());
     }
     pods.patch(name, &PatchParams::default(), &Patch::Strategic(&patch)).await.map(drop)
 }

@@ -93,6 +93,7 @@ async fn a_gang_waits_whole_and_runs_whole() {
     for pod in pods::of_app(&cluster, "train").await {
         let rank = pod.labels()["batch.kubernetes.io/job-completion-index"].clone();
         assert_eq!(pod.annotations()[FORMED_ANNOTATION], "4", "the number of pods that started together");
+        assert!(!pod.annotations().contains_key(WAITING_ANNOTATION), "it waits no more");
         assert_eq!(pod.spec.unwrap().node_name.unwrap(), format!("n0{rank}"));
     }
     cluster.kubectl(&["delete", "job", "train"]).await.unwrap();
