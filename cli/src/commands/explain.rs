@@ -122,7 +122,12 @@ impl Screen {
             self.lower(&mut text, lower);
         }
         if let Some(steering) = &explanation.steering {
-            text += &steering::text(steering, is_waiting, self.shown(), self.paint);
+            let needs = match (is_waiting, explanation.obstacles.is_empty()) {
+                (true, _) => steering::Needs::Devices,
+                (false, true) => steering::Needs::Nothing,
+                (false, false) => steering::Needs::Unknown,
+            };
+            text += &steering::text(steering, needs, self.shown(), self.paint);
         }
         self.nodes(&mut text, explanation);
         if !explanation.nearest.is_empty() {

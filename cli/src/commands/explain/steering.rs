@@ -25,11 +25,20 @@ impl Line {
     }
 }
 
+/// The pod's need for devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    Devices,
+    Nothing,
+    /// An obstacle comes first: a template that does not exist, for example.
+    Unknown,
+}
+
 /// A paragraph with one line a fact.
-pub fn text(steering: &Steering, asks_for_devices: bool, shown: usize, paint: Paint) -> String {
+pub fn text(steering: &Steering, needs: Needs, shown: usize, paint: Paint) -> String {
     let mut lines = Vec::new();
     if steering.gated {
-        lines.push(Line::plain(gate(steering, asks_for_devices)));
+        lines.push(Line::plain(gate(steering, needs)));
         lines.extend(steering.controller.as_ref().map(controller));
     }
     if let Some(event) = &steering.event {
@@ -37,7 +46,7 @@ pub fn text(steering: &Steering, asks_for_devices: bool, shown: usize, paint: Pa
         let said = format!("the controller said{time}: {}: {}", event.reason, event.message);
         lines.push(Line::plain(said));
     }
-    if asks_for_devices && steering.gated {
+    if needs == Needs::Devices && steering.gated {
         lines.extend(pools(steering, shown).into_iter().map(Line::plain));
     }
     lines.extend(nominated(steering));
@@ -49,16 +58,16 @@ pub fn text(steering: &Steering, asks_for_devices: bool, shown: usize, paint: Pa
     text
 }
 
-fn gate(steering: &Steering, asks_for_devices: bool) -> String {
+fn gate(steering: &Steering, needs: Needs) -> String {
     let who = format!("the pod has the gate {GATE}");
     if !steering.other_gates.is_empty() {
         let others = steering.other_gates.join(", ");
         return format!("{who}: the controller considers the pod once no other gate is left (now: {others})");
     }
-    if asks_for_devices {
-        format!("{who}: the controller lifts it after proposing a node to kube-scheduler")
-    } else {
-        format!("{who} and needs no devices any more: the controller lifts it at once")
+    match needs {
+        Needs::Devices => format!("{who}: the controller lifts it after proposing a node to kube-scheduler"),
+        Needs::Nothing => format!("{who} and needs no devices any more: the controller lifts it at once"),
+        Needs::Unknown => format!("{who}: the controller keeps it until the pod can be scheduled"),
     }
 }
 
