@@ -5,6 +5,7 @@ use tessera_decide::Time;
 
 use crate::gangs::queue::{allocated_to, ask_at};
 use crate::leader::leader;
+use crate::objects::*;
 
 const PODS: usize = 60;
 
@@ -35,4 +36,28 @@ fn many_new_kinds_are_placed_over_several_rounds_in_their_order() {
     assert!(rounds > 1);
     fed.now += Time::from_secs(1);
     assert!(fed.decide().is_empty());
+}
+
+/// Kinds that look for victims take more steps: alone, judging 150 nodes for each of these would fit into a round.
+#[test]
+fn a_search_for_victims_counts_as_steps() {
+    let names: Vec<String> = (0..150).map(|node| format!("n{node:03}")).collect();
+    let nodes: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let mut fed = leader(&nodes);
+    for name in &names {
+        fed.apply_claim(allocated(claim(name, "gpu", 1), name, &[card(0)]));
+        let mut low = pod(name);
+        low["spec"]["nodeName"] = json!(name);
+        low["spec"]["schedulingGates"] = json!([]);
+        fed.apply_pod(low);
+    }
+    for number in 0..33 {
+        ask_at(&mut fed, &format!("pod-{number:02}"), 1, 900 + number, |pod| {
+            pod["spec"]["priority"] = json!(10);
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] =
+                json!(format!("{}m", 100 + number));
+        });
+    }
+    fed.decide();
+    assert!(fed.decider.wake().is_some_and(|wake| wake <= fed.now));
 }

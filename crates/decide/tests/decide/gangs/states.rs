@@ -273,3 +273,46 @@ fn a_gang_that_may_be_smaller_waits_ten_seconds_for_more_pods() {
     fed.now = Time::from_secs(1_010);
     assert_eq!(steps(&fed.decide()).0, ["train-0", "train-1"]);
 }
+
+/// Devices of a pod whose node is gone, and of the pod that cannot be placed as it is, go back, too.
+#[test]
+fn a_gang_that_cannot_be_placed_as_it_is_holds_nothing() {
+    let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
+    fed.gang("train", 3, 1);
+    let intents = fed.decide();
+    fed.written(&intents);
+    let Some(Intent::Allocate { node, .. }) = intents.first() else { panic!("{intents:?}") };
+    fed.delete(Kind::Node, node);
+    let mut unfit = member("train", 2, 3);
+    unfit["spec"]["schedulerName"] = json!("another");
+    fed.apply_pod(unfit);
+    let cleared = fed.decide().into_iter().filter_map(|intent| match intent {
+        Intent::Clear { pod, .. } => pod.map(|pod| pod.key.name),
+        _ => None,
+    });
+    assert_eq!(cleared.collect::<Vec<_>>(), ["train-0", "train-1", "train-2"]);
+}
+
+/// Another pod of the owner was refused by the node of a pod on its way: kube-scheduler's verdict on that one is awaited.
+#[test]
+fn a_pod_on_its_way_keeps_its_devices_on_a_node_that_refused_another() {
+    let (mut fed, nodes) = lifted(&[("a", 1), ("b", 1)]);
+    let mut first = ungated(member("train", 0, 2));
+    first["metadata"]["annotations"] = json!({ "gpu.tessera.dev/refused-nodes":
+        json!({ &nodes[1]: "1970-01-02T00:00:00Z" }).to_string() });
+    fed.apply_pod(first);
+    fed.apply_pod(ungated(member("train", 1, 2)));
+    assert_eq!(fed.decide(), []);
+}
+
+/// Nothing is allocated, and nothing is said to fit nowhere, before this term's fence is complete.
+#[test]
+fn before_its_term_a_gang_waits_for_all_allocations_to_be_known() {
+    let mut fed = leader(&[]);
+    fed.apply(node("a"));
+    slices("a", 2, managed()).into_iter().for_each(|slice| fed.apply(slice));
+    fed.gang("train", 2, 1);
+    fed.decide();
+    let reason = fed.decider.reason_of(&key("train-0")).map(ToString::to_string);
+    assert_eq!(reason.as_deref(), Some("waits until the controller knows all allocations"));
+}
