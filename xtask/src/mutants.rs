@@ -96,7 +96,7 @@ impl Part {
     /// The package and the folder of its sources.
     const fn sources(self) -> (&'static str, &'static str) {
         match self {
-            Self::Journal => ("tessera-journal", "crates/journal/src"),
+            Self::Journal => ("tessera-journal", "crates/node/journal/src"),
             Self::Prepare => (PLUGIN, "kubelet-plugin/src/prepare"),
             Self::Mps => ("tessera-mps-host", "mps-host/src"),
         }

@@ -62,7 +62,7 @@ async fn wrong_values_are_refused_by_name() {
 #[test]
 fn the_schema_has_every_emulated_machine() {
     let mut known = vec![String::new()];
-    for entry in fs::read_dir(path("crates/hardware/data/machines")).expect("readable") {
+    for entry in fs::read_dir(path("crates/base/hardware/data/machines")).expect("readable") {
         let file = entry.expect("readable").path();
         known.push(file.file_stem().expect("a name").to_string_lossy().into_owned());
         let machine: Value = serde_json::from_str(&fs::read_to_string(&file).expect("text")).expect("JSON");

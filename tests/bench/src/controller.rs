@@ -80,7 +80,7 @@ pub struct ControllerArguments {
 struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
-    /// The output of the example `decisions` of `crates/decide`.
+    /// The output of the example `decisions` of `crates/scheduling/decide`.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -32,7 +32,7 @@ pub struct GangsArguments {
     rounds: u32,
 }
 
-/// The output of the example `gangs` of `crates/decide`, in milliseconds.
+/// The output of the example `gangs` of `crates/scheduling/decide`, in milliseconds.
 #[derive(Deserialize)]
 struct Round {
     /// The first gang after a start: all nodes are looked at.

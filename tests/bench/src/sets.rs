@@ -32,7 +32,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SetsArguments {
-    /// Only this machine of crates/inventory/tests/data/topologies.txt; repeat for several.
+    /// Only this machine of crates/base/inventory/tests/data/topologies.txt; repeat for several.
     #[arg(long = "machine", value_name = "NAME")]
     machines: Vec<String>,
     /// Requested cards relative to those that are there; repeat for several.

@@ -23,7 +23,7 @@ pub struct KnownMachine {
 
 /// All machines of the file.
 pub fn all() -> Vec<KnownMachine> {
-    let mut lines = include_str!("../../../crates/inventory/tests/data/topologies.txt")
+    let mut lines = include_str!("../../../crates/base/inventory/tests/data/topologies.txt")
         .lines()
         .filter(|line| !line.starts_with('#'));
     let mut machines = Vec::new();

@@ -4,7 +4,7 @@ use tessera_fuzz::{selectors, time_boxed};
 
 #[test]
 fn selectors_end_well() {
-    let lines: Vec<&[u8]> = include_str!("../../../crates/cel/tests/oracle/expressions.txt")
+    let lines: Vec<&[u8]> = include_str!("../../../crates/base/cel/tests/oracle/expressions.txt")
         .lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with("##"))
         .map(str::as_bytes)

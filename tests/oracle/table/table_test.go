@@ -2,8 +2,8 @@
 // allocator that Kubernetes uses (variant incubating), 1.37 by go.mod, 1.36.3 by its own module file. In the same run upstream's expectations hold that answer to
 // be right: a case that fails upstream's matchers fails this test, too.
 //
-//	go test -count=1 . -args -out ../../../crates/allocator/tests/data/upstream-table-1.37.jsonl
-//	go test -modfile=kubernetes-1.36.3.mod -count=1 . -args -out ../../../crates/allocator/tests/data/upstream-table-1.36.3.jsonl
+//	go test -count=1 . -args -out ../../../crates/scheduling/allocator/tests/data/upstream-table-1.37.jsonl
+//	go test -modfile=kubernetes-1.36.3.mod -count=1 . -args -out ../../../crates/scheduling/allocator/tests/data/upstream-table-1.36.3.jsonl
 package tessera
 
 import (

@@ -70,7 +70,7 @@ pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
         });
         let [ours, theirs] = answers(version, &mut oracle, &mut selectors, &small)?;
         let path =
-            workspace::root().join(format!("crates/allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
+            workspace::root().join(format!("crates/scheduling/allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
         std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&small)?))
             .with_context(|| format!("write {}", path.display()))?;
         println!("disagreement, kept as {}\n  ours       {ours}\n  Kubernetes {theirs}", path.display());

@@ -154,7 +154,7 @@ impl Suite {
     }
 }
 
-/// The name in a package id: `path+file:///w/crates/api#tessera-api@0.1.0`, or `path+file:///w/xtask#0.1.0` where the
+/// The name in a package id: `path+file:///w/crates/base/api#tessera-api@0.1.0`, or `path+file:///w/xtask#0.1.0` where the
 /// folder has the package's name.
 fn package(id: &str) -> &str {
     let (path, fragment) = id.split_once('#').unwrap_or((id, ""));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn package_ids_are_read() {
-        assert_eq!(package("path+file:///w/crates/api#tessera-api@0.1.0"), "tessera-api");
+        assert_eq!(package("path+file:///w/crates/base/api#tessera-api@0.1.0"), "tessera-api");
         assert_eq!(package("path+file:///w/xtask#0.1.0"), "xtask");
     }
 
@@ -222,8 +222,8 @@ mod tests {
         for (kind, test) in [("cdylib", true), ("cdylib", false), ("bin", false), ("test", true)] {
             build.message(&json!({
                 "reason": "compiler-artifact",
-                "package_id": "path+file:///w/crates/api#tessera-api@0.1.0",
-                "manifest_path": "/w/crates/api/Cargo.toml",
+                "package_id": "path+file:///w/crates/base/api#tessera-api@0.1.0",
+                "manifest_path": "/w/crates/base/api/Cargo.toml",
                 "target": { "kind": [kind], "name": "n" },
                 "profile": { "test": test },
                 "executable": "/t/n",
@@ -232,7 +232,7 @@ mod tests {
         let names: Vec<String> = build.suites.iter().map(Suite::name).collect();
         assert_eq!(names, ["tessera-api (unit tests)", "tessera-api n"]);
         assert_eq!(build.libraries.len(), 1);
-        assert_eq!(build.suites[0].folder, PathBuf::from("/w/crates/api/"));
+        assert_eq!(build.suites[0].folder, PathBuf::from("/w/crates/base/api/"));
     }
 
     #[test]

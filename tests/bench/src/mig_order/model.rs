@@ -6,7 +6,7 @@ use tessera_api::{DEFAULT_DRIVER_NAME, PciBusId};
 use tessera_inventory::machine::{Card, GpuInstanceProfile, Mig, Placement};
 use tessera_inventory::{Machine, Pool, PoolOptions};
 
-const PROFILES: &str = include_str!("../../../../crates/inventory/tests/data/mig-profiles.txt");
+const PROFILES: &str = include_str!("../../../../crates/base/inventory/tests/data/mig-profiles.txt");
 
 /// A model of card.
 #[derive(Clone, Debug)]

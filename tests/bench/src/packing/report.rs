@@ -22,7 +22,7 @@ const AIMS: [(&str, f64, f64); 4] = [
 /// Where load 100 is in a run's results.
 const FULL: usize = 2;
 
-/// The output of `crates/simulate/examples/packing.rs`.
+/// The output of `crates/scheduling/simulate/examples/packing.rs`.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {

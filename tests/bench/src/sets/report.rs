@@ -6,7 +6,7 @@ use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 /// The simulated machines.
-const MACHINES: &str = include_str!("../../../../crates/inventory/tests/data/topologies.txt");
+const MACHINES: &str = include_str!("../../../../crates/base/inventory/tests/data/topologies.txt");
 
 /// Mixes of requests.
 pub const MIXES: usize = 2;
@@ -22,7 +22,7 @@ struct Spread {
     deviation: f64,
 }
 
-/// The output of `crates/decide/examples/sets/report.rs`: one policy on one kind of machine, with one mix and load.
+/// The output of `crates/scheduling/decide/examples/sets/report.rs`: one policy on one kind of machine, with one mix and load.
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     /// The machine.

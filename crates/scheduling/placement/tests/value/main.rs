@@ -4,7 +4,7 @@
 mod cards;
 mod devices;
 // Included by path, as its crate depends on emulated hardware and an API server.
-#[path = "../../../../tests/fakes/src/known_machines.rs"]
+#[path = "../../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
 mod known_machines;
 mod node;

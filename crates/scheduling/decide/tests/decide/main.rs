@@ -7,7 +7,7 @@ mod gangs;
 mod gates;
 mod healing;
 // Included by path: the crate pulls in emulated hardware and an API server.
-#[path = "../../../../tests/fakes/src/known_machines.rs"]
+#[path = "../../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
 mod known_machines;
 mod known_nodes;

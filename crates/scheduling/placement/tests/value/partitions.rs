@@ -17,7 +17,7 @@ struct Profile {
 
 /// The plain profiles of a model.
 fn profiles(model: &str) -> Vec<Profile> {
-    let text = include_str!("../../../inventory/tests/data/mig-profiles.txt");
+    let text = include_str!("../../../../base/inventory/tests/data/mig-profiles.txt");
     let lines = text.lines().skip_while(|line| !line.starts_with(&format!("model {model} ")));
     let lines = lines.skip(1).take_while(|line| !line.starts_with("model"));
     lines

@@ -10,7 +10,7 @@
 mod arrivals;
 mod go_gpuallocator;
 // Included by path: the crate pulls in emulated hardware and an API server.
-#[path = "../../../../tests/fakes/src/known_machines.rs"]
+#[path = "../../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
 mod known_machines;
 #[path = "../../tests/decide/known_nodes.rs"]
