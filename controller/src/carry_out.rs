@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION};

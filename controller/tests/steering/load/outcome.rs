@@ -1,13 +1,14 @@
 //! What became of all pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use tessera_api::steering::GATE;
+use tessera_api::waiting::WAITING_ANNOTATION;
 use tessera_harness::Cluster;
 
 use super::workloads::{OTHER_GATE, has_gate};
@@ -17,7 +18,7 @@ use crate::{fleet, plugins, pods};
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     pub bound: usize,
-    /// With our gate, and told why.
+    /// With our gate, and the reason in an annotation.
     pub waiting: usize,
     /// Without a gate: kube-scheduler has told why not.
     pub refused: usize,
@@ -44,21 +45,12 @@ impl Outcome {
 
     async fn now(cluster: &Cluster) -> Self {
         let client = cluster.client().await.unwrap();
-        let told: BTreeSet<String> = Api::<Event>::namespaced(client.clone(), "default")
-            .list(&ListParams::default().fields("reason=NotSteered"))
-            .await
-            .unwrap()
-            .items
-            .into_iter()
-            .filter_map(|event| event.involved_object.uid)
-            .collect();
         let held = held(&Api::namespaced(client.clone(), "default")).await;
         let free = |used: Option<&usize>| plugins::CARDS - used.copied().unwrap_or(0);
         let most = (0..super::NODES).map(|number| free(held.get(&format!("n{number:02}")))).max().unwrap();
         let mut outcome = Outcome { cards: held.values().sum(), ..Outcome::default() };
         for pod in Api::<Pod>::namespaced(client, "default").list(&ListParams::default()).await.unwrap() {
             let name = pod.name_any();
-            let is_told = told.contains(pod.metadata.uid.as_ref().unwrap());
             let mut unrest = |what: &str| outcome.unrest.push(format!("{name} {what}"));
             if pod.metadata.deletion_timestamp.is_some() {
                 unrest("is being deleted");
@@ -71,7 +63,8 @@ impl Outcome {
                 unrest("waits for what is free");
             } else if has_gate(&pod, GATE) {
                 outcome.waiting += 1;
-                if !is_told {
+                // Not the Event, which may be lost where many pods wait.
+                if !pod.annotations().contains_key(WAITING_ANNOTATION) {
                     outcome.unrest.push(format!("{name} is gated, and not told why"));
                 }
             } else if is_refused(&pod) {
