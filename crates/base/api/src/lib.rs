@@ -2,7 +2,9 @@
 //! DeviceClasses and the claims written against them. Also [`facts`]: the types in which the parts of the driver
 //! describe cards.
 //!
-//! Pure: no I/O, no clock, nothing of Kubernetes' client types.
+//! In: names, quantities and configuration as users and drivers write them. Out: types, or an error for the user.
+//! Pure: no I/O, no clock, no threads, nothing of Kubernetes' client types. Wing `base`, at the bottom: uses no
+//! other crate of Tessera.
 #![forbid(unsafe_code)]
 
 pub mod attribute;

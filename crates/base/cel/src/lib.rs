@@ -1,8 +1,9 @@
 //! Kubernetes' CEL environment for devices: whether a selector of a ResourceClaim or DeviceClass matches a device,
 //! exactly as in Kubernetes 1.36 or 1.37, as selected by an [`Environment`]; the newest by default.
 //!
-//! `tests/oracle.rs` compares every verdict, answer and cost with Kubernetes' own code. Pure: no I/O, no clock, no
-//! threads. Hostile expressions end in an error within bounded time, memory and stack.
+//! In: an expression and a device. Out: verdict and cost, or an error. Pure: no I/O, no clock, no threads. Hostile
+//! expressions end in an error within bounded time, memory and stack. Wing `base`: may use neither `node` nor
+//! `scheduling`. `tests/oracle.rs` compares every verdict, answer and cost with Kubernetes' own code.
 //!
 //! The parser, the checker, the planner and the evaluator are this crate's own: the crate `cel` has no type checker and
 //! no cost, and its parser can be made to overflow the stack.

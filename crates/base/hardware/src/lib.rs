@@ -3,6 +3,9 @@
 //!
 //! Nothing is guessed: facts without a public source are absent, and NVML then answers `NOT_SUPPORTED`, as the real
 //! library does for missing facts.
+//!
+//! In: the name of a board or machine. Out: its facts. Pure: the data is compiled in; no I/O, no clock, no threads.
+//! Wing `base`: may use neither `node` nor `scheduling`.
 
 #![forbid(unsafe_code)]
 

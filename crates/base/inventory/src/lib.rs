@@ -5,7 +5,8 @@
 //!                  ├─> mig (profiles, placements) ─────────────┼─> Pool (tiers of slices)
 //! GpuPools ────────┴─> gpu_pools (what is offered of each card)┘
 //! ```
-//! Pure and deterministic: the same facts give the same slices, in any order of enumeration of the cards.
+//! Pure (no I/O, no clock, no threads) and deterministic: the same facts give the same slices, in any order of
+//! enumeration of the cards. Wing `base`: may use neither `node` nor `scheduling`.
 #![forbid(unsafe_code)]
 
 pub mod gpu_pools;

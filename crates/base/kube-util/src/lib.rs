@@ -1,5 +1,9 @@
 //! Common parts of Tessera's programs: the API server's client and version, Events, node labels, leader election, backoff,
 //! logging, tasks with a common end, and an HTTP endpoint for untrusted clients. Nothing here is specific to NVIDIA.
+//!
+//! In: arguments, objects of the API server, HTTP requests. Out: watches, writes, Events, log lines, answers. May touch
+//! API server, network, clock, signals and standard error, and starts tasks; no hardware. Wing `base`: may use
+//! neither `node` nor `scheduling`.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

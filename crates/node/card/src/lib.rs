@@ -6,6 +6,9 @@
 //! ```
 //!
 //! [`clients()`] lists the processes on the card. Nothing is recorded here: the caller writes the journal first.
+//!
+//! In: a card and the wanted change. Out: the changed card, or an error. May touch hardware (through `nvml`), lock
+//! files, `/proc`, clock and tasks; not the API server. Wing `node`: may use `base`, never `scheduling`.
 #![forbid(unsafe_code)]
 
 mod clients;

@@ -10,6 +10,10 @@
 //! ```
 //!
 //! `grpc_health` answers gRPC probes on a port: whether the plugin's own sockets answer.
+//!
+//! In: the kubelet's calls, and the plugin's answers and health of devices. Out: gRPC to the kubelet. May touch
+//! sockets and their folders, clock and tasks; neither hardware nor the API server. Wing `node`: may use `base`,
+//! never `scheduling`.
 #![forbid(unsafe_code)]
 
 pub mod authority;

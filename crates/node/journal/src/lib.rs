@@ -12,6 +12,9 @@
 //! together (group commit).
 //!
 //! Records are JSON with a version. Unknown fields are kept, and there is no checksum over the whole.
+//!
+//! In: records. Out: the same after a restart or crash, or an error for one file. May touch files of the state folder,
+//! and has threads for writing; neither hardware nor the API server. Wing `node`: may use `base`, never `scheduling`.
 
 mod boot_id;
 mod change;

@@ -5,6 +5,10 @@
 //! ```text
 //! driver_root ──> Library::open ──> Nvml ──> CardReadings, CardTelemetry, Event, …
 //! ```
+//!
+//! In: the driver's root folder, then calls. Out: readings, events and changed cards. May touch hardware, the driver's
+//! files, clock and threads; not the API server. The only `unsafe` code outside tests. Wing `node`: may use `base`,
+//! never `scheduling`.
 
 mod addressing_mode;
 mod architecture;

@@ -16,6 +16,9 @@
 //!   after a while or when the hardware changes ([`target`], [`features`]).
 //! - With several instances on a node, the newest one writes ([`lock`]).
 //! - The slices remain when the plugin ends. The Node owns its slices, so they are deleted with the Node.
+//!
+//! In: the desired pool, and slices of the API server. Out: writes of slices, and their status. May touch the API
+//! server, two lock files, clock and tasks; not hardware. Wing `node`: may use `base`, never `scheduling`.
 #![forbid(unsafe_code)]
 
 pub mod compare;

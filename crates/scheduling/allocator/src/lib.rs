@@ -1,7 +1,8 @@
 //! Kubernetes' structured allocator, with kube-scheduler's results and the reasons for them, and a placement of least
 //! cost to allocate instead.
 //!
-//! Pure: no I/O, no clock, no threads; ids of shares come from the caller.
+//! Pure: no I/O, no clock, no threads; ids of shares come from the caller. Wing `scheduling`: may use `base`, never
+//! `node`.
 //!
 //! Read slices with [`inventory::Inventory::add`], existing allocations with [`held::Held::add`], claims with
 //! `Claim::try_from`, classes with `Class::from` and nodes with `Node::from` (see [`convert`]); then call

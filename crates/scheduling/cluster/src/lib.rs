@@ -3,7 +3,8 @@
 //! [`Cluster::apply`] and [`Cluster::delete`] feed the index, from a single read or from watches. Reads need only `&`, so many
 //! threads can read at once. Compiled selectors and new share ids are per reader, in an [`Asker`].
 //!
-//! Pure: no I/O, no clock, no threads.
+//! In: Kubernetes' objects. Out: claims, devices and nodes as the allocator reads them. Pure: no I/O, no clock, no
+//! threads. Wing `scheduling`: may use `base`, never `node`.
 #![forbid(unsafe_code)]
 
 pub mod anti_affinity;

@@ -9,7 +9,8 @@
 //!      waiting pod ─> Demand ─> Ranking (nodes by Score, one for each shape of demand) ─> Intent
 //! ```
 //!
-//! Pure: no I/O, no clock, no threads. Time is passed in, as the duration since the Unix epoch.
+//! Pure: no I/O, no clock, no threads. Time is passed in, as the duration since the Unix epoch. Wing `scheduling`: may
+//! use `base`, never `node`.
 #![forbid(unsafe_code)]
 
 mod backoff;

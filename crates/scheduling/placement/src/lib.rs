@@ -8,7 +8,7 @@
 //! ```
 //!
 //! This crate decides nothing: queue order, writes and decisions in flight belong to the loop (`tessera-decide`).
-//! Pure: no I/O, no clock, no threads.
+//! Pure: no I/O, no clock, no threads. Wing `scheduling`: may use `base`, never `node`.
 #![forbid(unsafe_code)]
 
 pub mod demand;

@@ -4,6 +4,9 @@
 //! them arrive and depart, both on nodes in plain numbers: a run takes a fiftieth of the time of a run on a [`fleet`]'s objects.
 //! [`PolicyName`] names the placing policy. The same seed gives the same result on every platform and the
 //! same arrivals for every policy.
+//!
+//! In: the text of a trace, or a fleet with workloads. Out: a report for each policy. Pure: no I/O, no clock, no
+//! threads; randomness comes from the seed. Wing `scheduling`: may use `base`, never `node`.
 
 mod arrivals;
 mod control;
