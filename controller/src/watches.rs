@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -14,8 +14,9 @@ use kube::discovery::ApiResource;
 use kube::runtime::WatchStreamExt as _;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tessera_api::API_GROUP;
 use tessera_cluster::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
-use tessera_cluster::{Key, Kind, Object, holds_of};
+use tessera_cluster::{GpuQuota, Key, Kind, Object, holds_of};
 use tessera_decide::Observation;
 use tessera_kube_util::error_text::with_causes;
 use tessera_kube_util::objects::{Event, Name, Page, Unreadable, from_json, watch};
@@ -34,7 +35,7 @@ pub enum Seen {
 }
 
 /// The watched kinds.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 16] = [
     Kind::Node,
     Kind::Pod,
     Kind::ResourceClaim,
@@ -49,6 +50,8 @@ pub const KINDS: [Kind; 14] = [
     Kind::LeaderWorkerSet,
     Kind::PodGroup,
     Kind::DisruptionBudget,
+    Kind::GpuQuota,
+    Kind::Namespace,
 ];
 
 /// Objects per page. A ResourceSlice takes some 100 KiB while being read, so few are read at once.
@@ -70,7 +73,7 @@ struct MayBeServed {
     read: Read,
 }
 
-const MAY_BE_SERVED: [MayBeServed; 4] = [
+const MAY_BE_SERVED: [MayBeServed; 5] = [
     MayBeServed {
         kind: Kind::DeviceTaintRule,
         group: "resource.k8s.io",
@@ -104,6 +107,15 @@ const MAY_BE_SERVED: [MayBeServed; 4] = [
         look_every: Duration::from_secs(600),
         read: read_as::<PodGroup>,
     },
+    // Of the chart, which may be told to install no CRDs.
+    MayBeServed {
+        kind: Kind::GpuQuota,
+        group: API_GROUP,
+        versions: &["v1alpha1"],
+        name: "GpuQuota",
+        look_every: Duration::from_secs(60),
+        read: read_as::<GpuQuota>,
+    },
 ];
 
 /// The watches of all kinds.
@@ -129,6 +141,7 @@ impl Watches {
                 self.follow_as::<DisruptionBudget>(Kind::DisruptionBudget, "policy", "PodDisruptionBudget")
                     .boxed(),
                 join_all(MAY_BE_SERVED.iter().map(|kind| self.follow_where_served(kind).boxed())),
+                self.follow::<Namespace>(Kind::Namespace).boxed(),
                 self.follow::<Node>(Kind::Node).boxed(),
                 self.follow::<ResourceSlice>(Kind::ResourceSlice).boxed(),
                 self.follow::<ResourceClaim>(Kind::ResourceClaim).boxed(),

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use tessera_api::gpu_pool::{GpuPool, LabelOperator, NodeSelector};
+use tessera_api::gpu_pool::GpuPool;
+use tessera_api::label_selector::{LabelOperator, LabelSelector};
 
 use crate::api_server::Wanted;
 use crate::arguments::{Format, ListFormat, PoolsArguments};
@@ -144,7 +145,7 @@ struct Described<'a> {
     #[serde(flatten)]
     view: PoolView,
     #[serde(skip_serializing_if = "Option::is_none")]
-    node_selector: Option<&'a NodeSelector>,
+    node_selector: Option<&'a LabelSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cards_expression: Option<&'a str>,
     by_node: BTreeMap<String, NodeOfPool>,
@@ -254,7 +255,7 @@ fn note(node: &NodeOfPool) -> String {
 }
 
 /// A selector as kubectl writes one.
-fn labels(selector: &NodeSelector) -> String {
+fn labels(selector: &LabelSelector) -> String {
     let equal = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
     let compared = selector.match_expressions.iter().map(|requirement| {
         let (key, values) = (&requirement.key, requirement.values.join(","));

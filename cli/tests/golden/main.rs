@@ -80,8 +80,10 @@ fn advised_manifests_can_be_allocated() {
 
 #[test]
 fn simulate() {
-    let (nodes, pods) =
-        ("../../../crates/scheduling/simulate/tests/data/nodes.csv", "../../../crates/scheduling/simulate/tests/data/pods.csv");
+    let (nodes, pods) = (
+        "../../../crates/scheduling/simulate/tests/data/nodes.csv",
+        "../../../crates/scheduling/simulate/tests/data/pods.csv",
+    );
     let some = ["simulate", "--openb", nodes, pods, "--policy", "tessera-bare,fgd,random", "--runs", "3"];
     golden("simulate", &some, "");
     // All policies: these numbers are the same everywhere, and change only with a policy.

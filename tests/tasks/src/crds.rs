@@ -4,9 +4,11 @@ use std::{fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_quota::GpuQuota;
 use tessera_harness::workspace;
 
 /// What `cargo xtask crds` takes.
@@ -30,19 +32,21 @@ fn path() -> PathBuf {
 }
 
 /// The file. In `templates/` and not in `crds/`, so that `helm upgrade` brings changes; with the policy to keep the
-/// CRD, since pools are deleted with their kind.
+/// CRDs, since pools and quotas are deleted with their kinds.
 fn text() -> Result<String> {
-    let mut definition = GpuPool::crd();
+    let definitions = [definition(GpuPool::crd())?, definition(GpuQuota::crd())?].join("\n---\n");
+    anyhow::ensure!(!definitions.contains("{{"), "a text that helm would take for a template");
+    Ok(format!(
+        "{{{{- if .Values.crds.install }}}}\n# Written by cargo xtask crds.\n{definitions}\n{{{{- end }}}}\n"
+    ))
+}
+
+fn definition(mut definition: CustomResourceDefinition) -> Result<String> {
     let keep = ("helm.sh/resource-policy".to_owned(), "keep".to_owned());
     definition.metadata.annotations.get_or_insert_default().extend([keep]);
     let mut definition = serde_json::to_value(&definition)?;
     without_foreign_formats(&mut definition);
-    let yaml = serde_saphyr::to_string(&definition)?;
-    anyhow::ensure!(!yaml.contains("{{"), "a text that helm would take for a template");
-    Ok(format!(
-        "{{{{- if .Values.crds.install }}}}\n# Written by cargo xtask crds.\n{}\n{{{{- end }}}}\n",
-        yaml.trim_end()
-    ))
+    Ok(serde_saphyr::to_string(&definition)?.trim_end().to_owned())
 }
 
 /// Rust's number formats, unknown to the API server and warned about; the limits say the same.

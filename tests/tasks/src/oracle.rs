@@ -69,8 +69,8 @@ pub fn run(arguments: &OracleArguments) -> Result<ExitCode> {
             answers(version, &mut oracle, &mut selectors, request).is_ok_and(|[ours, theirs]| ours != theirs)
         });
         let [ours, theirs] = answers(version, &mut oracle, &mut selectors, &small)?;
-        let path =
-            workspace::root().join(format!("crates/scheduling/allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
+        let path = workspace::root()
+            .join(format!("crates/scheduling/allocator/tests/cases/seed-{}-{id}.json", arguments.seed));
         std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&small)?))
             .with_context(|| format!("write {}", path.display()))?;
         println!("disagreement, kept as {}\n  ours       {ours}\n  Kubernetes {theirs}", path.display());

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::label_selector::LabelSelector;
 use crate::offer::{Offer, OfferError};
 
 pub use resolve::precedence;
@@ -56,7 +57,7 @@ pub struct GpuPoolSpec {
     pub priority: i32,
     /// The nodes, by their labels. Absent or empty: all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_selector: Option<NodeSelector>,
+    pub node_selector: Option<LabelSelector>,
     /// A CEL expression over a whole card, as in a DeviceClass's selectors: `device.attributes["gpu.tessera.dev"]…`.
     /// Absent: all cards of the nodes. A card for which it fails belongs to no pool by this one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,56 +70,6 @@ pub struct GpuPoolSpec {
     /// How the controller chooses among nodes, and among cards where it allocates. Without meaning where the allocation is
     /// Native.
     pub placement: Placement,
-}
-
-/// A selector of nodes by label; everything in it must match (`metav1.LabelSelector`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct NodeSelector {
-    /// Labels with their values.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub match_labels: BTreeMap<String, String>,
-    /// Comparisons of labels.
-    #[cfg_attr(feature = "crd", schemars(length(max = 64)))]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub match_expressions: Vec<LabelRequirement>,
-}
-
-/// A comparison of one label (`metav1.LabelSelectorRequirement`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
-#[cfg_attr(
-    feature = "crd",
-    schemars(extend("x-kubernetes-validations" = [{
-        "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-        "message": "In and NotIn need values, Exists and DoesNotExist have none",
-    }]))
-)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LabelRequirement {
-    /// The label's key.
-    pub key: String,
-    /// The comparison.
-    pub operator: LabelOperator,
-    /// The values of `In` and `NotIn`.
-    #[cfg_attr(feature = "crd", schemars(length(max = 64)))]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<String>,
-}
-
-/// Comparison with a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
-pub enum LabelOperator {
-    /// The label has one of the values.
-    In,
-    /// The label is absent or has another value.
-    NotIn,
-    /// The label is there.
-    Exists,
-    /// The label is absent.
-    DoesNotExist,
 }
 
 /// Who allocates claims for a pool's cards.
@@ -239,24 +190,6 @@ impl GpuPoolSpec {
     }
 }
 
-impl NodeSelector {
-    /// Whether all labels and expressions match.
-    #[must_use]
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|requirement| {
-                let found = labels.get(&requirement.key);
-                let is_listed = found.is_some_and(|value| requirement.values.contains(value));
-                match requirement.operator {
-                    LabelOperator::In => is_listed,
-                    LabelOperator::NotIn => !is_listed,
-                    LabelOperator::Exists => found.is_some(),
-                    LabelOperator::DoesNotExist => found.is_none(),
-                }
-            })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -284,22 +217,6 @@ mod tests {
         ] {
             let error = GpuPoolSpec::decode(&fields).unwrap_err().to_string();
             assert!(error.contains(part), "{fields}: {error}");
-        }
-    }
-
-    #[test]
-    fn nodes_are_selected_by_labels() {
-        let labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
-        for (selector, expected) in [
-            (json!({"matchLabels": {"pool": "a"}}), true),
-            (json!({"matchLabels": {"pool": "b"}}), false),
-            (json!({"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]}), true),
-            (json!({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}), true),
-            (json!({"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}), false),
-            (json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), false),
-        ] {
-            let spec = GpuPoolSpec::decode(&json!({"nodeSelector": selector})).unwrap();
-            assert_eq!(spec.selects_node(&labels), expected, "{spec:?}");
         }
     }
 }

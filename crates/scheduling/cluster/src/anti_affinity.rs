@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use tessera_api::gpu_pool::{LabelOperator, LabelRequirement, NodeSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use tessera_api::label_selector::{LabelOperator, LabelRequirement, LabelSelector};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -54,12 +54,12 @@ fn concerns(term: &PodAffinityTerm, own: &str, other: &str) -> bool {
     let named = term.namespaces.as_deref().unwrap_or_default();
     match &term.namespace_selector {
         None if named.is_empty() => own == other,
-        Some(all) if *all == LabelSelector::default() => true,
+        Some(all) if *all == v1::LabelSelector::default() => true,
         _ => named.iter().any(|name| name == other),
     }
 }
 
-fn selector_of(selector: &LabelSelector) -> NodeSelector {
+fn selector_of(selector: &v1::LabelSelector) -> LabelSelector {
     let requirements = selector.match_expressions.iter().flatten().filter_map(|requirement| {
         let operator = match requirement.operator.as_str() {
             "In" => LabelOperator::In,
@@ -71,7 +71,7 @@ fn selector_of(selector: &LabelSelector) -> NodeSelector {
         let values = requirement.values.clone().unwrap_or_default();
         Some(LabelRequirement { key: requirement.key.clone(), operator, values })
     });
-    NodeSelector {
+    LabelSelector {
         match_labels: selector.match_labels.clone().unwrap_or_default(),
         match_expressions: requirements.collect(),
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -17,6 +17,7 @@ use crate::holder::Holder;
 use crate::key::Key;
 use crate::objects::Objects;
 use crate::project;
+use crate::quota::GpuQuota;
 use crate::taken::Hold;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
@@ -86,6 +87,8 @@ kinds! {
     LeaderWorkerSet: LeaderWorkerSet,
     PodGroup: PodGroup,
     DisruptionBudget: DisruptionBudget,
+    GpuQuota: GpuQuota,
+    Namespace: Namespace,
 }
 
 impl Cluster {
@@ -109,6 +112,8 @@ impl Cluster {
             leader_worker_sets,
             pod_groups,
             budgets,
+            quotas,
+            namespaces,
             unreadable,
             unlisted,
         } = objects;
@@ -143,6 +148,7 @@ impl Cluster {
         let all = &mut cluster.objects;
         (all.jobs, all.job_sets) = (jobs, job_sets);
         (all.leader_worker_sets, all.pod_groups, all.budgets) = (leader_worker_sets, pod_groups, budgets);
+        (all.quotas, all.namespaces) = (quotas, namespaces);
         (all.unreadable, all.unlisted) = (unreadable, unlisted);
         cluster.inventory.shrink_to_fit();
         Ok(cluster)
@@ -211,6 +217,13 @@ impl Cluster {
                 let metadata = project::metadata(budget.metadata);
                 return Ok(put(&mut objects.budgets, key, DisruptionBudget { metadata, ..budget }));
             }
+            Object::GpuQuota(quota) => {
+                return Ok(put(&mut objects.quotas, key, Arc::new(project::quota(quota))));
+            }
+            Object::Namespace(namespace) => {
+                let labels = namespace.metadata.labels.unwrap_or_default();
+                return Ok(put(&mut objects.namespaces, key, labels));
+            }
         }
         Ok(true)
     }
@@ -255,6 +268,8 @@ impl Cluster {
             Kind::LeaderWorkerSet => drop(self.objects.leader_worker_sets.remove(key)),
             Kind::PodGroup => drop(self.objects.pod_groups.remove(key)),
             Kind::DisruptionBudget => drop(self.objects.budgets.remove(key)),
+            Kind::GpuQuota => drop(self.objects.quotas.remove(key)),
+            Kind::Namespace => drop(self.objects.namespaces.remove(key)),
             Kind::DeviceTaintRule => {
                 self.objects.taint_rules.remove(key);
                 self.inventory.set_taint_rules(self.objects.taint_rules.values());

@@ -10,6 +10,7 @@ use k8s_openapi::api::resource::v1::{
 
 use crate::change::Kind;
 use crate::key::Key;
+use crate::quota::GpuQuota;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
 /// Objects by name, in order.
@@ -43,6 +44,10 @@ pub struct Objects {
     pub pod_groups: BTreeMap<Key, PodGroup>,
     /// PodDisruptionBudgets.
     pub budgets: BTreeMap<Key, DisruptionBudget>,
+    /// GpuQuotas.
+    pub quotas: BTreeMap<Key, Arc<GpuQuota>>,
+    /// Labels of namespaces.
+    pub namespaces: BTreeMap<Key, BTreeMap<String, String>>,
     /// Existing objects that cannot be read, with the error. They are in no other field, except claims whose devices could be read.
     pub unreadable: BTreeMap<(Kind, Key), String>,
     /// Kinds that cannot be listed: unseen objects of these kinds may exist.
@@ -77,6 +82,8 @@ impl Objects {
             leader_worker_sets,
             pod_groups,
             budgets,
+            quotas,
+            namespaces,
             unreadable,
             unlisted,
         } = other.clone();
@@ -94,6 +101,8 @@ impl Objects {
         self.leader_worker_sets.extend(leader_worker_sets);
         self.pod_groups.extend(pod_groups);
         self.budgets.extend(budgets);
+        self.quotas.extend(quotas);
+        self.namespaces.extend(namespaces);
         self.unreadable.extend(unreadable);
         self.unlisted.extend(unlisted);
     }

@@ -12,6 +12,7 @@ use tessera_api::gang::PARTIAL_TIMEOUT_ANNOTATION;
 use tessera_api::{device_status, managed, node_report, waiting};
 
 use crate::gang;
+use crate::quota::GpuQuota;
 
 pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, namespace, uid, labels, creation_timestamp, deletion_timestamp, .. } = metadata;
@@ -24,6 +25,11 @@ pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
         deletion_timestamp,
         ..ObjectMeta::default()
     }
+}
+
+pub(crate) fn quota(quota: GpuQuota) -> GpuQuota {
+    let generation = quota.metadata.generation;
+    GpuQuota { metadata: ObjectMeta { generation, ..metadata(quota.metadata) }, ..quota }
 }
 
 /// The metadata of an object that pods of a gang belong to.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-// Label selectors have the same form for nodes and pods.
-use tessera_api::gpu_pool::NodeSelector;
+use tessera_api::label_selector::LabelSelector;
 
 /// A `batch` Job.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -193,7 +192,7 @@ pub struct DisruptionBudget {
 #[serde(default)]
 pub struct DisruptionBudgetSpec {
     /// Labels of the pods; without a selector, no pods are protected.
-    pub selector: Option<NodeSelector>,
+    pub selector: Option<LabelSelector>,
 }
 
 /// See [`DisruptionBudget`].

@@ -90,6 +90,12 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
                 regroup_pods(state, Kind::JobSet, &job_set);
             }
         }
+        Kind::GpuQuota => state.waits.mark_all_due(),
+        Kind::Namespace => {
+            if !state.world.cluster.objects().quotas.is_empty() {
+                state.waits.mark_all_due();
+            }
+        }
         // The search for victims is repeated periodically anyway.
         Kind::DisruptionBudget => {}
         Kind::DeviceClass | Kind::DeviceTaintRule => {
@@ -176,6 +182,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.world.fleet.mark_all();
             unplaced::mark_class_of_unplaced(&mut state.unplaced);
         }
+        Kind::GpuQuota => state.waits.mark_all_due(),
         Kind::ResourceClaimTemplate
         | Kind::PersistentVolume
         | Kind::PersistentVolumeClaim
@@ -183,7 +190,8 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
         | Kind::JobSet
         | Kind::LeaderWorkerSet
         | Kind::PodGroup
-        | Kind::DisruptionBudget => {}
+        | Kind::DisruptionBudget
+        | Kind::Namespace => {}
     }
     state.world.cluster.delete(kind, key);
 }

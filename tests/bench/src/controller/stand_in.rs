@@ -93,6 +93,7 @@ impl Served {
             }
             "/api/v1/nodes" => (Some(Kind::Node), "v1"),
             "/api/v1/pods" => (Some(Kind::Pod), "v1"),
+            "/api/v1/namespaces" => (None, "v1"),
             "/api/v1/persistentvolumes" | "/api/v1/persistentvolumeclaims" => (None, "v1"),
             "/apis/batch/v1/jobs" => (None, "batch/v1"),
             "/apis/policy/v1/poddisruptionbudgets" => (None, "policy/v1"),

@@ -39,7 +39,7 @@ pub struct UnmetDemand {
 
 /// Conditions of a GpuPool.
 pub mod condition {
-    use serde::{Deserialize, Serialize};
+    pub use crate::condition::Condition;
 
     /// Type: the pool decides on at least one card, without errors.
     pub const READY: &str = "Ready";
@@ -55,21 +55,4 @@ pub mod condition {
     pub const LAYOUT_NOT_APPLIED: &str = "LayoutNotApplied";
     /// Reason of not [`READY`]: running claims hold devices no longer offered.
     pub const WAITS_FOR_CLAIMS: &str = "WaitsForClaims";
-
-    /// A condition (`metav1.Condition`).
-    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
-    #[serde(rename_all = "camelCase")]
-    pub struct Condition {
-        /// What is said, such as [`READY`].
-        pub r#type: String,
-        /// `True`, `False` or `Unknown`.
-        pub status: String,
-        /// Why, in one word.
-        pub reason: String,
-        /// Why, in words.
-        pub message: String,
-        /// When the status changed last, RFC 3339.
-        pub last_transition_time: String,
-    }
 }

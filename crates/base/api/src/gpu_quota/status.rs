@@ -1,0 +1,69 @@
+use serde::{Deserialize, Serialize};
+
+use crate::condition::Condition;
+
+/// `status` of a GpuQuota, written by the controller alone. Sums only: users of other teams may read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct GpuQuotaStatus {
+    /// Generation of the spec evaluated here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Use by amount, in the order of the spec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub amounts: Vec<AmountStatus>,
+    /// Number of the team's pods waiting for devices.
+    pub waiting: u32,
+    /// The team's part of the recent use of all teams, in percent with one decimal: with `weight`, the team's place in the
+    /// queue. Older use counts less.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub share: String,
+    /// See [`condition`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Use of an amount: in cards with two decimals, or in bytes as a Kubernetes quantity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct AmountStatus {
+    /// Name of the amount.
+    pub name: String,
+    /// Guarantee; 0 if there is none.
+    pub guaranteed: String,
+    /// Limit, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Amount allocated to the team, with borrowed devices.
+    pub used: String,
+    /// Part of `used` beyond the guarantee.
+    pub borrowed: String,
+    /// Part of the guarantee used by other teams.
+    pub lent: String,
+}
+
+/// Conditions of a GpuQuota.
+pub mod condition {
+    pub use crate::condition::Condition;
+
+    /// Type: the quota holds for at least one namespace, its own or a child's.
+    pub const READY: &str = "Ready";
+    /// Reason of [`READY`]: all is well.
+    pub const IN_FORCE: &str = "InForce";
+    /// Reason of not [`READY`]: no namespace is selected.
+    pub const NOTHING_SELECTED: &str = "NothingSelected";
+    /// Reason of not [`READY`]: earlier quotas decide on every selected namespace.
+    pub const OUTRANKED: &str = "Outranked";
+    /// Reason of not [`READY`]: the spec cannot be read, or the expression of `cards` fails.
+    pub const SPEC_FAILS: &str = "SpecFails";
+    /// Reason of not [`READY`]: the parent does not exist, or has a parent.
+    pub const NO_PARENT: &str = "NoParent";
+    /// Type: other quotas select some of the same namespaces.
+    pub const OVERLAPS: &str = "Overlaps";
+    /// Type: the guarantees of all quotas together fit into the cards.
+    pub const COVERED: &str = "Covered";
+    /// Type: all use can be limited and taken back. False where claims outside managed pools hold a part of it.
+    pub const ENFORCEABLE: &str = "Enforceable";
+}

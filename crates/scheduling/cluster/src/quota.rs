@@ -1,0 +1,42 @@
+//! GpuQuotas, reduced to the fields used for decisions.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use tessera_api::GpuQuotaSpec;
+
+/// A GpuQuota without its status.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct GpuQuota {
+    /// Its metadata, with the generation.
+    pub metadata: ObjectMeta,
+    /// Desired state.
+    #[serde(deserialize_with = "checked")]
+    pub spec: GpuQuotaSpec,
+}
+
+/// A spec with a value out of range makes the object unreadable, as an unknown field does.
+fn checked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GpuQuotaSpec, D::Error> {
+    GpuQuotaSpec::decode(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_quota_with_a_wrong_spec_cannot_be_read() {
+        let quota = |weight: u32| {
+            serde_json::from_value::<GpuQuota>(json!({
+                "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuQuota", "metadata": { "name": "vision" },
+                "spec": { "weight": weight }, "status": { "waiting": 3 },
+            }))
+        };
+        assert_eq!(quota(2).unwrap().spec.weight, 2);
+        assert_eq!(quota(0).unwrap_err().to_string(), "weight: must be 1 or more");
+    }
+}
