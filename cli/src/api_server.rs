@@ -5,7 +5,7 @@ mod error;
 mod foreign;
 mod forward;
 mod leader;
-mod pools;
+mod own_kinds;
 mod reader;
 mod steering;
 
@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_quota::GpuQuota;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Key, Objects};
 
@@ -84,6 +85,8 @@ pub enum Wanted {
         /// Also the devices.
         devices: bool,
     },
+    /// GpuQuotas.
+    Quotas,
     /// Objects of Tessera's installation: its pods, all nodes, classes, claims and GpuPools. ResourceSlices are excluded: see
     /// [`fold_slices`].
     Installation,
@@ -107,6 +110,8 @@ pub struct Loaded {
     pub objects: Objects,
     /// GpuPools; `None` where the API server has no such kind.
     pub pools: Option<BTreeMap<Key, GpuPool>>,
+    /// GpuQuotas; `None` where the API server has no such kind.
+    pub quotas: Option<BTreeMap<Key, GpuQuota>>,
     /// Objects of other drivers, if they are wanted.
     pub foreign: Foreign,
     /// The default namespace.
@@ -129,7 +134,15 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
         let mut reader = Reader::new(client, namespace);
         let pools = match wanted {
             Wanted::Pools { .. } | Wanted::Installation | Wanted::All { pools: true, .. } => {
-                pools::list(&reader.client, &mut reader.warnings).await?
+                let (resource, what) = ("gpupools.gpu.tessera.dev", "list of GpuPools");
+                own_kinds::list(&reader.client, resource, what, &mut reader.warnings).await?
+            }
+            _ => Some(BTreeMap::new()),
+        };
+        let quotas = match wanted {
+            Wanted::Quotas => {
+                let (resource, what) = ("gpuquotas.gpu.tessera.dev", "list of GpuQuotas");
+                own_kinds::list(&reader.client, resource, what, &mut reader.warnings).await?
             }
             _ => Some(BTreeMap::new()),
         };
@@ -139,7 +152,7 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
         };
         let objects = reader.read(wanted).await?;
         let Reader { namespace, warnings, .. } = reader;
-        Ok(Loaded { objects, pools, foreign, namespace, warnings, kubernetes })
+        Ok(Loaded { objects, pools, quotas, foreign, namespace, warnings, kubernetes })
     })
 }
 

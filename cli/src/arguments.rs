@@ -36,6 +36,8 @@ pub enum Command {
     Cel(CelArguments),
     /// GpuPools: their cards, allocation, waiting pods and problems
     Pools(PoolsArguments),
+    /// GpuQuotas: guaranteed, used, borrowed and lent amounts, waiting pods and problems
+    Quota(QuotaArguments),
     /// Connections between the cards of a node, their groups, and their holders
     Topology(TopologyArguments),
     /// Allocation and usage by node, card, pod or namespace
@@ -76,6 +78,17 @@ pub enum ListFormat {
     Yaml,
     /// The table with more columns
     Wide,
+}
+
+impl ListFormat {
+    /// The format, if not a table.
+    pub fn structured(self) -> Option<Format> {
+        match self {
+            ListFormat::Json => Some(Format::Json),
+            ListFormat::Yaml => Some(Format::Yaml),
+            ListFormat::Wide => None,
+        }
+    }
 }
 
 /// Where the objects come from.
@@ -203,6 +216,21 @@ pub struct CelArguments {
 #[command(after_help = help::POOLS_HELP)]
 pub struct PoolsArguments {
     /// The pool to describe. Default: list all pools
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print JSON, YAML or a wider table
+    #[arg(short, long, value_enum)]
+    pub output: Option<ListFormat>,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// `kubectl gpu quota`
+#[derive(Debug, Args)]
+#[command(after_help = help::QUOTA_HELP)]
+pub struct QuotaArguments {
+    /// The quota to describe. Default: list all quotas
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print JSON, YAML or a wider table

@@ -10,6 +10,7 @@ pub mod get;
 pub mod migrate;
 pub mod pools;
 pub mod queue;
+pub mod quota;
 pub mod simulate;
 pub mod top;
 pub mod topology;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Event;
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_quota::GpuQuota;
 use tessera_cluster::{Key, Objects};
 
 use crate::foreign::Foreign;
@@ -71,6 +72,8 @@ pub struct Loaded {
     pub objects: Objects,
     /// GpuPools.
     pub pools: BTreeMap<Key, GpuPool>,
+    /// GpuQuotas.
+    pub quotas: BTreeMap<Key, GpuQuota>,
     /// Events about objects.
     pub events: BTreeMap<Key, Event>,
     /// Objects of other drivers, if they are wanted.

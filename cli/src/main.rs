@@ -1,4 +1,4 @@
-//! `kubectl gpu`: dry runs and explanations of allocations, tests of CEL selectors, the state of GpuPools, the connections of
+//! `kubectl gpu`: dry runs and explanations of allocations, tests of CEL selectors, the state of GpuPools and GpuQuotas, the connections of
 //! cards, simulations of a fleet, advice on smaller devices, and migration from other drivers.
 //!
 //! Exit codes: 0 success (fits, matches, healthy), 1 failure, 2 an error. See `docs/kubectl-gpu.md`.
@@ -18,15 +18,18 @@ mod files;
 mod foreign;
 mod get;
 mod hints;
+mod labels;
 mod lines;
 mod managed;
 mod migrate;
 mod output;
 mod pools;
 mod quantities;
+mod quotas;
 mod reports;
 mod share_ids;
 mod source;
+mod status;
 mod subject;
 mod top;
 mod topology;
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Explain(command) => commands::explain::run(command),
         Command::Cel(command) => commands::cel::run(command),
         Command::Pools(command) => commands::pools::run(command),
+        Command::Quota(command) => commands::quota::run(command),
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
         Command::Advise(command) => commands::advise::run(command),

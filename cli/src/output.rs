@@ -146,6 +146,11 @@ pub fn rounded_if_known<S: Serializer>(value: &Option<f64>, serializer: S) -> Re
     value.map(fleet_view::rounded).serialize(serializer)
 }
 
+/// The value for a table; `-` without one.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
+}
+
 /// `1 node`, `2 nodes`.
 pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })

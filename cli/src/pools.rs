@@ -9,6 +9,7 @@ use tessera_api::gpu_pool::{Allocation, GpuPool, GpuPoolSpec, GpuPoolStatus, Pla
 use tessera_api::{DeviceName, PciBusId, attribute};
 
 use crate::reports::Report;
+use crate::status::Known;
 
 /// A pool.
 #[derive(Debug, Serialize)]
@@ -42,24 +43,6 @@ pub struct PoolView {
     pub conditions: Vec<Condition>,
 }
 
-/// How current a status is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "status")]
-pub enum Known {
-    /// The status is about the current spec.
-    Current,
-    /// The status is about an earlier spec.
-    #[serde(rename_all = "camelCase")]
-    Old {
-        /// The status's generation.
-        observed: i64,
-        /// The spec's generation.
-        generation: i64,
-    },
-    /// No controller has written one.
-    None,
-}
-
 impl PoolView {
     /// Of a pool's object.
     pub fn of(pool: &GpuPool) -> Self {
@@ -71,7 +54,10 @@ impl PoolView {
             allocation: *allocation,
             placement: placement.clone(),
             priority: *priority,
-            known: Known::of(pool),
+            known: Known::of(
+                pool.metadata.generation,
+                status.map(|status| (status.observed_generation, &*status.conditions)),
+            ),
             nodes: number(|status| status.nodes),
             cards: number(|status| status.cards),
             offered: number(|status| status.offered),
@@ -97,27 +83,7 @@ impl PoolView {
 
     /// Why not, in one word or a few.
     pub fn state(&self) -> String {
-        let reason = self.ready().map_or("unknown", |condition| condition.reason.as_str());
-        match self.known {
-            Known::Current => reason.to_owned(),
-            Known::Old { .. } => format!("{reason} (old)"),
-            Known::None => "no status".to_owned(),
-        }
-    }
-}
-
-impl Known {
-    fn of(pool: &GpuPool) -> Self {
-        let Some(status) = &pool.status else { return Known::None };
-        // An object from a file may have no generation.
-        match (status.observed_generation, pool.metadata.generation) {
-            (Some(observed), Some(generation)) if observed < generation => {
-                Known::Old { observed, generation }
-            }
-            // The API server's default for a status never written has no generation either.
-            (None, Some(_)) if status.conditions.is_empty() => Known::None,
-            _ => Known::Current,
-        }
+        self.known.state(self.ready())
     }
 }
 

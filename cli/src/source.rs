@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Event;
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_quota::GpuQuota;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Key, Objects};
 
@@ -20,6 +21,8 @@ pub struct Source {
     pub objects: Objects,
     /// GpuPools, if they are wanted; `None` where the API server has no such kind.
     pub pools: Option<BTreeMap<Key, GpuPool>>,
+    /// GpuQuotas, if they are wanted; `None` where the API server has no such kind.
+    pub quotas: Option<BTreeMap<Key, GpuQuota>>,
     /// Events about objects, in files.
     pub events: Vec<Event>,
     /// Objects of other drivers, if they are wanted.
@@ -45,7 +48,7 @@ impl Source {
         if arguments.files.is_empty() {
             let loaded = api_server::load(arguments, wanted).map_err(or_files)?;
             warn(&loaded.warnings);
-            let api_server::Loaded { objects, pools, foreign, namespace, kubernetes, .. } = loaded;
+            let api_server::Loaded { objects, pools, quotas, foreign, namespace, kubernetes, .. } = loaded;
             return Ok(Source {
                 is_live: true,
                 kubernetes,
@@ -54,6 +57,7 @@ impl Source {
                 events: Vec::new(),
                 objects,
                 pools,
+                quotas,
                 foreign,
                 namespace,
             });
@@ -67,10 +71,11 @@ impl Source {
         };
         let loaded = files::parse(&texts, &default, besides)?;
         warn(&loaded.warnings);
-        let files::Loaded { objects, pools, events, foreign, manifests, .. } = loaded;
+        let files::Loaded { objects, pools, quotas, events, foreign, manifests, .. } = loaded;
         let events = events.into_values().collect();
         let has_pools = matches!(wanted, Wanted::Pools { .. }) && !pools.is_empty();
-        let is_enough = has_pools || wanted == Wanted::Migration;
+        let has_quotas = wanted == Wanted::Quotas && !quotas.is_empty();
+        let is_enough = has_pools || has_quotas || wanted == Wanted::Migration;
         if !objects.slices.is_empty() || !objects.nodes.is_empty() || is_enough {
             return Ok(Source {
                 is_live: false,
@@ -79,6 +84,7 @@ impl Source {
                 manifests: manifests.unwrap_or_default(),
                 foreign: foreign.unwrap_or_default(),
                 pools: Some(pools),
+                quotas: Some(quotas),
                 namespace: default,
                 objects,
                 events,
@@ -98,12 +104,24 @@ impl Source {
             ))
         })?;
         warn(&of_cluster.warnings);
-        let api_server::Loaded { mut objects, pools, foreign, namespace, kubernetes, .. } = of_cluster;
+        let api_server::Loaded { mut objects, pools, quotas, foreign, namespace, kubernetes, .. } =
+            of_cluster;
         let loaded = files::parse(&texts, &namespace, besides)?;
         objects.overlay(&loaded.objects);
         let (manifests, given) = (loaded.manifests.unwrap_or_default(), Some(loaded.objects));
         let is_live = true;
-        Ok(Source { objects, pools, events, foreign, manifests, namespace, given, is_live, kubernetes })
+        Ok(Source {
+            objects,
+            pools,
+            quotas,
+            events,
+            foreign,
+            manifests,
+            namespace,
+            given,
+            is_live,
+            kubernetes,
+        })
     }
 
     /// The release to answer as: the requested one, else the API server's, else the newest known.

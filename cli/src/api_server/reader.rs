@@ -50,7 +50,7 @@ impl Reader {
 
     async fn read_wanted(&mut self, wanted: Wanted) -> Result<Objects, ClusterError> {
         let mut objects = Objects::default();
-        if wanted == (Wanted::Pools { devices: false }) {
+        if matches!(wanted, Wanted::Pools { devices: false } | Wanted::Quotas) {
             return Ok(objects);
         }
         if wanted == Wanted::Installation {
@@ -65,7 +65,7 @@ impl Reader {
         objects.slices =
             self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices", of_node).await?;
         match wanted {
-            Wanted::Devices | Wanted::Pools { .. } | Wanted::Installation => Ok(objects),
+            Wanted::Devices | Wanted::Pools { .. } | Wanted::Quotas | Wanted::Installation => Ok(objects),
             Wanted::Holders { .. } => {
                 objects.claims = in_arcs(self.claims("look free").await?);
                 Ok(objects)

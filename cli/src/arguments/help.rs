@@ -71,6 +71,21 @@ ALLOCATED and UNALLOCATABLE are in cards' worth: a partition counts by its share
 
 Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error."#;
 
+/// Of `kubectl gpu quota`.
+pub const QUOTA_HELP: &str = r#"Examples:
+  # All quotas, a row for each amount
+  kubectl gpu quota
+
+  # One quota: its conditions, namespaces and amounts
+  kubectl gpu quota vision
+
+  # For a script
+  kubectl gpu quota -o json
+
+Cards have two decimals: a partition counts by its share of the card's memory. Of USED, BORROWED is beyond the guarantee. LENT is guaranteed, but used by other teams. WAITING is the number of the team's pods.
+
+Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error."#;
+
 /// Of `kubectl gpu topology`.
 pub const TOPOLOGY_HELP: &str = r#"Examples:
   # The nodes with cards

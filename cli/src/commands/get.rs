@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::api_server::Wanted;
 use crate::arguments::{Format, GetArguments, ListFormat, Listed};
 use crate::get::{ClaimRow, DeviceRow, claims, devices};
-use crate::output::{self, CommandError, Verdict};
+use crate::output::{self, CommandError, Verdict, or_dash};
 use crate::source::Source;
 
 /// How often is looked with --watch.
@@ -116,10 +116,6 @@ fn table<R: Row>(rows: &[R], is_wide: bool) -> String {
         header.extend(R::WIDE);
     }
     output::table(&header, rows.iter().map(|row| row.cells(is_wide)))
-}
-
-fn or_dash(text: Option<&str>) -> String {
-    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 
 impl Row for DeviceRow {

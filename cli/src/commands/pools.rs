@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use tessera_api::gpu_pool::GpuPool;
-use tessera_api::label_selector::{LabelOperator, LabelSelector};
+use tessera_api::label_selector::LabelSelector;
 
 use crate::api_server::Wanted;
-use crate::arguments::{Format, ListFormat, PoolsArguments};
+use crate::arguments::{ListFormat, PoolsArguments};
 use crate::hints;
-use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
-use crate::pools::{Known, NodeOfPool, PoolView, nodes_of_pool};
+use crate::labels::labels;
+use crate::output::{self, CommandError, Paint, Verdict, or_dash, printable, warn};
+use crate::pools::{NodeOfPool, PoolView, nodes_of_pool};
 use crate::reports;
 use crate::source::Source;
-
-/// Remedy for a status not written by any controller.
-const NO_CONTROLLER: &str = "is the controller running?";
+use crate::status::{self, Known};
 
 /// Runs the command.
 ///
@@ -46,23 +45,16 @@ fn list<'p>(
     pools: impl Iterator<Item = &'p GpuPool>,
 ) -> Result<Verdict, CommandError> {
     let views: Vec<PoolView> = pools.map(PoolView::of).collect();
-    if let Some(format) = structured(output) {
+    if let Some(format) = output.and_then(ListFormat::structured) {
         output::structured(format, &views)?;
     } else if views.is_empty() {
         output::print("there are no GpuPools: kube-scheduler allocates all cards, whole or as partitions\n")?;
     } else {
         let is_wide = output == Some(ListFormat::Wide);
-        output::print(&(table(&views, is_wide) + &notes(&views)))?;
+        let notes = status::notes(views.iter().map(|view| (view.name.as_str(), view.known)));
+        output::print(&(table(&views, is_wide) + &notes))?;
     }
     Ok(verdict(views.iter()))
-}
-
-fn structured(output: Option<ListFormat>) -> Option<Format> {
-    match output? {
-        ListFormat::Json => Some(Format::Json),
-        ListFormat::Yaml => Some(Format::Yaml),
-        ListFormat::Wide => None,
-    }
 }
 
 fn table(views: &[PoolView], is_wide: bool) -> String {
@@ -106,39 +98,6 @@ fn table(views: &[PoolView], is_wide: bool) -> String {
     output::table(&header, rows)
 }
 
-fn or_dash(value: Option<impl ToString>) -> String {
-    value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
-}
-
-/// Below the table: unreliable statuses.
-fn notes(views: &[PoolView]) -> String {
-    let mut text = String::new();
-    let without: Vec<&str> =
-        views.iter().filter(|view| view.known == Known::None).map(|view| view.name.as_str()).collect();
-    if !without.is_empty() {
-        text += &format!(
-            "\nno controller has written a status for {}: {NO_CONTROLLER}\n",
-            printable(&without.join(", "))
-        );
-    }
-    for view in views {
-        if let Known::Old { .. } = view.known {
-            text += &format!("\n{}: {}\n", printable(&view.name), age(view.known));
-        }
-    }
-    text
-}
-
-fn age(known: Known) -> String {
-    match known {
-        Known::Current => String::new(),
-        Known::None => format!("no controller has written a status: {NO_CONTROLLER}"),
-        Known::Old { observed, generation } => format!(
-            "its status is for generation {observed} of its spec, now at {generation}: {NO_CONTROLLER}"
-        ),
-    }
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Described<'a> {
@@ -170,7 +129,7 @@ fn one<'p>(
         cards_expression: pool.spec.cards.as_deref(),
         by_node: nodes_of_pool(name, source.objects.slices.values(), &reports),
     };
-    match structured(output) {
+    match output.and_then(ListFormat::structured) {
         Some(format) => output::structured(format, &described)?,
         None => output::print(&text(&described, output == Some(ListFormat::Wide), Paint::standard_output()))?,
     }
@@ -183,18 +142,9 @@ fn text(described: &Described<'_>, is_wide: bool, paint: Paint) -> String {
     let state = if view.is_ready() { paint.good(&state) } else { paint.bad(&state) };
     let mut text = format!("{}: {state}\n", paint.bold(&printable(&view.name)));
     if view.known != Known::Current {
-        text += &format!("  {}\n", paint.bad(&age(view.known)));
+        text += &format!("  {}\n", paint.bad(&view.known.age()));
     }
-    for condition in &view.conditions {
-        let is = match condition.status.as_str() {
-            "True" => condition.r#type.clone(),
-            "False" => format!("not {}", condition.r#type),
-            _ => format!("unknown whether {}", condition.r#type),
-        };
-        let since = &condition.last_transition_time;
-        let said = format!("{is} since {since}: {}", condition.message);
-        text += &format!("  {}\n", printable(&said));
-    }
+    text += &status::conditions(&view.conditions);
     let placement = &view.placement;
     text += &format!(
         "  allocation {}, strategy {}{}, topology {}, priority {}\n",
@@ -252,20 +202,4 @@ fn note(node: &NodeOfPool) -> String {
         parts.push(format!("no longer offered, kept until their claims end: {}", devices.join(", ")));
     }
     parts.join("; ")
-}
-
-/// A selector as kubectl writes one.
-fn labels(selector: &LabelSelector) -> String {
-    let equal = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
-    let compared = selector.match_expressions.iter().map(|requirement| {
-        let (key, values) = (&requirement.key, requirement.values.join(","));
-        match requirement.operator {
-            LabelOperator::In => format!("{key} in ({values})"),
-            LabelOperator::NotIn => format!("{key} notin ({values})"),
-            LabelOperator::Exists => key.clone(),
-            LabelOperator::DoesNotExist => format!("!{key}"),
-        }
-    });
-    let all: Vec<String> = equal.chain(compared).collect();
-    if all.is_empty() { "all".to_owned() } else { all.join(",") }
 }

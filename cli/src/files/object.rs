@@ -142,6 +142,9 @@ impl Found<'_, '_> {
             ("gpu.tessera.dev/v1alpha1", "GpuPool") => {
                 self.keep(&mut loaded.pools, "GpuPool", None, warnings, |object| object)
             }
+            ("gpu.tessera.dev/v1alpha1", "GpuQuota") => {
+                self.keep(&mut loaded.quotas, "GpuQuota", None, warnings, |object| object)
+            }
             ("v1", "Event") => {
                 self.keep(&mut loaded.events, "Event", Some(namespace), warnings, |object| object)
             }

@@ -140,6 +140,18 @@ fn pools() {
 }
 
 #[test]
+fn quota() {
+    let file = "../quotas.yaml";
+    golden("quota", &["quota", "-f", file], "");
+    golden("quota-wide", &["quota", "-f", file, "-o", "wide"], "");
+    golden("quota-vision", &["quota", "vision", "-f", file], "");
+    golden("quota-vision-json", &["quota", "vision", "-f", file, "-o", "json"], "");
+    golden("quota-research", &["quota", "research", "-f", file], "");
+    golden("quota-unknown", &["quota", "visoin", "-f", file], "");
+    golden("quota-none", &["quota", "-f", "slices.yaml"], "");
+}
+
+#[test]
 fn a_pool_that_says_what_no_pool_can_is_placed() {
     let pool =
         "apiVersion: gpu.tessera.dev/v1alpha1\nkind: GpuPool\nmetadata: {name: a}\nspec:\n  prority: 1\n";

@@ -8,6 +8,7 @@ mod extended_resource;
 mod gate;
 mod migrate;
 mod pools;
+mod quota;
 mod rights;
 mod roles;
 mod simulate;

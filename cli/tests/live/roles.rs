@@ -12,13 +12,14 @@ const TEAM: &str = "team";
 const SYSTEM: &str = "gpu-system";
 
 /// Commands that ask the API server alone.
-const OF_OBJECTS: [&[&str]; 8] = [
+const OF_OBJECTS: [&[&str]; 9] = [
     &["explain", "claim/mine", "-n", TEAM],
     &["allocate", "claim/mine", "-n", TEAM],
     &["cel", "device.driver == 'gpu.tessera.dev'"],
     &["get"],
     &["get", "claims"],
     &["pools"],
+    &["quota"],
     &["topology"],
     &["doctor", "-n", TEAM],
 ];
@@ -119,8 +120,8 @@ async fn every_command_does_with_the_roles_of_the_chart() {
     for command in OF_OBJECTS {
         let missing = ["and this command needs them", "nor in namespace team"];
         let command = [command, if command.contains(&TEAM) { &[] } else { &["-n", TEAM] }].concat();
-        // Pools are of no namespace.
-        let command = if command[0] == "pools" { vec!["pools"] } else { command };
+        // Pools and quotas are of no namespace.
+        let command = if ["pools", "quota"].contains(&command[0]) { vec![command[0]] } else { command };
         let (code, said) = settled(&person, &command, &missing).await;
         assert!(code == 0 || code == 1, "{command:?}: {said}");
         let leaves_out = ["explain", "allocate", "get", "topology", "doctor"].contains(&command[0]);

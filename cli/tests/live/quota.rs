@@ -1,0 +1,43 @@
+use kube::CustomResourceExt as _;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use tessera_api::gpu_quota::{GpuQuota, GpuQuotaSpec};
+use tessera_harness::shared;
+
+use crate::run;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn says_what_is_known_of_quotas() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let (code, said, _) = run(&kubeconfig, &["quota"]).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("the CustomResourceDefinition gpuquotas.gpu.tessera.dev is not installed"),
+        "{said}"
+    );
+
+    cluster.apply(&serde_json::to_string(&GpuQuota::crd()).unwrap()).await.unwrap();
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd/gpuquotas.gpu.tessera.dev"]).await.unwrap();
+    let quotas: kube::Api<GpuQuota> = kube::Api::all(cluster.client().await.unwrap());
+    let spec =
+        GpuQuotaSpec::decode(&json!({ "amounts": [{ "name": "cards", "unit": "Cards", "guaranteed": 2 }] }));
+    let made =
+        quotas.create(&PostParams::default(), &GpuQuota::new("cli-quota", spec.unwrap())).await.unwrap();
+    let (code, said, _) = run(&kubeconfig, &["quota"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("cli-quota") && said.contains("no controller has written a status"), "{said}");
+
+    let status = json!({ "status": {
+        "observedGeneration": made.metadata.generation,
+        "amounts": [{ "name": "cards", "guaranteed": "2.00", "used": "1.50", "borrowed": "0.00", "lent": "0.50" }],
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "InForce", "message": "holds for 1 namespace",
+            "lastTransitionTime": "2026-11-20T10:00:00Z" }],
+    } });
+    quotas.patch_status("cli-quota", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let (code, said, _) = run(&kubeconfig, &["quota", "cli-quota"]).await;
+    assert_eq!(code, 0, "{said}");
+    for part in ["cli-quota: InForce", "holds for 1 namespace", "1.50", "0.50"] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+}
