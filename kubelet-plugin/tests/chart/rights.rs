@@ -27,12 +27,13 @@ enum Deed {
     AsksWhoItIs,
     AsksWhatHeMay,
     Reminds,
+    SumsUp,
     /// A kind missing in some clusters, of this API version.
     Watches(&'static str),
 }
 
 /// API group, resource and verb needed for each action.
-const NEEDED: [(Deed, &str, &str, &str); 11] = [
+const NEEDED: [(Deed, &str, &str, &str); 13] = [
     (Deed::Evicts, "", "pods/eviction", "create"),
     (Deed::Allocates, "resource.k8s.io", "resourceclaims/binding", "patch"),
     (Deed::Tells, "events.k8s.io", "events", "create"),
@@ -44,6 +45,8 @@ const NEEDED: [(Deed, &str, &str, &str); 11] = [
     (Deed::Watches("jobset.x-k8s.io/v1alpha2"), "jobset.x-k8s.io", "jobsets", "watch"),
     (Deed::Watches("leaderworkerset.x-k8s.io/v1"), "leaderworkerset.x-k8s.io", "leaderworkersets", "watch"),
     (Deed::Watches("scheduling.k8s.io/v1beta1"), "scheduling.k8s.io", "podgroups", "watch"),
+    (Deed::Watches("gpu.tessera.dev/v1alpha1"), "gpu.tessera.dev", "gpuquotas", "watch"),
+    (Deed::SumsUp, "gpu.tessera.dev", "gpuquotas/status", "patch"),
 ];
 
 impl Deed {
@@ -83,14 +86,15 @@ impl Deed {
                 let classes = Api::<DeviceClass>::all(controller.clone());
                 classes.patch(CLASS, &parameters, &Patch::Merge(patch)).await.map(drop)
             }
+            Self::SumsUp => {
+                let request = http::Request::patch("/apis/gpu.tessera.dev/v1alpha1/gpuquotas/none/status")
+                    .header("content-type", "application/merge-patch+json");
+                permitted(controller.request_text(request.body(b"{}".to_vec()).expect("a request")).await)
+            }
             Self::Watches(version) => {
                 let path = format!("/apis/{version}/{resource}?watch=true&timeoutSeconds=1");
                 let request = http::Request::get(path).body(Vec::new()).expect("a request");
-                match controller.request_text(request).await {
-                    // Whoever may not is told so before whether there is such a kind.
-                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                    other => other.map(drop),
-                }
+                permitted(controller.request_text(request).await)
             }
             Self::AsksWhatHeMay => {
                 let asked = json!({"path": "/fleet.json", "verb": "get"});
@@ -105,6 +109,14 @@ impl Deed {
                 .await
             }
         }
+    }
+}
+
+/// Whoever may not is told so before whether there is such a kind or object.
+fn permitted(answer: Result<String, kube::Error>) -> Result<(), kube::Error> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(drop),
     }
 }
 

@@ -428,10 +428,15 @@ async fn the_plugin_may_do_what_it_does_and_nothing_more() {
 
 /// Helm keeps the CRD when the release is deleted, and applies an upgrade's changes.
 #[tokio::test]
-async fn the_kind_of_pools_comes_with_the_chart_and_stays() {
+async fn own_kinds_come_with_the_chart_and_stay() {
     let objects = accepted(&template(&[], &[]).await.expect("rendered")).await;
-    let definition = only(&objects, "CustomResourceDefinition");
-    assert_eq!(definition["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    let definitions = objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+    let mut names = Vec::new();
+    for definition in definitions {
+        assert_eq!(definition["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+        names.push(&definition["metadata"]["name"]);
+    }
+    assert_eq!(json!(names), json!(["gpupools.gpu.tessera.dev", "gpuquotas.gpu.tessera.dev"]));
     let without = template(&["crds.install=false"], &[]).await.expect("rendered");
     assert!(!without.contains("CustomResourceDefinition"));
 }
@@ -475,6 +480,54 @@ async fn a_pool_with_a_mistake_is_refused() {
     }
     let long = json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "p".repeat(64)}, "spec": {}});
     assert!(cluster.apply(&long.to_string()).await.expect_err("a long name").to_string().contains("63"));
+}
+
+#[tokio::test]
+async fn a_quota_with_a_mistake_is_refused() {
+    let cluster = crate::support::cluster().await;
+    let quota = |spec: &serde_json::Value| json!({"apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuQuota", "metadata": {"name": "q"}, "spec": spec});
+    tessera_harness::installation::make_pools(cluster, &[quota(&json!({})).to_string()])
+        .await
+        .expect("accepted");
+    let cards = |more: Value| {
+        let mut amount = json!({"name": "cards", "unit": "Cards"});
+        amount.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        json!({"amounts": [amount]})
+    };
+    let many: Vec<Value> =
+        (0..17).map(|number| json!({"name": format!("n{number}"), "unit": "Cards"})).collect();
+    let (most, below) = (&many[..16], "must not exceed limit");
+    for spec in [
+        json!({"namespaceSelector": {}, "parent": "research", "weight": 10_000, "minRuntimeSeconds": 0}),
+        json!({"amounts": most}),
+        cards(json!({"guaranteed": 12, "limit": 24})),
+        cards(json!({"guaranteed": "500m", "limit": 1})),
+        cards(json!({"unit": "Memory", "guaranteed": "960Gi", "limit": "1.5Ti"})),
+        cards(json!({"guaranteed": 0, "limit": "1M"})),
+    ] {
+        cluster.apply(&quota(&spec).to_string()).await.expect("accepted");
+    }
+    for (spec, part) in [
+        (json!({"wieght": 1}), "wieght"),
+        (json!({"weight": 0}), "spec.weight"),
+        (json!({"parent": "q"}), "not its own parent"),
+        (json!({"amounts": many}), "spec.amounts"),
+        (json!({"amounts": [many[0], many[0]]}), "duplicate entries"),
+        (json!({"amounts": [{"name": "A", "unit": "Cards"}]}), "amounts[0].name"),
+        (cards(json!({"unit": "cards"})), "amounts[0].unit"),
+        (cards(json!({"cards": ""})), "amounts[0].cards"),
+        (cards(json!({"guaranteed": 2, "limit": "1500m"})), below),
+        (cards(json!({"guaranteed": "1Ki", "limit": 1000})), below),
+        (cards(json!({"guaranteed": -1})), "amounts[0].guaranteed"),
+        (cards(json!({"limit": "-1"})), "amounts[0].limit"),
+        (cards(json!({"limit": "many"})), "amounts[0].limit"),
+        (cards(json!({"limit": 2_000_000})), "at most 1M cards"),
+        (cards(json!({"unit": "Memory", "guaranteed": "2Ei"})), "1Ei of memory"),
+        (cards(json!({"unit": "Memory", "limit": "500m"})), "m a thousandth"),
+    ] {
+        let error = cluster.apply(&quota(&spec).to_string()).await.expect_err(&spec.to_string()).to_string();
+        assert!(error.contains(part), "{spec}: {error}");
+    }
 }
 
 /// The chart's roles for people grant reading only, and nobody has a role before a binding.
