@@ -24,9 +24,40 @@ fn checked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GpuQuotaSpec, D
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
     use serde_json::json;
 
     use super::*;
+    use crate::{Cluster, Key, Kind};
+
+    /// Nobody waits for the controller's own writes, nor for other fields of a namespace.
+    #[test]
+    fn only_spec_and_labels_are_changes() {
+        let mut cluster = Cluster::default();
+        let quota = |weight: u32, waiting: u32, version: &str| -> GpuQuota {
+            serde_json::from_value(json!({
+                "metadata": { "name": "vision", "generation": 1, "resourceVersion": version },
+                "spec": { "weight": weight }, "status": { "waiting": waiting },
+            }))
+            .unwrap()
+        };
+        assert!(cluster.apply(quota(1, 0, "1")).unwrap());
+        assert!(!cluster.apply(quota(1, 7, "2")).unwrap());
+        assert!(cluster.apply(quota(2, 7, "3")).unwrap());
+        let namespace = |team: &str, phase: &str| -> Namespace {
+            serde_json::from_value(json!({
+                "metadata": { "name": "a", "labels": { "team": team } }, "status": { "phase": phase },
+            }))
+            .unwrap()
+        };
+        assert!(cluster.apply(namespace("vision", "Active")).unwrap());
+        assert!(!cluster.apply(namespace("vision", "Terminating")).unwrap());
+        assert!(cluster.apply(namespace("nlp", "Terminating")).unwrap());
+        assert_eq!(cluster.objects().namespaces[&Key::cluster("a")]["team"], "nlp");
+        cluster.delete(Kind::Namespace, &Key::cluster("a"));
+        cluster.delete(Kind::GpuQuota, &Key::cluster("vision"));
+        assert!(cluster.objects().namespaces.is_empty() && cluster.objects().quotas.is_empty());
+    }
 
     #[test]
     fn a_quota_with_a_wrong_spec_cannot_be_read() {
