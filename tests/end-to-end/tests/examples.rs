@@ -22,7 +22,7 @@ use k8s_openapi::api::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tessera_api::GpuPoolSpec;
+use tessera_api::{GpuPoolSpec, GpuQuotaSpec};
 use tessera_harness::workspace;
 
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
@@ -138,6 +138,10 @@ fn each_file_is_of_known_kinds_and_fields() {
                     .into_iter()
                     .map(|error| error.to_string())
                     .collect(),
+                (Some("gpu.tessera.dev/v1alpha1"), Some("GpuQuota")) => {
+                    let decoded = GpuQuotaSpec::decode(&object["spec"]);
+                    decoded.err().into_iter().map(|error| error.to_string()).collect()
+                }
                 _ => panic!("{}: {kind:?} is no kind that this test knows", in_repository(&path)),
             };
             assert_eq!(unknown, [""; 0], "{}: unknown fields", in_repository(&path));

@@ -74,6 +74,14 @@ async fn training_inference_and_dev() {
     until(&cluster, "node-b", &[("mig", "inference", 18)]).await;
     until(&cluster, "node-c", &[("gpu", "dev", 2), ("timeslice", "dev", 2)]).await;
 
+    apply("examples/gpu-quotas/teams.yaml").await;
+    let quotas = cluster.kubectl(&["get", "gpuquotas"]).await.unwrap();
+    let vision = quotas.lines().find(|line| line.starts_with("vision ")).unwrap();
+    assert_eq!(
+        vision.split_whitespace().collect::<Vec<_>>()[..5],
+        ["vision", "research", "cards", "16", "24"]
+    );
+
     // A node moves to another pool, and a pool goes.
     cluster.kubectl(&["label", "node", "node-c", "example.com/pool=training"]).await.unwrap();
     until(&cluster, "node-c", &[("gpu", "training", 2)]).await;

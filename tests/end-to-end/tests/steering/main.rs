@@ -283,6 +283,7 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
         "patch resourceclaims/binding.resource.k8s.io",
         "create events.events.k8s.io",
         "patch events.events.k8s.io",
+        "patch gpuquotas/status.gpu.tessera.dev",
         "watch devicetaintrules.resource.k8s.io",
         "watch jobsets.jobset.x-k8s.io",
         "watch leaderworkersets.leaderworkerset.x-k8s.io",
