@@ -15,6 +15,8 @@ pub use amount::{Amount, LARGEST_CARDS, LARGEST_MEMORY, MILLIONTHS, Unit};
 pub use error::GpuQuotaError;
 pub use status::{AmountStatus, GpuQuotaStatus, condition};
 
+/// Label of a pod that waits for its team's guarantee, and whose devices are never taken back, with the value `false`.
+pub const BORROW_LABEL: &str = "gpu.tessera.dev/borrow";
 /// Maximum number of amounts of a quota.
 pub const MOST_AMOUNTS: usize = 16;
 /// Default seconds for which borrowed devices stay with their pods.

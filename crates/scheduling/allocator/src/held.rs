@@ -120,6 +120,17 @@ impl DeviceHold {
     pub fn device(&self) -> &str {
         &self.id.device
     }
+
+    /// Whether only a share of the device is held.
+    pub fn is_share(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// The amount of a capacity held by a share, in billionths.
+    pub fn consumed(&self, capacity: &str) -> Option<Nanos> {
+        let consumed = self.share.as_ref()?.as_ref()?;
+        consumed.iter().find(|(name, _)| **name == *capacity).map(|(_, amount)| *amount)
+    }
 }
 
 impl DeviceId {

@@ -18,6 +18,7 @@ use tessera_allocator::selectors::{SelectorCache, Unanswered};
 use tessera_allocator::upstream::Allocator;
 use tessera_api::kubernetes::KubernetesVersion;
 
+use crate::charge::Charges;
 use crate::claim::AllocationExt;
 use crate::error::ObjectError;
 use crate::expected::Expected;
@@ -44,6 +45,8 @@ pub struct PlacementLimits<'l> {
     pub tolerated: &'l [&'l str],
     /// Whether a device may be allocated.
     pub may_give: &'l dyn Fn(DeviceRef<'_>) -> bool,
+    /// Whether devices may be allocated together; `None` where all may.
+    pub may_take: Option<&'l dyn Fn(&[Pick<'_>]) -> bool>,
     /// Maximum number of devices to examine.
     pub steps: u64,
 }
@@ -114,6 +117,21 @@ impl Cluster {
     /// Holders of the device or of a share of it, each once.
     pub fn holders(&self, device: DeviceRef<'_>) -> impl Iterator<Item = &Holder> {
         self.held().holders(device).iter().filter_map(|id| self.taken.holder(id))
+    }
+
+    /// What the holders of each namespace are charged for; nothing before [`Self::charge_for`].
+    pub fn charges(&self) -> &Charges {
+        self.taken.charges()
+    }
+
+    /// Charges for this driver's devices from now on, or for none.
+    pub fn charge_for(&mut self, driver: Option<&str>) {
+        self.taken.charge_for(&self.inventory, driver);
+    }
+
+    /// Charges anew for devices whose slices were missing.
+    pub fn charge_guessed_anew(&mut self) {
+        self.taken.charge_guessed_anew(&self.inventory);
     }
 
     /// All classes.
@@ -187,6 +205,7 @@ impl Cluster {
         let mut placement = Placement::new(&self.inventory, self.held(), &self.classes);
         placement.tolerated = limits.tolerated;
         placement.may_give = limits.may_give;
+        placement.may_take = limits.may_take;
         placement.step_limit = limits.steps;
         placement.place(&node.into(), claims, &mut asker.selectors, &mut *asker.share_id, cost)
     }

@@ -29,6 +29,15 @@ impl Holder {
         }
     }
 
+    /// Its namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        match self {
+            Holder::Claim(key) | Holder::FutureClaim(key, _) | Holder::Pod(key) | Holder::Nominated(key) => {
+                &key.namespace
+            }
+        }
+    }
+
     /// Id for the allocator. Ids are unique because object names contain no blanks.
     pub(crate) fn id(&self) -> HolderId {
         HolderId::from(self.to_string())

@@ -9,6 +9,7 @@
 
 pub mod anti_affinity;
 mod change;
+mod charge;
 mod claim;
 mod cluster;
 mod error;
@@ -28,8 +29,10 @@ mod taken;
 mod tried;
 pub mod usage;
 pub mod workloads;
+pub mod worth;
 
 pub use change::{Kind, Object};
+pub use charge::{CardClass, Charges};
 pub use claim::{AllocationExt, ClaimExt};
 pub use cluster::{Asker, Cluster, PlacementLimits};
 pub use error::ObjectError;

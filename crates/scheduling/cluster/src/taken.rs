@@ -8,18 +8,29 @@ use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClai
 use tessera_allocator::held::{DeviceHold, Held, HolderId};
 use tessera_allocator::inventory::Inventory;
 
+use crate::charge::{CardClass, Charge, Charges};
 use crate::claim::ClaimExt;
 use crate::error::ObjectError;
 use crate::holder::Holder;
 use crate::pod::PodExt;
 use crate::usage::{PodRoom, Usages};
+use crate::worth::Worth;
 
 /// Devices and room taken by a holder.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Hold {
     devices: Vec<DeviceHold>,
     /// A node, with the room taken on the node.
     room: Option<(String, PodRoom)>,
+    /// Computed when the devices are taken first.
+    charge: Option<Charge>,
+}
+
+impl PartialEq for Hold {
+    /// The charge follows from the devices.
+    fn eq(&self, other: &Self) -> bool {
+        self.devices == other.devices && self.room == other.room
+    }
 }
 
 /// An earlier hold, with the nodes affected by its replacement.
@@ -39,6 +50,7 @@ pub(crate) struct Taken {
     holders: HashMap<HolderId, Holder>,
     held: Arc<Held>,
     usages: Usages,
+    charges: Charges,
 }
 
 impl Hold {
@@ -48,7 +60,7 @@ impl Hold {
     /// A consumed capacity is not a quantity.
     pub fn of_claim(claim: &ResourceClaim) -> Result<Self, ObjectError> {
         let devices = DeviceHold::of(claim.results()).map_err(|error| ObjectError::of_claim(claim, error))?;
-        Ok(Self { devices, room: None })
+        Ok(Self { devices, ..Self::default() })
     }
 
     /// The pod's room on its node; nothing if the pod has no node, or has finished.
@@ -59,7 +71,7 @@ impl Hold {
 
     /// The pod's room if run on the node.
     pub fn on(node: &str, pod: &Pod) -> Self {
-        Self { devices: Vec::new(), room: Some((node.to_owned(), PodRoom::of(pod))) }
+        Self { room: Some((node.to_owned(), PodRoom::of(pod))), ..Self::default() }
     }
 
     /// Adds these whole devices.
@@ -72,6 +84,11 @@ impl Hold {
     /// The room taken, by name of the resource, in billionths of a unit.
     pub fn requested(&self) -> impl Iterator<Item = (&str, i128)> {
         self.room.iter().flat_map(|(_, room)| room.requested())
+    }
+
+    /// What each of its devices is worth, while devices are charged for.
+    pub fn charge(&self) -> impl Iterator<Item = (&CardClass, Worth)> {
+        self.charge.iter().flat_map(Charge::parts)
     }
 
     /// The node on which room is taken.
@@ -96,7 +113,7 @@ impl Hold {
 impl Taken {
     /// Replaces the hold of the holder. Returns the earlier hold with the nodes affected; `None` if nothing changes.
     pub fn set(&mut self, inventory: &Inventory, holder: &Holder, hold: Option<Hold>) -> Option<Replaced> {
-        let hold = hold.filter(|hold| !hold.is_nothing());
+        let mut hold = hold.filter(|hold| !hold.is_nothing());
         if self.holds.get(holder) == hold.as_ref() {
             return None;
         }
@@ -124,6 +141,15 @@ impl Taken {
         if let Some((node, room)) = hold.as_ref().and_then(|hold| hold.room.as_ref()) {
             self.usages.hold(node, room);
         }
+        if let Some(charge) = before.as_ref().and_then(|hold| hold.charge.as_ref()) {
+            self.charges.remove(holder, charge);
+        }
+        if let Some(hold) = &mut hold {
+            hold.charge = hold.charge.take().or_else(|| self.charges.of(inventory, &hold.devices));
+            if let Some(charge) = &hold.charge {
+                self.charges.add(holder, charge);
+            }
+        }
         if let Some(hold) = hold {
             self.holds.insert(holder.clone(), hold);
         }
@@ -148,6 +174,38 @@ impl Taken {
     /// Mutable access, to follow changes of the inventory.
     pub fn held_mut(&mut self) -> &mut Held {
         Arc::make_mut(&mut self.held)
+    }
+
+    /// What the holders of each namespace are charged for.
+    pub fn charges(&self) -> &Charges {
+        &self.charges
+    }
+
+    /// Charges for this driver's devices from now on, or for none.
+    pub fn charge_for(&mut self, inventory: &Inventory, driver: Option<&str>) {
+        if self.charges.set_driver(driver) {
+            let all: Vec<Holder> = self.holds.keys().cloned().collect();
+            self.charge_anew(inventory, all);
+        }
+    }
+
+    /// Charges anew for devices that were unknown.
+    pub fn charge_guessed_anew(&mut self, inventory: &Inventory) {
+        let guessed: Vec<Holder> = self.charges.guessed().cloned().collect();
+        self.charge_anew(inventory, guessed);
+    }
+
+    fn charge_anew(&mut self, inventory: &Inventory, holders: Vec<Holder>) {
+        for holder in holders {
+            let Some(hold) = self.holds.get_mut(&holder) else { continue };
+            if let Some(charge) = hold.charge.take() {
+                self.charges.remove(&holder, &charge);
+            }
+            hold.charge = self.charges.of(inventory, &hold.devices);
+            if let Some(charge) = &hold.charge {
+                self.charges.add(&holder, charge);
+            }
+        }
     }
 
     /// Room in use.

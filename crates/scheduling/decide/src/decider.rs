@@ -15,6 +15,7 @@ use crate::observe::{self, answers};
 use crate::round::Round;
 use crate::state::State;
 use crate::summary::PoolSummary;
+use crate::teams::{self, QuotaSummary};
 use crate::upkeep::{overdue, overlaps, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
@@ -137,6 +138,8 @@ impl Decider {
     pub fn decide(&mut self, now: Time) -> Vec<Intent> {
         let state = &mut self.state;
         state.round = Round::after(&state.round, state.world.rankings.judged());
+        let world = &mut state.world;
+        world.teams.follow(&mut world.cluster, &world.driver, now);
         learn::count_arrivals(&mut state.world, &mut state.round, &mut state.learned);
         predict::adopt(state);
         predict::assume_anew(state);
@@ -180,6 +183,12 @@ impl Decider {
     /// The summary of each GpuPool reported by a node.
     pub fn pools(&mut self) -> BTreeMap<String, PoolSummary> {
         pools::pools(&mut self.state)
+    }
+
+    /// The use of each GpuQuota, as of the last [`Self::decide`].
+    #[must_use]
+    pub fn quotas(&self) -> BTreeMap<String, QuotaSummary> {
+        teams::summaries(&self.state)
     }
 
     /// Adds the next node to the view; `false` once complete. Each node is shown as of its turn.

@@ -43,6 +43,16 @@ impl GroupId {
     }
 }
 
+impl GroupId {
+    /// The namespace of its pods.
+    pub fn namespace(&self) -> &str {
+        match self {
+            GroupId::Pod(pod) => &pod.namespace,
+            GroupId::Gang(gang) => &gang.namespace,
+        }
+    }
+}
+
 impl fmt::Display for GroupId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

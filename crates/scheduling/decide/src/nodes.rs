@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
-use tessera_placement::fit::{self, Takes};
+use tessera_placement::fit::{self, Fit, Takes};
 use tessera_placement::fleet::{FleetNode, NodeIndex};
 use tessera_placement::ranking::Side;
 use tessera_placement::score::Score;
+use tessera_placement::take_limit::TakeLimit;
 use tessera_placement::view::View;
 
 use crate::gangs::Gangs;
@@ -106,10 +107,15 @@ pub(crate) fn mark_slice(world: &mut World, slice: &str) {
     }
 }
 
-/// The pod's allocations from the node's managed cards, if it can run there.
-pub(crate) fn fit_managed_cards(world: &mut World, demand: &Demand, node: &str) -> Option<Takes> {
-    let index = world.fleet.find(node)?;
-    fit::of_managed_cards(demand, index, &mut world.view().0).takes()
+/// The pod's allocations from the node's managed cards within the limit, if it can run there.
+pub(crate) fn fit_managed_cards(
+    world: &mut World,
+    demand: &Demand,
+    index: NodeIndex,
+    limit: Option<&TakeLimit>,
+) -> Fit {
+    let view = world.view().0;
+    fit::of_managed_cards(demand, index, &mut View { limit, ..view })
 }
 
 /// The allocations kube-scheduler would choose for the pod on the node, if it can run there.

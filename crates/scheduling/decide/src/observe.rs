@@ -90,12 +90,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
                 regroup_pods(state, Kind::JobSet, &job_set);
             }
         }
-        Kind::GpuQuota => state.waits.mark_all_due(),
-        Kind::Namespace => {
-            if !state.world.cluster.objects().quotas.is_empty() {
-                state.waits.mark_all_due();
-            }
-        }
+        Kind::GpuQuota | Kind::Namespace => mark_teams(state),
         // The search for victims is repeated periodically anyway.
         Kind::DisruptionBudget => {}
         Kind::DeviceClass | Kind::DeviceTaintRule => {
@@ -182,7 +177,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.world.fleet.mark_all();
             unplaced::mark_class_of_unplaced(&mut state.unplaced);
         }
-        Kind::GpuQuota => state.waits.mark_all_due(),
+        Kind::GpuQuota | Kind::Namespace => mark_teams(state),
         Kind::ResourceClaimTemplate
         | Kind::PersistentVolume
         | Kind::PersistentVolumeClaim
@@ -190,10 +185,17 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
         | Kind::JobSet
         | Kind::LeaderWorkerSet
         | Kind::PodGroup
-        | Kind::DisruptionBudget
-        | Kind::Namespace => {}
+        | Kind::DisruptionBudget => {}
     }
     state.world.cluster.delete(kind, key);
+}
+
+/// A team may have got another limit, or other namespaces.
+fn mark_teams(state: &mut State) {
+    state.world.teams.mark_outdated();
+    if !state.world.cluster.objects().quotas.is_empty() || !state.world.teams.is_empty() {
+        state.waits.begin_anew();
+    }
 }
 
 /// A workload object changed: its pods may now belong to other gangs, or to none.

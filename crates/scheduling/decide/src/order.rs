@@ -54,10 +54,12 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
 
 /// The queue position of a group; `None` for a pod that no longer exists.
 pub(crate) fn order_of_group(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
-    match id {
-        GroupId::Gang(gang) => Some(order_of(world, gangs, gang)),
-        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod)),
-    }
+    let order = match id {
+        GroupId::Gang(gang) => order_of(world, gangs, gang),
+        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod))?,
+    };
+    let team = world.teams.place(&world.cluster, world.teams.team_of(id.namespace()));
+    Some(order.of_team(team))
 }
 
 /// The queue position and expected end of a pod or its gang.
@@ -67,9 +69,10 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
         let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(|seconds| now + Time::from_secs(seconds))
     };
+    let team = world.teams.place(&world.cluster, world.teams.team_of(&key.namespace));
     match gangs.of(&key) {
         None => {
-            let order = Order::of(pod);
+            let order = Order::of(pod).of_team(team);
             Asks { who: GroupId::Pod(key), order, ends: ends(pod), now }
         }
         Some(gang) => {
@@ -77,7 +80,7 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
             let all: Option<Vec<Time>> = pods.map(|pod| ends(pod)).collect();
             Asks {
                 who: GroupId::Gang(gang.clone()),
-                order: order_of(world, gangs, gang),
+                order: order_of(world, gangs, gang).of_team(team),
                 ends: all.and_then(|all| all.into_iter().max()),
                 now,
             }

@@ -1,20 +1,28 @@
 //! From a group to a plan: nodes and devices for its pods, before anything is written.
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::{Key, PodExt};
+use tessera_allocator::inventory::SliceKind;
+use tessera_cluster::{AllocationExt, Key, PodExt};
 use tessera_placement::demand::Demand;
+use tessera_placement::fit::Fit;
+use tessera_placement::fleet::NodeIndex;
+use tessera_placement::reason::Reason;
 use tessera_placement::score::Way;
 use tessera_placement::seats::{self, NoSeats, Places};
-use tessera_placement::statement::Statement;
+use tessera_placement::statement::{Base, Statement};
+use tessera_placement::take_limit::TakeLimit;
 use tessera_placement::{Time, spread};
 
-use crate::group::{Group, Member, Placement};
-use crate::leadership;
+use crate::group::{Group, GroupId, Member, Placement};
 use crate::nodes::{self, NodeFilter, Ranked};
 use crate::open_seats::{self, FreeNodes};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
+use crate::{leadership, teams};
 use crate::world::World;
+
+/// Limit on nodes looked at for one of another kind.
+const MOST_NODES: usize = 256;
 
 /// What may be done for the open pods of a group.
 pub(crate) enum Plan<'m> {
@@ -28,6 +36,8 @@ pub(crate) enum Plan<'m> {
     Wait(WaitReason),
     /// Managed cards suit, and no node has room; with the reason.
     NoRoom(String),
+    /// Nodes have room, and the devices would exceed a limit of the team; with the reason.
+    OverLimit(String),
 }
 
 /// Plans the open pods: all of them or, if not all fit, as many as do, but at least `needed`.
@@ -45,14 +55,21 @@ pub(crate) fn plan<'m>(
 }
 
 fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member], needed: usize) -> Plan<'m> {
+    let is_own_only = teams::is_own_only(open);
+    let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
     let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
     let partners = group.nodes();
-    let (base, rankings, topology_keys) = state.world.base();
-    let mut statement = Statement::new(base);
-    let places = Places { topology_keys, partners: &partners };
     let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
-    let placed = seats::place(&mut statement, rankings, &open.seats, needed, places, &filter);
-    drop(statement);
+    let mut place = |limit: Option<&TakeLimit>| {
+        let (base, rankings, topology_keys) = state.world.base();
+        let mut statement = Statement::new(Base { limit, ..base });
+        let places = Places { topology_keys, partners: &partners };
+        seats::place(&mut statement, rankings, &open.seats, needed, places, &filter)
+    };
+    let placed = place(limit.as_ref());
+    if limit.is_some() && matches!(placed, Err(NoSeats::TooFew(..))) && place(None).is_ok() {
+        return over_limit(&state.world, &group.id, is_own_only);
+    }
     match placed {
         Ok(placed) => Plan::Allocate(open_seats::placements(&state.world, &open, placed)),
         Err(NoSeats::Fatal(error)) => Plan::NoRoom(error),
@@ -114,10 +131,9 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
         {
             Plan::Wait(WaitReason::Passing("its ResourceClaims do not exist yet".to_owned()))
         }
-        Best::Node { way: Way::Managed, node, suitable } => {
-            let fit = nodes::fit_managed_cards(&mut state.world, demand, &node);
-            let why = chosen(&node, suitable);
-            Plan::Allocate(fit.map(|fit| Placement { member, node, fit, why }).into_iter().collect())
+        Best::Node { way: Way::Managed, node, suitable } => of_managed(state, now, member, &node, suitable),
+        Best::Node { way: Way::Steered, node, .. } if is_steered_over_limit(state, member, &node) => {
+            over_limit(&state.world, &GroupId::Pod(key.clone()), teams::is_own_only(&[member]))
         }
         Best::Node { way: Way::Steered, node, suitable } => {
             let why = chosen(&node, suitable);
@@ -141,6 +157,50 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
             }
         }
     }
+}
+
+/// The devices on the best node or, where its devices would exceed a limit of the team, on a node of another kind.
+fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, suitable: usize) -> Plan<'m> {
+    let Some(demand) = &member.demand else { return Plan::Allocate(Vec::new()) };
+    let is_own_only = teams::is_own_only(&[member]);
+    let limit = state.world.teams.limit(&member.key.namespace, is_own_only);
+    let mut nodes: Vec<NodeIndex> = state.world.fleet.find(best).into_iter().collect();
+    if limit.is_some() {
+        let world = &state.world;
+        let filter = NodeFilter::new(world, &state.gangs, &state.standing, &state.refusals, now, &member.pod);
+        let ranked = nodes::ranked(&mut state.world, demand);
+        nodes.extend(ranked.free(&filter).map(|(_, index)| index).take(MOST_NODES));
+    }
+    let mut tried: Vec<Vec<SliceKind>> = Vec::new();
+    for index in nodes {
+        let node = state.world.fleet.node(index).name.clone();
+        let kinds: Vec<SliceKind> = state.world.cluster.inventory().kinds_of_node(&node).collect();
+        if tried.contains(&kinds) {
+            continue;
+        }
+        match nodes::fit_managed_cards(&mut state.world, demand, index, limit.as_ref()) {
+            Fit::Takes(fit) => {
+                let why = chosen(&node, suitable);
+                return Plan::Allocate(vec![Placement { member, node, fit, why }]);
+            }
+            Fit::Blocked(Reason::TeamLimit) => tried.push(kinds),
+            Fit::Blocked(_) | Fit::Fatal(_) => return Plan::Allocate(Vec::new()),
+        }
+    }
+    over_limit(&state.world, &GroupId::Pod(member.key.clone()), is_own_only)
+}
+
+/// Whether the devices that kube-scheduler would choose exceed a limit of the pod's team.
+fn is_steered_over_limit(state: &mut State, member: &Member, node: &str) -> bool {
+    let limit = state.world.teams.limit(&member.key.namespace, teams::is_own_only(&[member]));
+    let (Some(limit), Some(demand)) = (limit, &member.demand) else { return false };
+    let Some(fit) = nodes::fit_by_scheduler(&mut state.world, demand, node) else { return false };
+    let results: Vec<_> = fit.allocations.iter().flat_map(AllocationExt::results).cloned().collect();
+    !limit.allows(&state.world.cluster, &state.world.driver, &results)
+}
+
+fn over_limit<'m>(world: &World, id: &GroupId, is_own_only: bool) -> Plan<'m> {
+    Plan::OverLimit(world.teams.limit_text(&world.cluster, id.namespace(), is_own_only))
 }
 
 fn chosen(node: &str, suitable: usize) -> String {

@@ -23,7 +23,7 @@ use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
-use crate::victims::names;
+use crate::victims::{Ask, names};
 use crate::world::World;
 use crate::{holders, order, victims};
 
@@ -110,8 +110,8 @@ fn nominate(
     open: &[&Member],
     needed: usize,
 ) -> Option<Preemption> {
-    let least = group.priority();
-    if least <= lowest_priority(state, now) {
+    let asks = may_ask(state, now, group);
+    if asks.is_empty() {
         return None;
     }
     if state.world.cluster.objects().unlisted.contains(&Kind::DisruptionBudget) {
@@ -126,7 +126,14 @@ fn nominate(
         return is_planned.then(being_written);
     }
     state.ledger.nominations.pause(&group.id, now + PLAN_AGAIN, now);
-    let (placements, victims) = match find_victims_once(state, now, group, open, needed) {
+    let mut found = Err(NoVictims::Nobody);
+    for ask in asks {
+        found = find_victims_once(state, now, group, open, needed, ask);
+        if found.is_ok() {
+            break;
+        }
+    }
+    let (placements, victims) = match found {
         Ok(found) => found,
         Err(NoVictims::Nobody) => return None,
         Err(NoVictims::Room { node, pods }) => {
@@ -180,14 +187,19 @@ fn find_victims_once<'m>(
     group: &Group,
     open: &[&'m Member],
     needed: usize,
+    ask: Ask,
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
-    let alike = Alike::of(group, &state.refusals);
+    let team = state.world.teams.team_of(group.id.namespace());
+    let alike = Alike::of(group, &state.refusals, team, ask);
     if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
         return Err(known);
     }
-    let fits = |state: &State| state.round.units.as_ref().map_or(0, |units| units.effort().fits);
+    let fits = |state: &State| {
+        let units = [&state.round.units, &state.round.borrowed];
+        units.into_iter().flatten().map(|units| units.effort().fits).sum::<usize>()
+    };
     let before = fits(state);
-    let found = victims::find_victims(state, now, group, open, needed);
+    let found = victims::find_victims(state, now, group, open, needed, ask);
     let fits = fits(state).saturating_sub(before);
     state.round.count_search(state.world.fleet.len(), fits);
     if let (Err(why), Some(alike)) = (&found, alike) {
@@ -244,7 +256,14 @@ fn evict_for(
         .iter()
         .filter_map(|victim| Some(world.cluster.objects().pods.get(victim)?.as_ref().clone()))
         .collect();
-    if victims.iter().any(|victim| order::priority_of(world, gangs, victim) >= group.priority()) {
+    let is_higher = |victim: &&Key| {
+        let team = world.teams.team_of(&victim.namespace);
+        victims::is_higher(&world.teams, group, team, order::priority_of(world, gangs, victim))
+    };
+    let taker = world.teams.team_of(group.id.namespace());
+    let mut others = victims.iter().filter(|victim| !is_higher(victim)).peekable();
+    let takes_back = others.peek().is_some();
+    if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
     let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
@@ -261,7 +280,10 @@ fn evict_for(
     for pod in &staying {
         let pod = reference(pod);
         if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
-            let why = format!("preempted by {} of higher priority", group.id);
+            let why = match world.teams.get(taker).filter(|_| takes_back) {
+                Some(team) => format!("taken back for {}: team {} is below its guarantee", group.id, team.name),
+                None => format!("preempted by {} of higher priority", group.id),
+            };
             intents.push(Intent::Evict { pod, why });
         }
     }
@@ -273,11 +295,29 @@ fn evict_for(
     Preemption { intents, why, is_under_way: true }
 }
 
-/// The lowest priority among units: a cheap test for the usual case without possible victims.
-fn lowest_priority(state: &mut State, now: Time) -> i32 {
-    let units = victims::take_units(state, now);
+/// By what rights the group may ask any unit: a cheap test for the usual case without possible victims.
+fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
+    let mut asks = Vec::new();
+    if lowest(state, now, Ask::Priority) < group.priority() {
+        asks.push(Ask::Priority);
+    }
+    let teams = &state.world.teams;
+    if teams.get(teams.team_of(group.id.namespace())).is_some() {
+        if lowest(state, now, Ask::TakeBack) < i32::MAX {
+            asks.push(Ask::TakeBack);
+        }
+        if let Some(next) = state.round.next_take_back {
+            state.gangs.set_due(&group.id, next);
+        }
+    }
+    asks
+}
+
+/// The lowest priority or rank among units.
+fn lowest(state: &mut State, now: Time, ask: Ask) -> i32 {
+    let units = victims::take_units(state, now, ask);
     let lowest = units.all().iter().map(|unit| unit.priority).min().unwrap_or(i32::MAX);
-    state.round.units = Some(units);
+    victims::put_back(state, units, ask);
     lowest
 }
 

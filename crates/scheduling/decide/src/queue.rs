@@ -12,12 +12,15 @@ use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 
 use crate::group::GroupId;
+use crate::teams::Place;
 
 pub(crate) use reservations::{Judged, Kept, Reservations};
 
 /// Sort key of a waiting pod or gang: the least goes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
+    /// Place of its team when this was computed.
+    team: Place,
     priority: Reverse<i32>,
     /// When it was complete first, as far as its pods show.
     complete: Option<Timestamp>,
@@ -36,7 +39,8 @@ impl Order {
     /// running pod, whatever was created anew since; before, and for the pods added to a whole gang, the creation of the last pod
     /// it needs.
     pub fn of_gang<'p>(pods: impl Iterator<Item = &'p Pod>, min: usize, formed: usize) -> Self {
-        let mut order = Order { priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
+        let mut order =
+            Order { team: Place::default(), priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
         let (mut waiting, mut running, mut lost) = (Vec::new(), Vec::new(), None);
         for pod in pods {
             order.priority = Reverse(order.priority.0.min(pod.priority()));
@@ -59,6 +63,11 @@ impl Order {
         let complete = oldest.or_else(|| waiting.into_iter().nth(last));
         order.complete = complete.unwrap_or(lost);
         order
+    }
+
+    /// The same, with the place of its team.
+    pub fn of_team(self, team: Place) -> Self {
+        Order { team, ..self }
     }
 
     /// When the pod or gang was complete first.
@@ -148,7 +157,7 @@ pub(crate) mod tests {
     pub fn asks(priority: i32, second: i64, ends: Option<u64>) -> Asks {
         let complete = k8s_openapi::jiff::Timestamp::from_second(second).map(Timestamp).ok();
         let pod = Key::cluster(second.to_string());
-        let order = Order { priority: Reverse(priority), complete, pod: pod.clone() };
+        let order = Order { team: Place::default(), priority: Reverse(priority), complete, pod: pod.clone() };
         Asks { who: GroupId::Pod(pod), order, ends: ends.map(Time::from_secs), now: Time::ZERO }
     }
 

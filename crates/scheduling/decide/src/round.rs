@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use tessera_placement::ShapeId;
+use tessera_placement::{ShapeId, Time};
 use tessera_placement::victims::Units;
 
 use crate::group::Group;
 use crate::refusals::{self, Refusals};
+use crate::teams::TeamId;
+use crate::victims::Ask;
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
 const SELECTOR_COST: u64 = 6_000_000;
@@ -47,6 +49,10 @@ pub(crate) struct Round {
     without_victims: BTreeMap<Alike, NoVictims>,
     /// Pods that hold devices, as units to evict. Computed on demand.
     pub units: Option<Units>,
+    /// The same, with the rank of borrowed devices instead of the priority ([`Ask::TakeBack`]).
+    pub borrowed: Option<Units>,
+    /// When time alone lets more devices be taken back, if known.
+    pub next_take_back: Option<Time>,
     /// Number of steps of this round.
     steps: u64,
     /// Number of steps after which the round ends, counted as [`Rankings::judged`](tessera_placement::ranking::Rankings::judged).
@@ -59,6 +65,8 @@ pub(crate) struct Round {
 pub(crate) struct Alike {
     shape: ShapeId,
     priority: i32,
+    team: TeamId,
+    ask: Ask,
     /// The pod's owner, if nodes refused its pods.
     owner: Option<String>,
     /// Pods with a deadline may use nodes reserved for others.
@@ -67,12 +75,14 @@ pub(crate) struct Alike {
 
 impl Alike {
     /// The key of a single pod. `None` for a gang, whose result depends on its own pods' devices.
-    pub fn of(group: &Group, refusals: &Refusals) -> Option<Self> {
+    pub fn of(group: &Group, refusals: &Refusals, team: TeamId, ask: Ask) -> Option<Self> {
         let [member] = group.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
         Some(Alike {
             shape: member.demand.as_ref()?.shape,
             priority: group.priority(),
+            team,
+            ask,
             owner: refusals.has_any(&owner).then_some(owner),
             ends_after: member.pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
         })
@@ -87,6 +97,8 @@ impl Default for Round {
             fits_no_empty_node: BTreeMap::new(),
             without_victims: BTreeMap::new(),
             units: None,
+            borrowed: None,
+            next_take_back: None,
             steps: STEPS,
             end: STEPS,
             is_cut: false,

@@ -299,7 +299,7 @@ fn place(
         return costly(state, now, group, why);
     }
     let mut plan = plan::plan(state, now, group, &open, needed);
-    if matches!(plan, Plan::NoRoom(_)) && lost > 0 && lost < needed {
+    if matches!(plan, Plan::NoRoom(_) | Plan::OverLimit(_)) && lost > 0 && lost < needed {
         (open, needed) = (newest(open, lost), lost);
         plan = plan::plan(state, now, group, &open, needed);
     }
@@ -308,7 +308,8 @@ fn place(
         // As many pods as fit already have their devices.
         Plan::Allocate(_) => commit::lift(state, now, group),
         // Pods that a growing gang lost have devices again; the added pods go on waiting.
-        Plan::NoRoom(_) if lost == 0 && has_allocated => commit::lift(state, now, group),
+        Plan::NoRoom(_) | Plan::OverLimit(_) if lost == 0 && has_allocated => commit::lift(state, now, group),
+        Plan::OverLimit(why) => no_room::gives_way(state, now, group, WaitReason::TeamLimit(why)),
         Plan::NoRoom(why) => no_room::no_room(state, now, group, &open, needed, why),
         Plan::Steer { node, why } => {
             open.iter().filter_map(|pod| commit::steer(state, pod, &node, &why)).collect()

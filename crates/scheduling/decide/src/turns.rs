@@ -1,6 +1,6 @@
 //! Choice and order of the groups to examine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tessera_placement::Time;
 
@@ -8,6 +8,7 @@ use crate::group::GroupId;
 use crate::intent::Intent;
 use crate::queue::{Order, Queue};
 use crate::state::State;
+use crate::teams::{Place, TeamId};
 use crate::waits::Waits;
 use crate::world::World;
 use crate::{order, step, tell};
@@ -43,6 +44,44 @@ pub(crate) fn turns(state: &mut State, now: Time) -> Vec<Turn> {
         state.standing.begin_anew(&all);
     }
     turns.into_iter().map(|(order, id)| Turn { is_due: due.contains(&id), id, order }).collect()
+}
+
+/// Turns by team. The next one is of the team whose place is first at the time: each allocation changes the order of teams.
+struct TeamTurns {
+    turns: BTreeMap<TeamId, VecDeque<Turn>>,
+    places: BTreeMap<TeamId, Place>,
+}
+
+impl TeamTurns {
+    /// These turns, in queue order.
+    fn new(world: &World, all: Vec<Turn>) -> Self {
+        let mut turns: BTreeMap<TeamId, VecDeque<Turn>> = BTreeMap::new();
+        for turn in all {
+            turns.entry(world.teams.team_of(turn.id.namespace())).or_default().push_back(turn);
+        }
+        let mut teams = TeamTurns { turns, places: BTreeMap::new() };
+        teams.follow(world);
+        teams
+    }
+
+    /// Devices may have been taken or given back.
+    fn follow(&mut self, world: &World) {
+        if self.places.is_empty() || !world.teams.is_empty() {
+            let place = |team: &TeamId| (*team, world.teams.place(&world.cluster, *team));
+            self.places = self.turns.keys().map(place).collect();
+        }
+    }
+
+    fn next(&mut self) -> Option<Turn> {
+        let order = |team: TeamId, turn: &Turn| {
+            let team = self.places.get(&team).copied().unwrap_or_default();
+            turn.order.clone().of_team(team)
+        };
+        let firsts = self.turns.iter().filter_map(|(team, turns)| Some((order(*team, turns.front()?), *team)));
+        let (order, team) = firsts.min()?;
+        let turn = self.turns.get_mut(&team)?.pop_front()?;
+        Some(Turn { order, ..turn })
+    }
 }
 
 /// Whether nothing can have changed for a pod without a suitable card at the last look: someone ahead waits for cards in every pool.
@@ -89,7 +128,8 @@ fn examine_next(state: &mut State, now: Time, id: &GroupId) {
 pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec<Intent>, bool) {
     let mut intents = Vec::new();
     let mut has_freed = false;
-    for turn in turns {
+    let mut teams = TeamTurns::new(&state.world, turns);
+    while let Some(turn) = teams.next() {
         if is_behind(&mut state.world, &state.waits, &state.standing, &turn) {
             intents.extend(tell::stays_behind(state, now, &turn.id));
             continue;
@@ -109,6 +149,7 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
             }
         }
         intents.extend(looked);
+        teams.follow(&state.world);
         has_freed |= state.standing.reservations.end_turn(&id);
         has_freed |= state.ledger.nominations.take_freed();
     }

@@ -8,7 +8,8 @@ use tessera_cluster::gang::GangId;
 use tessera_cluster::usage::is_daemon;
 use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
-use tessera_placement::statement::Statement;
+use tessera_placement::statement::{Base, Statement};
+use tessera_placement::take_limit::TakeLimit;
 use tessera_placement::victims::{self, Unit, Units};
 
 use crate::gangs::Gangs;
@@ -18,8 +19,18 @@ use crate::open_seats::{self, FreeNodes};
 use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;
+use crate::teams::{TeamId, Teams};
 use crate::world::World;
-use crate::{holders, order};
+use crate::{holders, order, teams};
+
+/// By what right a group gets the devices of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ask {
+    /// Its priority is higher; where there are teams, only within its own.
+    Priority,
+    /// Its team is below its guarantee, and others borrow.
+    TakeBack,
+}
 
 /// A gang with pods that may be evicted.
 struct OfGang {
@@ -27,6 +38,17 @@ struct OfGang {
     bound: Vec<Key>,
     priority: i32,
 }
+
+/// Pods in want of nodes.
+struct Wanted<'w, 'm> {
+    open: &'w [&'m Member],
+    /// Number of them that must get theirs.
+    needed: usize,
+    limit: Option<&'w TakeLimit>,
+}
+
+/// In place of a rank, for units that nobody may take back.
+const STAYS: i32 = i32::MAX;
 
 fn has_no_claims(pod: &Pod) -> bool {
     pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()).next().is_none()
@@ -69,30 +91,34 @@ pub(crate) fn find_victims<'m>(
     group: &Group,
     open: &[&'m Member],
     needed: usize,
+    ask: Ask,
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
-    let mut units = take_units(state, now);
+    let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
-    let lower = evictable(group, &units);
+    let lower = evictable(&state.world.teams, group, &units, ask);
+    let is_own_only = ask == Ask::TakeBack || teams::is_own_only(open);
+    let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
+    let wanted = Wanted { open, needed, limit: limit.as_ref() };
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
     let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
     let within_budgets = within_budgets(&state.world, &units, &all);
-    let mut found = plan(state, now, open, needed, &mut units, &within_budgets);
+    let mut found = plan(state, now, &wanted, &mut units, &within_budgets);
     let mut is_kept = false;
     if found.is_none() && within_budgets != all {
-        let without_budgets = plan(state, now, open, needed, &mut units, &all);
+        let without_budgets = plan(state, now, &wanted, &mut units, &all);
         is_kept = without_budgets.is_some_and(|(_, victims)| !victims.is_empty());
     }
     let why = match &found {
         _ if is_kept => NoVictims::Kept,
         None if lower != all => {
-            let wider = plan(state, now, open, needed, &mut units, &lower);
+            let wider = plan(state, now, &wanted, &mut units, &lower);
             wider.map_or(NoVictims::Nobody, |(placed, victims)| in_the_way(&state.world, &placed, &victims))
         }
         _ => NoVictims::Nobody,
     };
     // Pods already ending make enough room: nobody else has to go.
     found = found.filter(|(_, victims)| !victims.is_empty());
-    state.round.units = Some(units);
+    put_back(state, units, ask);
     found.ok_or(why)
 }
 
@@ -113,37 +139,81 @@ fn in_the_way(world: &World, placed: &[Placement<'_>], victims: &BTreeSet<Key>) 
 fn plan<'m>(
     state: &mut State,
     now: Time,
-    open: &[&'m Member],
-    needed: usize,
+    wanted: &Wanted<'_, 'm>,
     units: &mut Units,
     may: &[bool],
 ) -> Option<(Vec<Placement<'m>>, BTreeSet<Key>)> {
-    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
+    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, wanted.open);
     let (base, rankings, _) = state.world.base();
-    let mut statement = Statement::new(base);
+    let mut statement = Statement::new(Base { limit: wanted.limit, ..base });
     let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
-    let plan = victims::plan(&mut statement, rankings, &open.seats, needed, units, may, &filter);
+    let plan = victims::plan(&mut statement, rankings, &open.seats, wanted.needed, units, may, &filter);
     drop(statement);
     let plan = plan?;
     let pods = plan.victims.iter().flat_map(|unit| units.all()[*unit].pods.iter().cloned()).collect();
     Some((open_seats::placements(&state.world, &open, plan.placed), pods))
 }
 
-/// All units of the round.
-pub(crate) fn take_units(state: &mut State, now: Time) -> Units {
-    if let Some(units) = state.round.units.take() {
-        return units;
-    }
-    let (units, leaving) = units(&state.world, &state.ledger, &state.gangs, now).into_iter().unzip();
-    Units::new(units, leaving)
+/// All units of the round; to be [put back](put_back).
+pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
+    let known = match ask {
+        Ask::Priority => state.round.units.take(),
+        Ask::TakeBack => state.round.borrowed.take(),
+    };
+    known.unwrap_or_else(|| {
+        let all = units(&state.world, &state.ledger, &state.gangs, now);
+        let (mut units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
+        if ask == Ask::TakeBack {
+            let found = teams::reclaimable(&state.world.teams, &state.world.cluster, &units, now);
+            state.round.next_take_back = found.next;
+            units.iter_mut().zip(found.ranks).for_each(|(unit, rank)| unit.priority = rank.unwrap_or(STAYS));
+        }
+        Units::new(units, leaving)
+    })
 }
 
-/// By unit: whether it is of lower priority than the gang, and none of its own.
-fn evictable(group: &Group, units: &Units) -> Vec<bool> {
+/// Keeps the units for the rest of the round.
+pub(crate) fn put_back(state: &mut State, units: Units, ask: Ask) {
+    match ask {
+        Ask::Priority => state.round.units = Some(units),
+        Ask::TakeBack => state.round.borrowed = Some(units),
+    }
+}
+
+/// Whether the group may ask a pod or gang of this team and priority to go because its own priority is higher.
+pub(crate) fn is_higher(teams: &Teams, group: &Group, team: TeamId, priority: i32) -> bool {
+    priority < group.priority() && (teams.is_empty() || teams.team_of(group.id.namespace()) == team)
+}
+
+/// Whether all these pods are of units that may be taken back for a team.
+pub(crate) fn may_take_back<'k>(
+    world: &World,
+    ledger: &Ledger,
+    gangs: &Gangs,
+    now: Time,
+    taker: TeamId,
+    mut pods: impl Iterator<Item = &'k Key>,
+) -> bool {
+    let all = units(world, ledger, gangs, now);
+    let units: Vec<Unit> = all.into_iter().map(|(unit, _)| unit).collect();
+    let ranks = teams::reclaimable(&world.teams, &world.cluster, &units, now).ranks;
+    pods.all(|pod| {
+        let mut of_pod = units.iter().zip(&ranks).filter(|(unit, _)| unit.pods.contains(pod));
+        world.teams.team_of(&pod.namespace) != taker && of_pod.all(|(_, rank)| rank.is_some())
+    })
+}
+
+/// By unit: whether the group may ask it to go, and it is none of its own.
+fn evictable(teams: &Teams, group: &Group, units: &Units, ask: Ask) -> Vec<bool> {
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let may = |(place, unit): (usize, &Unit)| {
+        let team = unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
+        let may_ask = match ask {
+            Ask::Priority => is_higher(teams, group, team, unit.priority),
+            Ask::TakeBack => unit.priority < STAYS && team != teams.team_of(group.id.namespace()),
+        };
         // Budgets count pods that are ending already.
-        unit.priority < group.priority()
+        may_ask
             && !units.is_leaving(place)
             && !unit.pods.iter().any(|pod| own.contains(pod))
     };

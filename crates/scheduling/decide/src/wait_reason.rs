@@ -22,8 +22,10 @@ pub enum WaitReason {
         /// Whether the pod keeps its place in the queue. Others pass a pod nothing could help.
         keeps_place: bool,
     },
-    /// Pods of lower priority make room for this pod, or will.
+    /// Others make room for this pod, or will.
     Preempting(String),
+    /// Its devices would exceed a limit of its team. The pod keeps nobody waiting.
+    TeamLimit(String),
 }
 
 impl WaitReason {
@@ -37,6 +39,7 @@ impl WaitReason {
             WaitReason::Costly(_) => "Costly",
             WaitReason::NoNode { .. } => "NoNode",
             WaitReason::Preempting(_) => "Preempting",
+            WaitReason::TeamLimit(_) => "TeamLimit",
         }
     }
 
@@ -48,7 +51,8 @@ impl WaitReason {
             | WaitReason::Unfit(text)
             | WaitReason::Costly(text)
             | WaitReason::NoNode { text, .. }
-            | WaitReason::Preempting(text) => text,
+            | WaitReason::Preempting(text)
+            | WaitReason::TeamLimit(text) => text,
             WaitReason::Behind => "pods that go first wait for cards of its pool, whose queue is strict",
         }
     }
@@ -65,9 +69,11 @@ impl WaitReason {
         match self {
             WaitReason::NoNode { keeps_place, .. } => *keeps_place,
             WaitReason::Preempting(_) => true,
-            WaitReason::Passing(_) | WaitReason::Unfit(_) | WaitReason::Behind | WaitReason::Costly(_) => {
-                false
-            }
+            WaitReason::Passing(_)
+            | WaitReason::Unfit(_)
+            | WaitReason::Behind
+            | WaitReason::Costly(_)
+            | WaitReason::TeamLimit(_) => false,
         }
     }
 
@@ -77,7 +83,7 @@ impl WaitReason {
         match self {
             WaitReason::Passing(_) => ClearsOn::Time,
             WaitReason::Unfit(_) => ClearsOn::Pod,
-            WaitReason::Behind | WaitReason::Preempting(_) => ClearsOn::Others,
+            WaitReason::Behind | WaitReason::Preempting(_) | WaitReason::TeamLimit(_) => ClearsOn::Others,
             WaitReason::Costly(_) => ClearsOn::Cost,
             WaitReason::NoNode { .. } => ClearsOn::Node,
         }

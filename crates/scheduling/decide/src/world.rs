@@ -8,6 +8,8 @@ use tessera_placement::statement::Base;
 use tessera_placement::value::RequestMix;
 use tessera_placement::view::View;
 
+use crate::teams::Teams;
+
 /// Everything a node is judged by.
 pub(crate) struct World {
     /// The DRA driver's name.
@@ -19,6 +21,8 @@ pub(crate) struct World {
     pub mix: RequestMix,
     /// Node labels for the distance between nodes, the narrowest first.
     pub topology_keys: Vec<String>,
+    /// The namespaces of each GpuQuota.
+    pub teams: Teams,
     /// Latest taint time of cards that may be allocated now; `None` before any list of claims.
     pub handed_over: Option<Time>,
 }
@@ -33,6 +37,7 @@ impl World {
             rankings: Rankings::default(),
             mix: RequestMix::default(),
             topology_keys,
+            teams: Teams::default(),
             handed_over: None,
         }
     }
@@ -46,6 +51,7 @@ impl World {
             driver: &self.driver,
             handed_over: self.handed_over,
             mix: &self.mix,
+            limit: None,
         };
         (base, &mut self.rankings, &self.topology_keys)
     }
@@ -59,6 +65,7 @@ impl World {
             asker: &mut self.asker,
             driver: &self.driver,
             mix: &self.mix,
+            limit: None,
         };
         (view, &mut self.rankings)
     }

@@ -139,11 +139,26 @@ pub(crate) fn devices_of_managed_cards(
     match managed::plan(&claims, is_managed, demand.cpu_milli, node, index, view) {
         Ok(None) => match managed::is_mixed(&claims, is_managed, node, view) {
             Ok(true) => Fit::Blocked(Reason::Mixed),
+            Ok(false) if is_over_limit(demand, is_managed, node, index, view) => Fit::Blocked(Reason::TeamLimit),
             Ok(false) => Fit::Blocked(Reason::Devices),
             Err(error) => Fit::Fatal(error.to_string()),
         },
         planned => scored(demand, &claims, is_managed.to_vec(), index, view, planned),
     }
+}
+
+/// Whether only the limits on the pod's namespace are in the way.
+fn is_over_limit(
+    demand: &Demand,
+    is_managed: &[bool],
+    node: &Node,
+    index: NodeIndex,
+    view: &mut View<'_>,
+) -> bool {
+    let Some(limit) = view.limit.take() else { return false };
+    let fit = devices_of_managed_cards(demand, is_managed, node, index, view);
+    view.limit = Some(limit);
+    fit.takes().is_some()
 }
 
 /// Fit with the devices kube-scheduler would allocate, ignoring other room.

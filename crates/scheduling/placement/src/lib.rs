@@ -26,6 +26,7 @@ pub mod seats;
 mod shape;
 pub mod spread;
 pub mod statement;
+pub mod take_limit;
 mod time;
 pub mod value;
 mod verdict;

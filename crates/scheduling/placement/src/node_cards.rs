@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::{DeviceName, PciBusId, Quantity, capacity, counter, managed};
-use tessera_cluster::{AllocationExt, Cluster};
+use tessera_api::{PciBusId, Quantity, managed};
+use tessera_cluster::{AllocationExt, Cluster, worth};
 
 pub use parts::Parts;
 pub(crate) use parts::{KnownParts, Part};
@@ -196,13 +196,6 @@ pub fn limit(worths: &mut [u32], most: u32) {
     }
 }
 
-/// Memory slices of the card taken by a device, as bits. A card without counters has one.
-pub fn slices(device: DeviceRef<'_>, name: &DeviceName) -> u64 {
-    let numbers = device.counters().filter_map(|(_, counter, _)| counter::memory_slice_number(counter));
-    let slices = numbers.fold(0, |slices, number| slices | 1 << number.min(63));
-    if slices == 0 && name.partition().is_none() { 1 } else { slices }
-}
-
 /// Thousandths of the card for these of all its memory slices.
 pub(crate) fn worth(slices: u64, all: u64) -> u32 {
     (WHOLE * slices.count_ones() / all.count_ones().max(1)).min(WHOLE)
@@ -210,12 +203,7 @@ pub(crate) fn worth(slices: u64, all: u64) -> u32 {
 
 /// Thousandths of the card for shares of a device, by the capacity with the largest taken fraction; `taken` in billionths, by name.
 pub fn worth_of_share(device: DeviceRef<'_>, slices: u64, all: u64, taken: impl Fn(&str) -> i128) -> u32 {
-    let of_device = i128::from(worth(slices, all).max(1));
-    let part = |name: &str| {
-        let capacity = device.capacity(name).filter(|capacity| *capacity > 0)?;
-        Some(taken(name).clamp(0, capacity).saturating_mul(of_device) / capacity)
-    };
-    let most = [capacity::MEMORY, capacity::COMPUTE, capacity::SLOTS].into_iter().filter_map(part).max();
+    let of_device = worth(slices, all).max(1);
     // At most WHOLE.
-    most.unwrap_or(of_device).max(1) as u32
+    worth::of_share(device, of_device.into(), taken).max(1) as u32
 }

@@ -24,6 +24,8 @@ pub enum Reason {
     Mixed,
     /// None of the node's managed cards matches a request.
     NotManaged,
+    /// The devices would exceed a limit of the team.
+    TeamLimit,
 }
 
 /// Kinds of changes able to clear a reason.
@@ -55,7 +57,7 @@ impl Reason {
                 ClearsOn::Node
             }
             Reason::RefusedBefore => ClearsOn::Time,
-            Reason::Kept => ClearsOn::Others,
+            Reason::Kept | Reason::TeamLimit => ClearsOn::Others,
             Reason::Mixed => ClearsOn::Pod,
         }
     }
@@ -73,6 +75,7 @@ impl fmt::Display for Reason {
                 "one claim asks for a managed GPU and for a device of another driver, which nobody allocates: make it two claims"
             }
             Reason::NotManaged => "no managed GPU that it asks for",
+            Reason::TeamLimit => "its devices would exceed its team's limit",
         })
     }
 }

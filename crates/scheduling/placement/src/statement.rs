@@ -13,6 +13,7 @@ use crate::demand::Demand;
 use crate::fit::{self, Fit, Takes};
 use crate::fleet::trial::BeforeTrial;
 use crate::fleet::{Fleet, NodeIndex};
+use crate::take_limit::TakeLimit;
 use crate::time::Time;
 use crate::value::RequestMix;
 use crate::view::View;
@@ -31,6 +32,8 @@ pub struct Base<'s> {
     pub handed_over: Option<Time>,
     /// Mix of requested partitions.
     pub mix: &'s RequestMix,
+    /// Limits on what the group's namespace may take, with the trials counted. See [`View::limit`].
+    pub limit: Option<&'s TakeLimit>,
 }
 
 /// Trials in progress. Dropping it undoes all of them.
@@ -76,8 +79,8 @@ impl<'s> Statement<'s> {
 
     /// State for judging nodes, with the trials.
     pub fn view(&mut self) -> View<'_> {
-        let Base { cluster, fleet, asker, driver, handed_over, mix } = &mut self.base;
-        View { cluster, fleet, asker, driver, handed_over: *handed_over, mix }
+        let Base { cluster, fleet, asker, driver, handed_over, mix, limit } = &mut self.base;
+        View { cluster, fleet, asker, driver, handed_over: *handed_over, mix, limit: *limit }
     }
 
     /// The current point.

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use tessera_cluster::{Asker, Cluster};
 
 use crate::fleet::{Fleet, NodeIndex};
+use crate::take_limit::TakeLimit;
 use crate::time::Time;
 use crate::value::RequestMix;
 
@@ -21,6 +22,8 @@ pub struct View<'v> {
     pub handed_over: Option<Time>,
     /// Mix of requested partitions.
     pub mix: &'v RequestMix,
+    /// Limits on what the pod's namespace may take of managed cards. Rankings, which are for all namespaces, have none.
+    pub limit: Option<&'v TakeLimit>,
 }
 
 impl<'v> View<'v> {

@@ -131,6 +131,16 @@ impl<'i> DeviceRef<'i> {
             .map(move |taken| (inventory.text(taken.set), inventory.text(taken.counter), taken.amount))
     }
 
+    /// Names of the counters in the counter set of this name in the device's pool.
+    pub fn counters_of_set(&self, set: &str) -> impl Iterator<Item = &'i str> + use<'i> {
+        let inventory = self.inventory;
+        let pool = &inventory.pools[inventory.slices[self.record().slice as usize].pool as usize];
+        let name = inventory.names.find(set);
+        let sets = pool.slices.iter().flat_map(|place| &inventory.slices[*place as usize].counter_sets);
+        let found = sets.into_iter().find(|set| Some(set.name) == name);
+        found.into_iter().flat_map(|set| &set.counters).map(|(counter, _)| inventory.text(*counter))
+    }
+
     /// Whether the device has a taint with another key repelling requests without tolerations.
     pub fn is_tainted_besides(&self, key: &str) -> bool {
         self.taints().any(|taint| taint.key != key && taint.keeps_away())

@@ -146,7 +146,11 @@ impl Scene {
         // The pod must not compete with its own assumed devices.
         self.decider.state.world.cluster.forget(&Key::new("n", name));
         let fit = match self.way {
-            Way::Managed => nodes::fit_managed_cards(&mut self.decider.state.world, &demand, &node),
+            Way::Managed => {
+                let world = &mut self.decider.state.world;
+                let index = world.fleet.find(&node).unwrap();
+                nodes::fit_managed_cards(world, &demand, index, None).takes()
+            }
             Way::Steered | Way::Native => {
                 nodes::fit_by_scheduler(&mut self.decider.state.world, &demand, &node)
             }

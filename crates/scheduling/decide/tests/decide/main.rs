@@ -22,5 +22,6 @@ mod room;
 mod rounds;
 mod simulation;
 mod taint_rules;
+mod teams;
 mod unplaced;
 mod worth;

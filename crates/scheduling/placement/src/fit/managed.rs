@@ -102,7 +102,11 @@ pub(super) fn plan(
         let card = value.card(device.name()).filter(|_| device.driver_name() == view.driver);
         card.is_some_and(|card| cards.contains(&card) && !fleet_node.is_avoided(&card))
     };
-    let limits = PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, steps: STEPS };
+    let left = view.limit.map(|limit| limit.left(view.cluster, view.driver));
+    let allows = left.as_ref().map(|left| |picks: &[Pick<'_>]| left.allows(picks));
+    let may_take = allows.as_ref().map(|allows| allows as &dyn Fn(&[Pick<'_>]) -> bool);
+    let limits =
+        PlacementLimits { tolerated: &[managed::TAINT_KEY], may_give: &may_give, may_take, steps: STEPS };
     let mut shares: Vec<(u64, Box<[u16]>)> = Vec::new();
     let cost = |picks: &[Pick<'_>]| {
         let cost = value.cost(picks);

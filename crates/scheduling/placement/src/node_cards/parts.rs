@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tessera_allocator::inventory::{DeviceRef, SliceKind};
 use tessera_api::{DeviceName, DeviceType, PciBusId, attribute};
 use tessera_cluster::Cluster;
+use tessera_cluster::worth::slices;
 
-use super::slices;
 use crate::value::Placements;
 
 /// Parts of cards taken by a node's devices, in the order of the inventory; `None` for a device of another driver. Cached because

@@ -5,12 +5,13 @@ use std::cmp::Reverse;
 use tessera_allocator::claim::Claim;
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::{DeviceName, PciBusId};
+use tessera_cluster::worth::slices;
 
 use super::{Cost, Unit};
 use crate::demand::Demand;
 use crate::fit;
 use crate::fleet::NodeIndex;
-use crate::node_cards::{WHOLE, slices, worth};
+use crate::node_cards::{WHOLE, worth};
 use crate::statement::Statement;
 
 /// What a node lacks for a seat, at least.

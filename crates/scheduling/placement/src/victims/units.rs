@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use tessera_api::{DeviceName, PciBusId};
+use tessera_cluster::worth::slices;
 use tessera_cluster::{ClaimExt, Cluster, Holder, Key};
 
 use crate::fleet::{Fleet, NodeIndex};
-use crate::node_cards::{slices, worth};
+use crate::node_cards::worth;
 use crate::shape::ShapeId;
 
 /// Pods evicted together: a gang, pods sharing a claim, or one pod.

@@ -308,7 +308,7 @@ impl World {
 
     fn parts(&mut self) -> (Statement<'_>, &mut Rankings) {
         let World { cluster, fleet, rankings, asker, mix } = self;
-        let base = Base { cluster, fleet, asker, driver: DRIVER, handed_over: Some(NOW), mix };
+        let base = Base { cluster, fleet, asker, driver: DRIVER, handed_over: Some(NOW), mix, limit: None };
         (Statement::new(base), rankings)
     }
 

@@ -128,7 +128,7 @@ impl CardsOnly<'_> {
             }
         };
         let (object, claims) = (&self.nodes[node].object, &self.shapes[shape].claims);
-        let limits = PlacementLimits { tolerated: &[], may_give: &|_| true, steps: STEPS };
+        let limits = PlacementLimits { tolerated: &[], may_give: &|_| true, may_take: None, steps: STEPS };
         let mut cost = |picks: &[tessera_allocator::placement::Pick<'_>]| -> u64 {
             let card = |name: &str| name.parse::<DeviceName>().ok().map(|name| name.card());
             picks.iter().filter_map(|pick| Some(*of_card.entry(card(pick.device.name())?).or_default())).sum()

@@ -1,0 +1,188 @@
+//! Teams: the namespaces of each GpuQuota together, what they may take, and whose turn it is.
+//!
+//! **Guarantees**
+//! 1. No book is kept: use is the sum of the charges of all holds ([`tessera_cluster::Charges`]), expected ones among them, so a plan of this
+//!    round counts for the next plan.
+//! 2. A limit is checked where devices are chosen, trials included ([`tessera_placement::take_limit`]).
+//! 3. Without any GpuQuota nothing is charged, and all namespaces are alike.
+
+mod borrowed;
+mod covered;
+mod resolve;
+mod summary;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tessera_api::gpu_quota::Unit;
+use tessera_cluster::Cluster;
+use tessera_cluster::worth::Worth;
+use tessera_placement::Time;
+use tessera_placement::take_limit::{Rule, TakeLimit};
+
+pub(crate) use borrowed::{is_own_only, reclaimable};
+pub use summary::{AmountSummary, QuotaSummary};
+pub(crate) use summary::summaries;
+
+/// Place of a namespace's teams in the queue: of the parent, then of the team itself. The least goes first.
+pub(crate) type Place = [Share; 2];
+
+/// Use of a team.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Share {
+    /// Whether the team has what is guaranteed to it.
+    is_above_guarantee: bool,
+    /// Thousandths of a millionth of a card, by weight.
+    by_weight: u64,
+}
+
+/// Whose devices are counted together: a GpuQuota by its index, or `None` for all namespaces in no quota.
+pub(crate) type TeamId = Option<usize>;
+
+/// All teams.
+#[derive(Debug, Default)]
+pub(crate) struct Teams {
+    /// By name of the quota.
+    teams: Vec<Team>,
+    of_namespaces: HashMap<String, usize>,
+    /// Whether quotas or namespaces changed since.
+    is_outdated: bool,
+    /// Devices are not taken back before: a mistake in a quota just written must not evict anybody.
+    reclaim_from: Time,
+}
+
+/// The namespaces of a quota.
+#[derive(Debug)]
+pub(crate) struct Team {
+    pub name: String,
+    weight: u64,
+    parent: Option<usize>,
+    /// Its namespaces, those of its children included.
+    namespaces: Arc<[String]>,
+    amounts: Vec<Amount>,
+    /// How long borrowed devices may be used before they are taken back.
+    pub min_runtime: Time,
+    /// Mistakes in the quota.
+    problems: Vec<String>,
+}
+
+/// Devices counted for a quota.
+#[derive(Debug)]
+struct Amount {
+    name: String,
+    unit: Unit,
+    guaranteed: u64,
+    limit: Option<u64>,
+    covers: Arc<covered::Covered>,
+}
+
+impl Amount {
+    /// The most that may be taken, if anything limits it.
+    fn most(&self, is_own_only: bool) -> Option<u64> {
+        [self.limit, is_own_only.then_some(self.guaranteed)].into_iter().flatten().min()
+    }
+
+    /// This amount of the namespaces, limited to `most`.
+    fn rule(&self, namespaces: &Arc<[String]>, most: u64) -> Rule {
+        let count = match self.unit {
+            Unit::Cards => |worth: Worth| worth.cards,
+            Unit::Memory => |worth: Worth| worth.memory,
+        };
+        Rule { namespaces: namespaces.clone(), covers: self.covers.clone(), count, most }
+    }
+}
+
+impl Team {
+    fn used(&self, cluster: &Cluster, amount: &Amount) -> u64 {
+        amount.rule(&self.namespaces, 0).taken(cluster)
+    }
+
+    fn share(&self, cluster: &Cluster) -> Share {
+        let guaranteed: Vec<&Amount> = self.amounts.iter().filter(|amount| amount.guaranteed > 0).collect();
+        let is_below = |amount: &&Amount| self.used(cluster, amount) < amount.guaranteed;
+        let is_above_guarantee = guaranteed.is_empty() || !guaranteed.iter().all(is_below);
+        Share { is_above_guarantee, by_weight: by_weight(cluster, &self.namespaces, self.weight) }
+    }
+
+    /// Each limit on the team. `is_own_only`: what is guaranteed is the limit.
+    fn rules(&self, is_own_only: bool) -> impl Iterator<Item = Rule> {
+        let of_amount = move |amount: &Amount| Some(amount.rule(&self.namespaces, amount.most(is_own_only)?));
+        self.amounts.iter().filter_map(of_amount)
+    }
+}
+
+fn by_weight(cluster: &Cluster, namespaces: &[String], weight: u64) -> u64 {
+    let charges = namespaces.iter().flat_map(|namespace| cluster.charges().of_namespace(namespace));
+    let cards: u64 = charges.map(|(_, worth)| worth.cards).sum();
+    cards.saturating_mul(1000) / weight.max(1)
+}
+
+impl Teams {
+    /// Whether there is no quota.
+    pub fn is_empty(&self) -> bool {
+        self.teams.is_empty()
+    }
+
+    /// Quotas or namespaces changed.
+    pub fn mark_outdated(&mut self) {
+        self.is_outdated = true;
+    }
+
+    /// When devices may be taken back.
+    pub fn reclaim_from(&self) -> Time {
+        self.reclaim_from
+    }
+
+    /// The team of the namespace.
+    pub fn team_of(&self, namespace: &str) -> TeamId {
+        self.of_namespaces.get(namespace).copied()
+    }
+
+    pub fn get(&self, team: TeamId) -> Option<&Team> {
+        self.teams.get(team?)
+    }
+
+    /// The limits on what the namespace's team may take, if any. `is_own_only`: no more than is guaranteed.
+    pub fn limit(&self, namespace: &str, is_own_only: bool) -> Option<TakeLimit> {
+        let team = self.get(self.team_of(namespace))?;
+        let parent = self.get(team.parent);
+        let rules: Vec<Rule> =
+            team.rules(is_own_only).chain(parent.into_iter().flat_map(|parent| parent.rules(false))).collect();
+        (!rules.is_empty()).then_some(TakeLimit { rules })
+    }
+
+    /// The team's place in the queue now.
+    pub fn place(&self, cluster: &Cluster, team: TeamId) -> Place {
+        if self.is_empty() {
+            return Place::default();
+        }
+        let Some(found) = self.get(team) else { return [self.share_of_others(cluster), Share::default()] };
+        match self.get(found.parent) {
+            Some(parent) => [parent.share(cluster), found.share(cluster)],
+            None => [found.share(cluster), Share::default()],
+        }
+    }
+
+    /// Share of the namespaces in no quota: together one team of weight 1 without a guarantee.
+    fn share_of_others(&self, cluster: &Cluster) -> Share {
+        let others = cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none());
+        let others: Vec<String> = others.map(str::to_owned).collect();
+        Share { is_above_guarantee: true, by_weight: by_weight(cluster, &others, 1) }
+    }
+
+    /// What the team has of its limits, for its members.
+    pub fn limit_text(&self, cluster: &Cluster, namespace: &str, is_own_only: bool) -> String {
+        let Some(team) = self.get(self.team_of(namespace)) else { return String::new() };
+        let mut texts = Vec::new();
+        for (team, is_own_only) in [(Some(team), is_own_only), (self.get(team.parent), false)] {
+            let Some(team) = team else { continue };
+            for amount in &team.amounts {
+                let Some(most) = amount.most(is_own_only) else { continue };
+                let used = team.used(cluster, amount);
+                let (used, most) = (amount.unit.text(used), amount.unit.text(most));
+                texts.push(format!("team {} has {used} of {most} ({})", team.name, amount.name));
+            }
+        }
+        texts.join(", ")
+    }
+}

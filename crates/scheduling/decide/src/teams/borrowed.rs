@@ -1,0 +1,133 @@
+//! Borrowed devices: what a team uses beyond its guarantee, and may have to give back.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use tessera_api::gpu_quota::BORROW_LABEL;
+use tessera_cluster::worth::Worth;
+use tessera_cluster::{CardClass, Cluster, Holder};
+use tessera_placement::Time;
+use tessera_placement::take_limit::Covers as _;
+use tessera_placement::victims::Unit;
+
+use super::{Amount, TeamId, Teams};
+use crate::group::Member;
+use crate::nominations::at;
+
+/// Whether the pod may use devices beyond its team's guarantee.
+fn may_borrow(pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(BORROW_LABEL)).is_none_or(|value| value != "false")
+}
+
+/// Whether these pods may only use what is guaranteed to their team.
+pub(crate) fn is_own_only(open: &[&Member]) -> bool {
+    !open.iter().all(|member| may_borrow(&member.pod))
+}
+
+/// Units that may be taken back.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimable {
+    /// By unit: its rank, the first to go with the least; `None` for a unit that stays.
+    pub ranks: Vec<Option<i32>>,
+    /// When time alone adds a unit.
+    pub next: Option<Time>,
+}
+
+/// The units that may be taken back now.
+pub(crate) fn reclaimable(teams: &Teams, cluster: &Cluster, units: &[Unit], now: Time) -> Reclaimable {
+    let mut found = Reclaimable { ranks: vec![None; units.len()], next: None };
+    if teams.is_empty() {
+        return found;
+    }
+    let mut of_teams: BTreeMap<TeamId, Vec<usize>> = BTreeMap::new();
+    for (place, unit) in units.iter().enumerate() {
+        if let Some(pod) = unit.pods.first() {
+            of_teams.entry(teams.team_of(&pod.namespace)).or_default().push(place);
+        }
+    }
+    // The team furthest above its share gives back first.
+    let mut order: Vec<TeamId> = of_teams.keys().copied().collect();
+    order.sort_by_cached_key(|team| Reverse(teams.place(cluster, *team)));
+    let mut keys: Vec<(usize, i32, usize)> = Vec::new();
+    for (rank, team) in order.iter().enumerate() {
+        for place in borrowed(teams, cluster, *team, units, of_teams.remove(team).unwrap_or_default()) {
+            match taken_back_from(teams, cluster, *team, &units[place]) {
+                Some(from) if from <= now => keys.push((rank, units[place].priority, place)),
+                Some(from) => found.next = found.next.into_iter().chain([from]).min(),
+                None => {}
+            }
+        }
+    }
+    keys.sort_unstable();
+    for (place, number) in keys.iter().zip(0..) {
+        // Units alike but for their age share a rank: the youngest of them goes.
+        let alike = keys.partition_point(|key| (key.0, key.1) < (place.0, place.1));
+        found.ranks[place.2] = Some(i32::try_from(alike).unwrap_or(number));
+    }
+    found
+}
+
+/// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age.
+fn borrowed(
+    teams: &Teams,
+    cluster: &Cluster,
+    team: TeamId,
+    units: &[Unit],
+    mut of_team: Vec<usize>,
+) -> Vec<usize> {
+    let Some(team) = teams.get(team) else { return of_team };
+    of_team.sort_by_cached_key(|place| {
+        let unit = &units[*place];
+        (borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
+    });
+    let guaranteed: Vec<&Amount> = team.amounts.iter().filter(|amount| amount.guaranteed > 0).collect();
+    let mut sums = vec![0_u64; guaranteed.len()];
+    of_team.retain(|place| {
+        let worths = worths(cluster, &units[*place]);
+        let mut is_covered = false;
+        let after: Vec<u64> = guaranteed
+            .iter()
+            .zip(&sums)
+            .map(|(amount, sum)| {
+                let covered = worths.iter().filter(|(class, _)| amount.covers.covers(class));
+                let rule = amount.rule(&team.namespaces, 0);
+                let more: u64 = covered.map(|(_, worth)| (rule.count)(*worth)).sum();
+                is_covered |= more > 0;
+                sum.saturating_add(more)
+            })
+            .collect();
+        let is_within =
+            is_covered && guaranteed.iter().zip(&after).all(|(amount, after)| *after <= amount.guaranteed);
+        if is_within {
+            sums = after;
+        }
+        !is_within
+    });
+    of_team
+}
+
+fn pods<'c>(cluster: &'c Cluster, unit: &'c Unit) -> impl Iterator<Item = &'c Pod> {
+    unit.pods.iter().filter_map(|key| cluster.objects().pods.get(key)).map(AsRef::as_ref)
+}
+
+fn borrows(cluster: &Cluster, unit: &Unit) -> bool {
+    pods(cluster, unit).all(may_borrow)
+}
+
+fn worths<'c>(cluster: &'c Cluster, unit: &'c Unit) -> Vec<(&'c CardClass, Worth)> {
+    let holds = unit.claims.iter().filter_map(|claim| cluster.hold(&Holder::Claim(claim.clone())));
+    holds.flat_map(tessera_cluster::Hold::charge).collect()
+}
+
+/// When the unit, which borrows, may be taken back: after its team's least runtime. `None` for one that never borrows, or has not started.
+fn taken_back_from(teams: &Teams, cluster: &Cluster, team: TeamId, unit: &Unit) -> Option<Time> {
+    if unit.claims.is_empty() || !borrows(cluster, unit) {
+        return None;
+    }
+    let min_runtime = teams.get(team).map(|team| team.min_runtime).unwrap_or_default();
+    let started = |pod: &Pod| pod.status.as_ref()?.start_time.as_ref().map(|time| at(time.0));
+    let all: Option<Vec<Time>> = pods(cluster, unit).map(started).collect();
+    Some((all?.into_iter().max()? + min_runtime).max(teams.reclaim_from()))
+}

@@ -1,0 +1,40 @@
+//! What the status of a GpuQuota says.
+
+use super::*;
+
+#[test]
+fn use_borrowed_and_lent_are_told() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(2, Some(4)));
+    fed.quota("nlp", cards(1, None));
+    fed.ask_in("nlp", "n1", "gpu", 3, |_| {});
+    assert_eq!(fed.start(), ["n1"]);
+    fed.ask_in("vision", "v1", "gpu", 2, |_| {});
+    fed.decide();
+    let all = fed.decider.quotas();
+    let of = |team: &str| {
+        let amount = &all[team].amounts[0];
+        (amount.guaranteed, amount.used, amount.borrowed, amount.lent, all[team].waiting)
+    };
+    assert_eq!(of("vision"), (2_000_000, 0, 0, 2_000_000, 1));
+    assert_eq!(of("nlp"), (1_000_000, 3_000_000, 2_000_000, 0, 0));
+    assert_eq!((all["nlp"].share, all["vision"].share, all["nlp"].namespaces), (1000, 0, 1));
+}
+
+#[test]
+fn mistakes_are_told_and_limit_nobody() {
+    let mut fed = teams(2, &["vision"]);
+    fed.quota("vision", json!({ "parent": "nobody", "amounts": [
+        { "name": "odd", "unit": "Cards", "limit": 0, "cards": "device.attributes[" }] }));
+    let mut other = json!({ "metadata": { "name": "all" }, "spec": { "namespaceSelector": {} } });
+    other["spec"]["priority"] = json!(-1);
+    fed.apply(read::<GpuQuota>(other).into());
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    assert_eq!(fed.start(), ["v1"]);
+    let all = fed.decider.quotas();
+    let problems = all["vision"].problems.join("\n");
+    for part in ["its parent nobody does not exist", "amounts[odd].cards: ", "that all selects, too: this one decides"] {
+        assert!(problems.contains(part), "{part}: {problems}");
+    }
+    assert_eq!(all["all"].problems, ["vision decides on 1 namespace that this one selects, too"]);
+}

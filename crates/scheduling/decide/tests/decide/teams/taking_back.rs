@@ -1,0 +1,128 @@
+//! Borrowed devices are taken back for a team below its guarantee.
+
+use super::*;
+
+/// A team that borrows four cards, and another with a guarantee of two, whose quota is old enough.
+fn borrowing(min_runtime: u32) -> Fed {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(2, None));
+    let mut nlp = cards(0, None);
+    nlp["minRuntimeSeconds"] = json!(min_runtime);
+    fed.quota("nlp", nlp);
+    for number in 0..4 {
+        fed.ask_in("nlp", &format!("n{number}"), "gpu", 1, |_| {});
+        assert_eq!(fed.start().len(), 1);
+        fed.pass(20);
+    }
+    fed
+}
+
+#[test]
+fn what_was_lent_is_taken_back_youngest_first_and_no_more_than_is_guaranteed() {
+    let mut fed = borrowing(0);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    let victims = fed.takes();
+    assert_eq!(victims.len(), 1);
+    fed.end("nlp", &victims[0]);
+    assert_eq!(fed.start(), ["v1"]);
+    // The guarantee is two.
+    fed.ask_in("vision", "v2", "gpu", 2, |_| {});
+    fed.pass(20);
+    assert_eq!(fed.takes(), [""; 0]);
+    fed.end("vision", "v2");
+    fed.ask_in("vision", "v3", "gpu", 1, |_| {});
+    fed.pass(20);
+    assert_eq!(fed.takes().len(), 1);
+}
+
+#[test]
+fn nothing_is_taken_back_before_the_least_runtime() {
+    let mut fed = borrowing(600);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    assert_eq!(fed.takes(), [""; 0]);
+    fed.pass(700);
+    assert_eq!(fed.takes().len(), 1);
+}
+
+/// A mistake in a quota that was just written evicts nobody.
+#[test]
+fn nothing_is_taken_back_within_a_minute_of_a_changed_quota() {
+    let mut fed = borrowing(0);
+    fed.quota("vision", cards(3, None));
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    fed.decide();
+    fed.pass(50);
+    assert_eq!(fed.takes(), [""; 0]);
+    fed.pass(20);
+    assert_eq!(fed.takes().len(), 1);
+}
+
+#[test]
+fn priority_preempts_only_inside_the_team() {
+    let mut fed = borrowing(0);
+    fed.quota("vision", json!({}));
+    let urgent = |pod: &mut Value| pod["spec"]["priority"] = json!(10);
+    fed.ask_in("vision", "v1", "gpu", 1, urgent);
+    fed.pass(100);
+    assert_eq!(fed.takes(), [""; 0]);
+    fed.end("vision", "v1");
+    fed.ask_in("nlp", "n9", "gpu", 1, urgent);
+    assert_eq!(fed.takes().len(), 1);
+}
+
+#[test]
+fn who_does_not_borrow_waits_for_the_guarantee_and_is_never_asked() {
+    let keeps = |pod: &mut Value| {
+        pod["metadata"]["labels"] = json!({ "gpu.tessera.dev/borrow": "false" });
+    };
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(3, None));
+    fed.quota("nlp", cards(1, None));
+    fed.ask_in("nlp", "n1", "gpu", 2, keeps);
+    assert_eq!(fed.start(), [""; 0]);
+    assert_eq!(fed.why("nlp", "n1").1, "team nlp has 0.00 of 1.00 (cards)");
+    fed.end("nlp", "n1");
+    fed.ask_in("nlp", "n2", "gpu", 1, keeps);
+    fed.ask_in("nlp", "n3", "gpu", 3, |_| {});
+    assert_eq!(fed.start().len(), 2);
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 3, |_| {});
+    assert_eq!(fed.takes(), ["n3"]);
+}
+
+/// A team within its guarantee keeps its devices, whoever is below.
+#[test]
+fn what_is_guaranteed_is_not_taken_back() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(2, None));
+    fed.quota("nlp", cards(4, None));
+    fed.ask_in("nlp", "n1", "gpu", 4, |_| {});
+    assert_eq!(fed.start(), ["n1"]);
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    assert_eq!(fed.takes(), [""; 0]);
+}
+
+/// The next leader goes on with what its predecessor nominated.
+#[test]
+fn the_next_leader_takes_back_what_was_nominated() {
+    let mut fed = borrowing(0);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    let intents = fed.decide();
+    assert_eq!(nominated(&mut fed, &intents), 1);
+    fed.decider.follow();
+    fed.decider.lead(fed.now, "two");
+    fed.decide();
+    fed.listed();
+    let intents = fed.decide();
+    let keys = intents.iter().find_map(|intent| match intent {
+        Intent::Fence { claims, .. } => Some(claims.iter().map(|claim| claim.key.clone()).collect()),
+        _ => None,
+    });
+    if let Some(claims) = keys {
+        fed.decider.observe(fed.now, Observation::ClaimsWritten { claims, is_done: true }).unwrap();
+    }
+    let mut victims = evicted(&intents);
+    victims.extend(evicted(&fed.decide()));
+    assert_eq!(victims.len(), 1);
+}

@@ -1,0 +1,90 @@
+//! Limits on what some namespaces may take together, whatever is free.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use tessera_allocator::held::DeviceHold;
+use tessera_allocator::placement::Pick;
+use tessera_cluster::worth::Worth;
+use tessera_cluster::{CardClass, Cluster};
+
+/// Limits on what some namespaces may take together: all must hold.
+#[derive(Clone, Default)]
+pub struct TakeLimit {
+    /// The limits.
+    pub rules: Vec<Rule>,
+}
+
+/// One limit.
+#[derive(Clone)]
+pub struct Rule {
+    /// The namespaces that take together.
+    pub namespaces: Arc<[String]>,
+    /// The cards counted.
+    pub covers: Arc<dyn Covers>,
+    /// The number counted of a worth.
+    pub count: fn(Worth) -> u64,
+    /// The most that may be taken.
+    pub most: u64,
+}
+
+/// A choice of cards.
+pub trait Covers: Send + Sync {
+    /// Whether cards of this class are among them.
+    fn covers(&self, class: &CardClass) -> bool;
+}
+
+/// What a [`TakeLimit`] leaves.
+pub(crate) struct Left<'l> {
+    rules: Vec<(&'l Rule, u64)>,
+    driver: &'l str,
+}
+
+impl Rule {
+    /// What is taken now.
+    #[must_use]
+    pub fn taken(&self, cluster: &Cluster) -> u64 {
+        let charges = |namespace: &String| {
+            let covered = cluster.charges().of_namespace(namespace).filter(|(class, _)| self.covers.covers(class));
+            covered.map(|(_, worth)| (self.count)(worth)).sum::<u64>()
+        };
+        self.namespaces.iter().map(charges).sum()
+    }
+}
+
+impl TakeLimit {
+    /// Whether these devices of the driver may be taken.
+    #[must_use]
+    pub fn allows(&self, cluster: &Cluster, driver: &str, results: &[DeviceRequestAllocationResult]) -> bool {
+        // A quantity that cannot be read is nobody's plan.
+        let holds = DeviceHold::of(results).unwrap_or_default();
+        let worth = |hold: &DeviceHold| {
+            let device = cluster.inventory().find(driver, hold.pool(), hold.device()).next()?;
+            Some((CardClass::of(device), Worth::of_hold(device, hold)))
+        };
+        let own = holds.iter().filter(|hold| hold.driver() == driver);
+        self.left(cluster, driver).allow(&own.filter_map(worth).collect::<Vec<_>>())
+    }
+
+    /// What the limits leave of the driver's devices.
+    pub(crate) fn left<'l>(&'l self, cluster: &Cluster, driver: &'l str) -> Left<'l> {
+        let left = |rule: &'l Rule| (rule, rule.most.saturating_sub(rule.taken(cluster)));
+        Left { rules: self.rules.iter().map(left).collect(), driver }
+    }
+}
+
+impl Left<'_> {
+    /// Whether these devices may be taken.
+    pub fn allows(&self, picks: &[Pick<'_>]) -> bool {
+        let own = picks.iter().filter(|pick| pick.device.driver_name() == self.driver);
+        let own = own.map(|pick| (CardClass::of(pick.device), Worth::of_pick(pick)));
+        self.allow(&own.collect::<Vec<_>>())
+    }
+
+    fn allow(&self, own: &[(CardClass, Worth)]) -> bool {
+        self.rules.iter().all(|(rule, left)| {
+            let covered = own.iter().filter(|(class, _)| rule.covers.covers(class));
+            covered.map(|(_, worth)| (rule.count)(*worth)).sum::<u64>() <= *left
+        })
+    }
+}
