@@ -1,13 +1,13 @@
 //! Feeds the decision loop and starts the resulting intents.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_cluster::Kind;
-use tessera_decide::{Decider, FleetSnapshot, Observation, PodReference, PoolSummary, Time, ViewPass};
+use tessera_decide::{Decider, FleetSnapshot, Observation, PodReference, PoolSummary, QuotaSummary, Time, ViewPass};
 use tessera_kube_util::lease::Leadership;
 use tessera_kube_util::server_version::ServerVersion;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,13 +21,22 @@ use crate::metrics::Metrics;
 use crate::waiting_notes::{WaitingNotes, WaitingPod};
 use crate::watches::Seen;
 
-/// The summaries of pools by name.
-pub type Summaries = Arc<std::collections::BTreeMap<String, PoolSummary>>;
+/// Summaries by name.
+#[derive(Debug, PartialEq)]
+pub struct Known {
+    /// Of GpuPools.
+    pub pools: BTreeMap<String, PoolSummary>,
+    /// Of GpuQuotas.
+    pub quotas: BTreeMap<String, QuotaSummary>,
+}
+
+/// See [`Known`].
+pub type Summaries = Arc<Known>;
 
 /// Maximum observations processed before the next decision: enough to decide on a flood in few rounds.
 const BATCH: usize = 4_096;
 
-/// Interval of updating the summaries of pools.
+/// Interval of updating the summaries.
 const SUMMARY: Duration = Duration::from_secs(5);
 
 /// Time slice of building a view of the fleet, before the loop checks again for decisions to make.
@@ -50,7 +59,7 @@ pub struct DecideLoop {
     pub kubernetes: ServerVersion,
     /// Whether this replica is the leader.
     pub leadership: watch::Receiver<Leadership>,
-    /// Receives the summaries of pools; `None` until all kinds are listed.
+    /// Receives the summaries; `None` until all kinds are listed.
     pub summaries: watch::Sender<Option<Summaries>>,
     /// Receives the kinds not fully listed yet on whose listing decisions wait.
     pub missing: watch::Sender<BTreeSet<Kind>>,
@@ -166,7 +175,7 @@ impl DecideLoop {
                 if leads {
                     self.note_waiting(now, &decider, &mut notes);
                 }
-                let summaries = Arc::new(decider.pools());
+                let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas() });
                 self.summaries.send_if_modified(|known| {
                     let is_new = known.as_ref() != Some(&summaries);
                     if is_new {

@@ -4,7 +4,7 @@
 //! ```text
 //! watches ─> Observation ─> Decider ─> Intent ─> carry_out ─> API server
 //!                              │                    │
-//!                              ├─> pool_status      └─> what became of it ─> Decider
+//!                              ├─> status_writer    └─> what became of it ─> Decider
 //!                              └─> fleet_page <─ usage <─ kubelet plugins
 //! ```
 //!
@@ -21,8 +21,10 @@ mod listed;
 pub mod metrics;
 pub mod options;
 pub mod pool_status;
+pub mod quota_status;
 pub mod run;
 pub mod ungate;
 pub mod usage;
+pub mod status_writer;
 mod waiting_notes;
 pub mod watches;

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use kube::Api;
+use kube::api::ApiResource;
+use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_quota::GpuQuota;
 use tessera_kube_util::client;
 use tessera_kube_util::events::Events;
 use tessera_kube_util::lease::{self, Leadership, LeaseOptions};
@@ -22,7 +26,8 @@ use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::watches::{KINDS, Watches};
-use crate::{http, pool_status, usage};
+use crate::status_writer::StatusWriter;
+use crate::{http, pool_status, quota_status, usage};
 
 /// Length of the queue of observations; a full queue slows the watches down. A queued ResourceSlice takes some 200 KiB.
 const QUEUE: usize = 64;
@@ -116,7 +121,21 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
     let names = ExtendedNames { client: client.clone(), events, may_write: may_write.clone() };
     tasks.spawn("the look for forgotten resource names", names.run(shutdown.clone()));
-    tasks.spawn("the status of pools", pool_status::run(client, summaries, may_write, shutdown.clone()));
+    let pools = StatusWriter {
+        objects: Api::all_with(client.clone(), &ApiResource::erase::<GpuPool>(&())),
+        kind: "GpuPools",
+        summaries: |known| &known.pools,
+        status: pool_status::status,
+    };
+    let of_pools = pools.run(summaries.clone(), may_write.clone(), shutdown.clone());
+    tasks.spawn("the status of pools", of_pools);
+    let quotas = StatusWriter {
+        objects: Api::all_with(client, &ApiResource::erase::<GpuQuota>(&())),
+        kind: "GpuQuotas",
+        summaries: |known| &known.quotas,
+        status: quota_status::status,
+    };
+    tasks.spawn("the status of quotas", quotas.run(summaries, may_write, shutdown.clone()));
 
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "ending"),

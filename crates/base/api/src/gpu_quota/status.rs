@@ -15,8 +15,7 @@ pub struct GpuQuotaStatus {
     pub amounts: Vec<AmountStatus>,
     /// Number of the team's pods waiting for devices.
     pub waiting: u32,
-    /// The team's part of the recent use of all teams, in percent with one decimal: with `weight`, the team's place in the
-    /// queue. Older use counts less.
+    /// The team's part of the use of all teams, each divided by its weight, in percent with one decimal: the place in the queue.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub share: String,
     /// See [`condition`].
@@ -54,16 +53,7 @@ pub mod condition {
     pub const IN_FORCE: &str = "InForce";
     /// Reason of not [`READY`]: no namespace is selected.
     pub const NOTHING_SELECTED: &str = "NothingSelected";
-    /// Reason of not [`READY`]: earlier quotas decide on every selected namespace.
-    pub const OUTRANKED: &str = "Outranked";
-    /// Reason of not [`READY`]: the spec cannot be read, or the expression of `cards` fails.
-    pub const SPEC_FAILS: &str = "SpecFails";
-    /// Reason of not [`READY`]: the parent does not exist, or has a parent.
-    pub const NO_PARENT: &str = "NoParent";
-    /// Type: other quotas select some of the same namespaces.
-    pub const OVERLAPS: &str = "Overlaps";
-    /// Type: the guarantees of all quotas together fit into the cards.
-    pub const COVERED: &str = "Covered";
-    /// Type: all use can be limited and taken back. False where claims outside managed pools hold a part of it.
-    pub const ENFORCEABLE: &str = "Enforceable";
+    /// Reason of not [`READY`]: the message names them. An expression that cannot be compiled limits nothing, a parent that does not
+    /// exist neither; of several quotas that select a namespace one decides.
+    pub const MISTAKES: &str = "Mistakes";
 }

@@ -1,0 +1,153 @@
+//! Writes the status of GpuPools and GpuQuotas: at most one write per object in ten seconds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::Object;
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tessera_api::gpu_pool::condition::Condition;
+use tessera_kube_util::error_text::with_causes;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::carry_out::MayWrite;
+use crate::decide_loop::Summaries;
+
+/// Pause between two writes of the same status.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Longest message of a condition, in characters. The API server allows 32,768 bytes.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Writes the status of all objects of a kind.
+pub struct StatusWriter<S, T>
+where
+    T: Clone,
+{
+    /// The objects, each with an arbitrary spec. A spec of a later version of Tessera still gets a status, and must not block the status
+    /// of other objects.
+    pub objects: Api<Object<Value, T>>,
+    /// The kind, in the plural, for logs.
+    pub kind: &'static str,
+    /// The summaries of the kind.
+    pub summaries: fn(&Summaries) -> &BTreeMap<String, S>,
+    /// The status for an object of this generation after the status before. The time becomes that of changed conditions.
+    pub status: fn(Option<i64>, Option<&T>, &S, Timestamp) -> T,
+}
+
+impl<S, T> StatusWriter<S, T>
+where
+    S: Default,
+    T: Clone + Default + PartialEq + Serialize + DeserializeOwned + std::fmt::Debug,
+{
+    /// Writes until `shutdown`.
+    pub async fn run(
+        self,
+        mut summaries: watch::Receiver<Option<Summaries>>,
+        may_write: MayWrite,
+        shutdown: CancellationToken,
+    ) {
+        let mut told = String::new();
+        loop {
+            let known = summaries.borrow_and_update().clone();
+            if let Some(known) = known.filter(|_| may_write()) {
+                match self.write_all((self.summaries)(&known), &may_write).await {
+                    Ok(()) => told.clear(),
+                    Err(error) => {
+                        let text = with_causes(&error);
+                        if text != told {
+                            tracing::warn!("cannot write the status of {}: {text}", self.kind);
+                            told = text;
+                        }
+                    }
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                // Also without news: an object may be new, or the leader may have changed.
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    async fn write_all(&self, known: &BTreeMap<String, S>, may_write: &MayWrite) -> Result<(), kube::Error> {
+        let none = S::default();
+        let objects = match self.objects.list(&ListParams::default()).await {
+            // The kind is not installed.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            objects => objects?,
+        };
+        for object in objects {
+            let name = object.name_any();
+            let summary = known.get(&name).unwrap_or(&none);
+            let before = object.status.as_ref();
+            let wanted = (self.status)(object.metadata.generation, before, summary, Timestamp::now());
+            if before.is_some_and(|before| *before == wanted) || !may_write() {
+                continue;
+            }
+            // With the base version, so that a former leader overwrites nothing.
+            let patch = json!({
+                "metadata": { "resourceVersion": object.resource_version() },
+                "status": with_nulls(before, &wanted),
+            });
+            match self.objects.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => {}
+                // Changed or deleted in between: retried next time.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The wanted status, and null for each field to be removed: a merge patch keeps fields not named.
+fn with_nulls<T: Serialize>(before: Option<&T>, wanted: &T) -> Value {
+    let fields = |status: &T| serde_json::to_value(status).unwrap_or_default();
+    let mut wanted = fields(wanted);
+    if let (Some(Value::Object(before)), Some(wanted)) = (before.map(fields), wanted.as_object_mut()) {
+        for field in before.into_iter().map(|(field, _)| field) {
+            wanted.entry(field).or_insert(Value::Null);
+        }
+    }
+    wanted
+}
+
+/// A condition after those `before`: its time is that of the last change. `verdict`: whether it is true, and the reason.
+pub(crate) fn condition(
+    r#type: &str,
+    (is_true, reason): (bool, &str),
+    message: &str,
+    before: &[Condition],
+    now: Timestamp,
+) -> Condition {
+    let status = if is_true { "True" } else { "False" };
+    let same = before.iter().find(|condition| condition.r#type == r#type && condition.status == status);
+    Condition {
+        r#type: r#type.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
+        last_transition_time: match same {
+            Some(same) => same.last_transition_time.clone(),
+            None => now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_end_are_removed() {
+        let before = json!({ "unmetDemand": [1], "nodes": 1 });
+        assert_eq!(with_nulls(Some(&before), &json!({ "nodes": 2 })), json!({ "nodes": 2, "unmetDemand": null }));
+        assert_eq!(with_nulls(None, &json!({ "nodes": 2 })), json!({ "nodes": 2 }));
+    }
+}
