@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceSlice};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use tessera_api::config::NVIDIA_DRIVER_NAME;
 use tessera_api::{DEFAULT_DRIVER_NAME, DeviceName, node_report};
-use tessera_cluster::Objects;
+use tessera_cluster::{DeviceClaimExt, Objects};
 
 use crate::doctor;
 use crate::output::warn;
@@ -117,8 +117,8 @@ pub fn of_fleet(objects: &Objects) -> String {
 pub fn of_claims(objects: &Objects) -> String {
     let templates = objects.templates.values().filter_map(|template| template.spec.as_ref()?.spec.as_ref());
     let specs = objects.claims.values().filter_map(|claim| claim.spec.as_ref()).chain(templates);
-    let requests = specs.filter_map(|spec| spec.devices.as_ref()?.requests.as_ref()).flatten();
-    let classes: Vec<&str> = requests.flat_map(classes).collect();
+    let devices = specs.filter_map(|spec| spec.devices.as_ref());
+    let classes: Vec<&str> = devices.flat_map(DeviceClaimExt::asked).map(|(class, _)| class).collect();
     let asks_for = |driver: &str| {
         let of_partitions = if driver == NVIDIA_DRIVER_NAME { NVIDIA_PARTITIONS } else { driver };
         classes.iter().any(|class| {
@@ -128,13 +128,6 @@ pub fn of_claims(objects: &Objects) -> String {
     };
     let is_nvidia = asks_for(NVIDIA_DRIVER_NAME) && !asks_for(DEFAULT_DRIVER_NAME);
     if is_nvidia { NVIDIA_DRIVER_NAME } else { DEFAULT_DRIVER_NAME }.to_owned()
-}
-
-/// The DeviceClasses of a request and of its alternatives.
-fn classes(request: &DeviceRequest) -> Vec<&str> {
-    let exactly = request.exactly.iter().map(|exactly| exactly.device_class_name.as_str());
-    let alternatives = request.first_available.iter().flatten();
-    exactly.chain(alternatives.map(|alternative| alternative.device_class_name.as_str())).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::Serialize;
 use tessera_api::{DeviceName, PciBusId, attribute, capacity};
-use tessera_cluster::{ClaimExt, Objects, reference};
+use tessera_cluster::{ClaimExt, DeviceClaimExt, Objects, reference};
 
 use crate::devices::{self, Place};
 use crate::topology::Held;
@@ -164,18 +164,9 @@ pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) ->
             (Some(_), []) => "allocated",
             (Some(_), _) => "in use",
         };
-        let requests = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref()?.requests.as_deref());
-        let mut classes: Vec<String> = requests
-            .unwrap_or_default()
-            .iter()
-            .flat_map(|request| {
-                let alternatives = request.first_available.iter().flatten();
-                let of_alternatives = alternatives.map(|alternative| alternative.device_class_name.clone());
-                request.exactly.iter().map(|exactly| exactly.device_class_name.clone()).chain(of_alternatives)
-            })
-            .collect();
-        classes.sort();
-        classes.dedup();
+        let requests = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
+        let classes: BTreeSet<&str> =
+            requests.into_iter().flat_map(DeviceClaimExt::asked).map(|(class, _)| class).collect();
         let name = reference(claim);
         let (namespace, name) = name.split_once('/').unwrap_or(("", &name));
         rows.push(ClaimRow {
@@ -189,7 +180,7 @@ pub fn claims(objects: &Objects, node: Option<&str>, namespace: Option<&str>) ->
                 .iter()
                 .map(|user| format!("{}/{}", user.resource.trim_end_matches('s'), user.name))
                 .collect(),
-            classes,
+            classes: classes.into_iter().map(str::to_owned).collect(),
         });
     }
     rows

@@ -6,7 +6,7 @@ use k8s_openapi::api::resource::v1::{Device, DeviceClaim, DeviceClass, DeviceSel
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::{DeviceName, attribute};
 use tessera_cel::{EvaluationError, Selector};
-use tessera_cluster::{ClaimExt, Key, Objects};
+use tessera_cluster::{ClaimExt, DeviceClaimExt, Key, Objects};
 
 use crate::devices;
 
@@ -99,14 +99,8 @@ fn named_classes(objects: &Objects) -> BTreeSet<&str> {
         objects.templates.values().filter_map(|template| template.spec.as_ref()?.spec.as_ref());
     let waiting = objects.claims.values().filter(|claim| !claim.has_devices());
     let of_claims = waiting.filter_map(|claim| claim.spec.as_ref());
-    let specs = of_templates.chain(of_claims).filter_map(|spec| spec.devices.as_ref());
-    let requests = specs.flat_map(|devices| devices.requests.iter().flatten());
-    let names = requests.flat_map(|request| {
-        let exactly = request.exactly.iter().map(|exactly| exactly.device_class_name.as_str());
-        let alternatives = request.first_available.iter().flatten();
-        exactly.chain(alternatives.map(|alternative| alternative.device_class_name.as_str()))
-    });
-    names.collect()
+    let devices = of_templates.chain(of_claims).filter_map(|spec| spec.devices.as_ref());
+    devices.flat_map(DeviceClaimExt::asked).map(|(class, _)| class).collect()
 }
 
 /// Whether the class belongs to every installation, by the chart's label, or by its name if applied by hand.
@@ -135,15 +129,8 @@ fn of_claim(
     devices: Option<&DeviceClaim>,
     kubernetes: KubernetesVersion,
 ) -> Vec<Asked> {
-    let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
-    let asked = requests.iter().flat_map(|request| {
-        let exactly = request.exactly.iter().map(|exactly| (&exactly.device_class_name, &exactly.selectors));
-        let alternatives = request.first_available.iter().flatten();
-        exactly
-            .chain(alternatives.map(|alternative| (&alternative.device_class_name, &alternative.selectors)))
-    });
-    let of_one = asked.filter_map(|(class, own)| {
-        let own = expressions(own.as_deref().unwrap_or_default());
+    let of_one = devices.into_iter().flat_map(DeviceClaimExt::asked).filter_map(|(class, own)| {
+        let own = expressions(own);
         let class = objects.classes.get(&Key::cluster(class)).filter(|_| !own.is_empty())?;
         let of_class = of_class(class);
         let count = of_class.len();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceClaim;
 use serde::Serialize;
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::{DeviceClaimExt, Key, PodExt};
 
 use super::Known;
 use crate::unasked::{is_of_daemons, owner, resources, sets_variable};
@@ -92,15 +92,8 @@ pub fn of_claims(known: Known<'_>) -> Vec<Workload> {
     found
 }
 
-fn classes(devices: &DeviceClaim) -> BTreeSet<String> {
-    let requests = devices.requests.iter().flatten();
-    let names = requests.flat_map(|request| {
-        let exactly = request.exactly.iter().map(|exactly| exactly.device_class_name.clone());
-        exactly.chain(
-            request.first_available.iter().flatten().map(|alternative| alternative.device_class_name.clone()),
-        )
-    });
-    names.collect()
+fn classes(devices: &DeviceClaim) -> BTreeSet<&str> {
+    devices.asked().map(|(class, _)| class).collect()
 }
 
 fn becomes(devices: &DeviceClaim) -> String {

@@ -1,11 +1,30 @@
-//! Accessors for the devices and users of a ResourceClaim.
+//! Accessors for the requests, devices and users of a ResourceClaim.
 
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
+    AllocationResult, DeviceClaim, DeviceRequestAllocationResult, DeviceSelector, ResourceClaim,
+    ResourceClaimConsumerReference,
 };
 use k8s_openapi::jiff::Timestamp;
 
 use crate::key::Key;
+
+/// Accessors of a claim's requests.
+pub trait DeviceClaimExt {
+    /// DeviceClass and selectors of each request, and of each alternative of a request.
+    fn asked(&self) -> impl Iterator<Item = (&str, &[DeviceSelector])>;
+}
+
+impl DeviceClaimExt for DeviceClaim {
+    fn asked(&self) -> impl Iterator<Item = (&str, &[DeviceSelector])> {
+        self.requests.iter().flatten().flat_map(|request| {
+            let exactly = request.exactly.iter().map(|asked| (&asked.device_class_name, &asked.selectors));
+            let alternatives = request.first_available.iter().flatten();
+            let alternatives = alternatives.map(|asked| (&asked.device_class_name, &asked.selectors));
+            let all = exactly.chain(alternatives);
+            all.map(|(class, selectors)| (class.as_str(), selectors.as_deref().unwrap_or_default()))
+        })
+    }
+}
 
 /// Accessors of an allocation.
 pub trait AllocationExt {

@@ -33,7 +33,7 @@ pub mod worth;
 
 pub use change::{Kind, Object};
 pub use charge::{CardClass, Charges};
-pub use claim::{AllocationExt, ClaimExt};
+pub use claim::{AllocationExt, ClaimExt, DeviceClaimExt};
 pub use cluster::{Asker, Cluster, PlacementLimits};
 pub use error::ObjectError;
 pub use holder::Holder;

@@ -9,6 +9,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::Serialize;
 
 use super::{PodObstacle, status_of};
+use crate::claim::DeviceClaimExt;
 use crate::key::Key;
 use crate::objects::Objects;
 
@@ -67,14 +68,8 @@ pub(super) fn exceeded(objects: &Objects, pod: &Pod, references: &[PodResourceCl
 pub(super) fn beyond_storage(objects: &Objects, claim: &ResourceClaim) -> Option<PodObstacle> {
     let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
     let of_claim = size(&devices.and_then(|devices| devices.config.as_ref()));
-    let requests = devices.into_iter().flat_map(|devices| devices.requests.iter().flatten());
-    let names: BTreeSet<&str> = requests
-        .flat_map(|request| {
-            let exactly = request.exactly.iter().map(|exactly| &*exactly.device_class_name);
-            let alternatives = request.first_available.iter().flatten().map(|ask| &*ask.device_class_name);
-            exactly.chain(alternatives)
-        })
-        .collect();
+    let names: BTreeSet<&str> =
+        devices.into_iter().flat_map(DeviceClaimExt::asked).map(|(class, _)| class).collect();
     let classes = names.into_iter().filter_map(|name| objects.classes.get(&Key::cluster(name)));
     let of_classes: usize =
         classes.map(|class| size(&class.spec.as_ref().and_then(|spec| spec.config.as_ref()))).sum();

@@ -13,7 +13,7 @@ use tessera_api::steering::GATE;
 use tessera_cel::Selector;
 use tessera_cluster::gang::{self, GangId, Membership};
 use tessera_cluster::subject::{self, PodObstacle, Wanted};
-use tessera_cluster::{Asker, ClaimExt, Cluster, Key, Objects};
+use tessera_cluster::{Asker, ClaimExt, Cluster, DeviceClaimExt, Key, Objects};
 
 use super::manifest::{MadeBy, Obstacle, Replicas};
 use super::present::Present;
@@ -395,12 +395,7 @@ fn make_known(manifest: &Manifest, objects: &mut Objects) {
 
 /// CEL expressions of a claim.
 fn expressions(spec: &ResourceClaimSpec) -> impl Iterator<Item = &str> {
-    let requests = spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
-    let selectors = requests.flat_map(|request| {
-        let exactly = request.exactly.iter().filter_map(|exactly| exactly.selectors.as_ref());
-        let alternatives = request.first_available.iter().flatten();
-        exactly.chain(alternatives.filter_map(|alternative| alternative.selectors.as_ref())).flatten()
-    });
+    let selectors = spec.devices.iter().flat_map(DeviceClaimExt::asked).flat_map(|(_, selectors)| selectors);
     selectors.filter_map(|selector| Some(selector.cel.as_ref()?.expression.as_str()))
 }
 
