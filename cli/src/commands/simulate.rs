@@ -85,40 +85,52 @@ fn lines<E: Display>(file: &Path, mut take: impl FnMut(&str) -> Result<(), E>) -
     }
 }
 
-/// All policies with all seeds, on all cores.
-fn simulate(trace: &Trace, policies: &[PolicyName], seeds: &[u64]) -> Result<Report, TooManyArrivals> {
-    let count = policies.len() * seeds.len();
-    let progress = ProgressBar::new(count as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {elapsed}: {msg}") {
+/// Runs all jobs on all cores, with a progress bar of this template and length. Results are in the order of the jobs.
+fn on_all_cores<J: Sync, R: Send>(
+    template: &str,
+    length: u64,
+    jobs: &[J],
+    run: impl Fn(&J, &ProgressBar) -> R + Sync,
+) -> Vec<R> {
+    let progress = ProgressBar::new(length);
+    if let Ok(style) = ProgressStyle::with_template(template) {
         progress.set_style(style);
     }
     let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<Result<Filling, TooManyArrivals>>> = Mutex::new(vec![Ok(Filling::default()); count]);
+    let found: Mutex<Vec<Option<R>>> = Mutex::new(jobs.iter().map(|_| None).collect());
     let work = || {
         loop {
-            let run = next.fetch_add(1, Ordering::Relaxed);
-            if run >= count {
-                return;
-            }
-            let (policy, seed) = (policies[run / seeds.len()], seeds[run % seeds.len()]);
-            progress.set_message(policy.name());
-            let filling = Arrivals::up_to(trace, seed, LAST_LOAD)
-                .map(|arrivals| Filling::run(trace, &arrivals, policy, seed));
-            found.lock().unwrap_or_else(PoisonError::into_inner)[run] = filling;
-            progress.inc(1);
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(place) else { return };
+            let result = run(job, &progress);
+            found.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(result);
         }
     };
     thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(count);
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
         for _ in 0..threads {
             scope.spawn(work);
         }
     });
     progress.finish_and_clear();
-    let mut runs = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
-    let of_policy =
-        |policy: &PolicyName| Ok((*policy, runs.by_ref().take(seeds.len()).collect::<Result<_, _>>()?));
-    Ok(Report { policies: policies.iter().map(of_policy).collect::<Result<_, _>>()? })
+    found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// All policies with all seeds.
+fn simulate(trace: &Trace, policies: &[PolicyName], seeds: &[u64]) -> Result<Report, TooManyArrivals> {
+    let jobs: Vec<(PolicyName, u64)> =
+        policies.iter().flat_map(|policy| seeds.iter().map(|seed| (*policy, *seed))).collect();
+    let template = "{bar:30} {pos}/{len} runs, {elapsed}: {msg}";
+    let runs = on_all_cores(template, jobs.len() as u64, &jobs, |(policy, seed), progress| {
+        progress.set_message(policy.name());
+        let arrivals = Arrivals::up_to(trace, *seed, LAST_LOAD)?;
+        let filling = Filling::run(trace, &arrivals, *policy, *seed);
+        progress.inc(1);
+        Ok(filling)
+    });
+    let runs: Vec<Filling> = runs.into_iter().collect::<Result<_, _>>()?;
+    let of_policies = policies.iter().copied().zip(runs.chunks(seeds.len()).map(<[_]>::to_vec));
+    Ok(Report { policies: of_policies.collect() })
 }
 
 fn text(trace: &Trace, report: &Report, seeds: &[u64]) -> String {

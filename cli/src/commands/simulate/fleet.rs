@@ -7,16 +7,11 @@ mod pools;
 mod text;
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use tessera_simulate::PolicyName;
 use tessera_simulate::fleet::{Demands, Fleet, Run, RunReport, Summary, Wish, Workload};
 
-use super::{lines, policies, wrong};
+use super::{lines, on_all_cores, policies, wrong};
 use crate::arguments::SimulateArguments;
 use crate::output::{self, CommandError, Verdict, warn};
 use inputs::{Inputs, NamedFleet};
@@ -122,7 +117,7 @@ fn prices<'f>(
 }
 
 impl Simulated<'_> {
-    /// All policies on all fleets, on all cores.
+    /// All policies on all fleets.
     fn run(&mut self, names: &[PolicyName], at: Option<std::time::Duration>) {
         let (seeds, wishes, variants) = (&self.seeds, self.wishes, &self.variants);
         let mut runs: Vec<(usize, PolicyName, u64)> = Vec::new();
@@ -132,40 +127,21 @@ impl Simulated<'_> {
                 runs.extend(seeds[..count].iter().map(|seed| (variant, *policy, *seed)));
             }
         }
-        let progress = ProgressBar::new(
-            runs.iter().map(|(variant, ..)| variants[*variant].workload.pods.len() as u64).sum(),
-        );
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent} %, {elapsed}: {msg}") {
-            progress.set_style(style);
-        }
-        let next = AtomicUsize::new(0);
-        let found: Mutex<Vec<Option<(RunReport, Summary)>>> = Mutex::new(vec![None; runs.len()]);
-        let work = || {
-            loop {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some((variant, policy, seed)) = runs.get(place).copied() else { return };
-                progress.set_message(policy.name());
-                let Variant { fleet, workload, demands, .. } = &variants[variant];
-                let mut told = 0;
-                let run = Run { fleet, workload, demands, at, wishes };
-                let report = run.run(policy, seed, |arrived| {
-                    progress.inc((arrived - told) as u64);
-                    told = arrived;
-                });
-                let summary = Summary::of(fleet, workload, &report);
-                found.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some((report, summary));
-            }
-        };
-        thread::scope(|scope| {
-            let threads = thread::available_parallelism().map_or(1, usize::from).min(runs.len());
-            for _ in 0..threads {
-                scope.spawn(work);
-            }
+        let length = runs.iter().map(|(variant, ..)| variants[*variant].workload.pods.len() as u64).sum();
+        let template = "{bar:30} {percent} %, {elapsed}: {msg}";
+        let found = on_all_cores(template, length, &runs, |(variant, policy, seed), progress| {
+            progress.set_message(policy.name());
+            let Variant { fleet, workload, demands, .. } = &variants[*variant];
+            let mut told = 0;
+            let run = Run { fleet, workload, demands, at, wishes };
+            let report = run.run(*policy, *seed, |arrived| {
+                progress.inc((arrived - told) as u64);
+                told = arrived;
+            });
+            let summary = Summary::of(fleet, workload, &report);
+            (report, summary)
         });
-        progress.finish_and_clear();
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for ((variant, policy, _), found) in runs.into_iter().zip(found) {
-            let Some((first, summary)) = found else { continue };
+        for ((variant, policy, _), (first, summary)) in runs.into_iter().zip(found) {
             let policies = &mut self.variants[variant].policies;
             match policies.last_mut().filter(|last| last.policy == policy) {
                 Some(known) => known.summaries.push(summary),
