@@ -17,6 +17,7 @@ mod part;
 mod pools;
 mod run;
 mod summary;
+mod trace;
 mod wish;
 mod workload;
 
@@ -44,6 +45,7 @@ pub use pools::Pools;
 pub use run::{PodOutcome, Run, RunReport};
 pub use summary::{SPANS, Summary};
 pub use tessera_inventory::layout::LayoutFile;
+pub(crate) use trace::node_name;
 pub use wish::{Wish, WishError};
 pub use workload::{
     JobSet, LeaderWorkerSet, LineError, List, ListReader, MOST_PODS, Manifest, ManifestError, Pods, Shape,
@@ -211,12 +213,17 @@ impl Fleet {
                     Arc::new(self.kind(&group.machine, node.clone(), &resolution, &Held::default()))
                 });
                 let kind = Arc::clone(kind);
-                self.of_pool.insert(name.clone(), self.nodes.len());
-                self.by_name.insert(name.clone(), self.nodes.len());
-                self.nodes.push(FleetNode { name, kind });
+                self.push(name.clone(), name, kind);
             }
         }
         Ok(())
+    }
+
+    /// Adds a node with its pool of devices.
+    fn push(&mut self, pool: String, name: String, kind: Arc<NodeKind>) {
+        self.of_pool.insert(pool, self.nodes.len());
+        self.by_name.insert(name.clone(), self.nodes.len());
+        self.nodes.push(FleetNode { name, kind });
     }
 
     /// The kind of a node with these resolved pools. Warnings begin with `of`.

@@ -17,10 +17,11 @@ mod tessera_bare;
 use std::fmt;
 use std::str::FromStr;
 
-use tessera_placement::packing::{Demand, Node, Place};
+use tessera_placement::packing::{Demand, Node, NodeValuePacking, Place};
 
 use crate::{Random, Trace, TypicalPods};
 use fgd::{Fgd, Ties};
+use kube_scheduler::KubeScheduler;
 use scored::{Cost, Scored};
 use tessera::Others;
 
@@ -179,23 +180,21 @@ impl PolicyName {
     /// The policy at the start of a run on these nodes.
     #[must_use]
     pub fn start(self, trace: &Trace, nodes: &[Node]) -> Box<dyn Policy> {
-        let scored = self.cost(nodes.len(), || trace.typical_pods());
-        match (self, scored.map(|cost| Scored::new(cost, nodes.len()))) {
-            (Self::HamiBinpack, Some(used)) => Box::new(hami::Hami::new(used)),
-            (_, Some(scored)) => Box::new(scored),
-            (Self::Tessera, None) => {
-                let others = Others::Bare(Box::new(tessera_bare::TesseraBare::new(nodes)));
-                Box::new(tessera::Tessera::new(nodes, others))
+        let bare = || NodeValuePacking::new(nodes);
+        if let Some(cost) = self.cost(nodes.len(), || trace.typical_pods()) {
+            let without_cards = (self == Self::HamiBinpack).then(KubeScheduler::default);
+            return Box::new(Scored::new(cost, nodes.len(), without_cards));
+        }
+        match self {
+            Self::Tessera => Box::new(tessera::Tessera::new(nodes, Others::Bare(Box::new(bare())))),
+            Self::TesseraKubeScheduler => {
+                Box::new(tessera::Tessera::new(nodes, Others::KubeScheduler(KubeScheduler::default())))
             }
-            (Self::TesseraKubeScheduler, None) => {
-                let others = Others::KubeScheduler(kube_scheduler::KubeScheduler::default());
-                Box::new(tessera::Tessera::new(nodes, others))
-            }
-            (Self::KubeScheduler, None) => Box::new(kube_scheduler::KubeScheduler::default()),
-            (Self::FirstFit, None) => Box::new(first_fit::FirstFit),
-            (Self::Random, None) => Box::new(random_fit::RandomFit),
-            // All remaining policies have a cost.
-            (_, None) => Box::new(tessera_bare::TesseraBare::new(nodes)),
+            Self::KubeScheduler => Box::new(KubeScheduler::default()),
+            Self::FirstFit => Box::new(first_fit::FirstFit),
+            Self::Random => Box::new(random_fit::RandomFit),
+            // `TesseraBare`: all others have a cost.
+            _ => Box::new(bare()),
         }
     }
 }

@@ -17,7 +17,7 @@ use tessera_inventory::pool::{Contents, Held, PackedContents};
 
 use super::objects::{self, Published};
 use super::workload::{self, ends as deadline_of};
-use super::{Fleet, FleetError, FleetNode, MOST_NODES, Manifest, NodeKind, Pools, Workload};
+use super::{Fleet, FleetError, MOST_NODES, Manifest, NodeKind, Pools, Workload};
 
 impl Fleet {
     /// The nodes with published cards of a cluster, as they are or as these pools would offer them. Includes slices of other drivers and
@@ -50,14 +50,11 @@ impl Fleet {
                 return Err(FleetError::TooLarge(MOST_NODES + 1));
             }
             let pool = slices.first().map_or(name, |slice| slice.spec.pool.name.as_str());
-            fleet.of_pool.insert(pool.to_owned(), fleet.nodes.len());
-            fleet.by_name.insert(name.to_owned(), fleet.nodes.len());
             let kind = match pools {
                 None => as_it_is(node, name, &slices),
                 Some(pools) => fleet.offered_by(pools, node, name, &slices, held.get(pool))?,
             };
-            let kind = Arc::new(kind);
-            fleet.nodes.push(FleetNode { name: name.to_owned(), kind });
+            fleet.push(pool.to_owned(), name.to_owned(), Arc::new(kind));
         }
         match missing.first() {
             Some(name) if fleet.nodes.is_empty() => return Err(FleetError::NoNode((*name).to_owned())),

@@ -1,12 +1,9 @@
 //! HAMi's scheduler with `binpack` for nodes and devices. HAMi's extender chooses node and card and leaves kube-scheduler only
 //! the chosen node. HAMi does not touch pods without cards.
 
-use tessera_placement::packing::{Cards, Demand, Node, Place};
+use tessera_placement::packing::{Cards, Demand, Node};
 
-use super::Policy;
-use super::kube_scheduler::KubeScheduler;
-use super::scored::{Cost, Scored, fullest_cards};
-use crate::Random;
+use super::scored::{Cost, fullest_cards};
 
 /// Most pods of a card by default (`deviceSplitCount`). The number affects only the score; not refusing any pod
 /// because of the limit is to HAMi's advantage.
@@ -41,36 +38,5 @@ impl Cost for Used {
 
     fn departed(&mut self, index: usize, demand: &Demand) {
         self.pods[index] -= u32::from(demand.cards());
-    }
-}
-
-/// HAMi beside kube-scheduler.
-#[derive(Debug)]
-pub struct Hami {
-    used: Scored,
-    others: KubeScheduler,
-}
-
-impl Hami {
-    /// With these scores of nodes for pods with cards.
-    pub(super) fn new(used: Scored) -> Self {
-        Self { used, others: KubeScheduler::default() }
-    }
-}
-
-impl Policy for Hami {
-    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
-        if demand.cards() == 0 {
-            return self.others.choose(nodes, demand, random);
-        }
-        self.used.choose(nodes, demand, random)
-    }
-
-    fn placed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
-        self.used.placed(nodes, place, demand);
-    }
-
-    fn departed(&mut self, nodes: &[Node], place: &Place, demand: &Demand) {
-        self.used.departed(nodes, place, demand);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use tessera_placement::packing::{Cards, CostTable, Demand, Node, Place, WHOLE};
 
 use super::Policy;
+use super::kube_scheduler::KubeScheduler;
 use crate::Random;
 
 /// Cost of a placement on a node. The first node with the lowest cost is taken.
@@ -34,18 +35,23 @@ pub(crate) trait Cost: Debug {
 pub(super) struct Scored {
     cost: Box<dyn Cost>,
     costs: CostTable,
+    /// Places the pods without cards, if the policy does not.
+    without_cards: Option<KubeScheduler>,
 }
 
 impl Scored {
     /// For this number of nodes.
-    pub(super) fn new(cost: Box<dyn Cost>, nodes: usize) -> Self {
-        Self { cost, costs: CostTable::new(nodes) }
+    pub(super) fn new(cost: Box<dyn Cost>, nodes: usize, without_cards: Option<KubeScheduler>) -> Self {
+        Self { cost, costs: CostTable::new(nodes), without_cards }
     }
 }
 
 impl Policy for Scored {
-    fn choose(&mut self, nodes: &[Node], demand: &Demand, _random: &mut Random) -> Option<Place> {
-        let Self { cost, costs } = self;
+    fn choose(&mut self, nodes: &[Node], demand: &Demand, random: &mut Random) -> Option<Place> {
+        let Self { cost, costs, without_cards } = self;
+        if let (0, Some(kube_scheduler)) = (demand.cards(), without_cards) {
+            return kube_scheduler.choose(nodes, demand, random);
+        }
         if cost.arrived(demand) {
             costs.forget_all();
         }

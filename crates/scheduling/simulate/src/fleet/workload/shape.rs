@@ -24,7 +24,7 @@ pub struct Shape {
 
 impl Shape {
     /// The unallocated claims of a pod, as the claim controller creates them.
-    pub(in crate::fleet) fn claims_of(&self, pod: &Pods) -> Vec<ResourceClaim> {
+    pub(crate) fn claims_of(&self, pod: &Pods) -> Vec<ResourceClaim> {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Pod".to_owned(),
@@ -53,7 +53,7 @@ impl Shape {
     }
 
     /// The pod, on no node. Pods of a gang have our gate.
-    pub(in crate::fleet) fn pod_of(&self, pod: &Pods, created: Timestamp) -> Pod {
+    pub(crate) fn pod_of(&self, pod: &Pods, created: Timestamp) -> Pod {
         let mut object = self.pod.clone();
         let metadata = &mut object.metadata;
         metadata.namespace = Some(self.namespace.clone());
