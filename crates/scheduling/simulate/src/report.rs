@@ -1,6 +1,6 @@
 //! Means over runs.
 
-use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde::{Serialize, Serializer};
 
 use crate::filling::LOADS;
 use crate::{Filling, PolicyName};
@@ -52,17 +52,14 @@ pub struct ByLoad(pub [f64; 4]);
 
 impl Serialize for ByLoad {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(LOADS.len()))?;
-        for (load, value) in LOADS.iter().zip(self.0) {
-            // A ten-thousandth of a percent is less than one card even in the largest fleets.
-            map.serialize_entry(&load.to_string(), &((value * 1e4).round() / 1e4))?;
-        }
-        map.end()
+        // A ten-thousandth of a percent is less than one card even in the largest fleets.
+        let rounded = self.0.map(|value| (value * 1e4).round() / 1e4);
+        serializer.collect_map(LOADS.map(|load| load.to_string()).into_iter().zip(rounded))
     }
 }
 
 /// Results of one policy.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyReport {
     /// Percent of the cards allocated, mean over the runs.
     pub allocated_at: ByLoad,
@@ -73,9 +70,10 @@ pub struct PolicyReport {
 }
 
 /// Results of the policies, in the requested order.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Each policy's runs, in the order of their seeds.
+    #[serde(serialize_with = "summaries")]
     pub policies: Vec<(PolicyName, Vec<Filling>)>,
 }
 
@@ -105,20 +103,12 @@ impl Report {
     }
 }
 
-impl Serialize for Report {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Policies<'r>(&'r Report);
-        impl Serialize for Policies<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_map(
-                    self.0.policies.iter().map(|(policy, runs)| (policy.name(), Report::summary(runs))),
-                )
-            }
-        }
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry("policies", &Policies(self))?;
-        map.end()
-    }
+/// Means of each policy's runs, by its name.
+fn summaries<S: Serializer>(
+    policies: &[(PolicyName, Vec<Filling>)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(policies.iter().map(|(policy, runs)| (policy.name(), Report::summary(runs))))
 }
 
 #[cfg(test)]
