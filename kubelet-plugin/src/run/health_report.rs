@@ -8,7 +8,7 @@ use std::{
 
 use tessera_api::health::{HealthEffect, HealthPolicy};
 use tessera_api::{DeviceName, PciBusId};
-use tessera_inventory::{Machine, PackedPool, machine::Card};
+use tessera_inventory::{Machine, Pool, machine::Card};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +24,7 @@ pub type HealthSender = watch::Sender<Option<Arc<[DeviceHealth]>>>;
 /// The health of every published device. `policy` defines the effects of faults.
 pub fn report(
     pool_name: &str,
-    pool: &PackedPool,
+    pool: &Pool,
     machine: &Machine,
     policy: &HealthPolicy,
     looks: &Looks,
@@ -129,7 +129,7 @@ mod tests {
         machine.cards[0].faults = [HealthFault::new(HealthClass::Thermal)].into();
         machine.cards[1].faults = [HealthFault::xid(79, None)].into();
         let options = PoolOptions::new("gpu.tessera.dev");
-        let pool = PackedPool::new(&machine, &options);
+        let pool = Pool::new(&machine, &options);
         machine.cards.pop();
         let ago = Duration::from_secs(600);
         let mut looks = Looks::default();

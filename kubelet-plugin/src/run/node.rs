@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kube::Client;
-use tessera_inventory::Machine;
-use tessera_publish::{Pool, PoolIdentity, PublishStatus};
+use tessera_inventory::{Machine, pool::Slice};
+use tessera_publish::{Desired, PoolIdentity, PublishStatus};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -70,9 +70,9 @@ pub struct NodePart {
     /// The metrics.
     pub metrics: Metrics,
     /// Receives pools to publish.
-    pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
+    pub pools: watch::Sender<Option<Arc<Desired>>>,
     /// What was published when this instance began; `None` until known.
-    pub published_before: watch::Receiver<Option<Arc<Pool>>>,
+    pub published_before: watch::Receiver<Option<Arc<[Slice]>>>,
     /// Receives the registration state from the kubelet.
     pub registration: watch::Sender<RegistrationState>,
     /// Receives the preparer once created.
@@ -179,7 +179,7 @@ impl NodePart {
         tasks.spawn("the layout keeper", async move {
             let fresh = async {
                 let before = before.wait_for(Option::is_some).await.ok()?;
-                before.as_ref().map(|before| before.slices.is_empty())
+                before.as_ref().map(|before| before.is_empty())
             };
             let Some(Some(fresh)) = shutdown.run_until_cancelled(fresh).await else { return };
             LayoutKeeper { fresh, ..keeper }.run(shutdown).await;

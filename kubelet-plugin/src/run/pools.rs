@@ -2,17 +2,13 @@
 
 mod driver_away;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tessera_api::health::HealthPolicy;
 use tessera_inventory::{
-    Machine, PackedPool, PoolOptions, Warning,
+    Machine, Pool, PoolOptions, Warning,
     machine::Health,
-    pool::{Held, PackedContents, PackedSlice},
+    pool::{Held, Slice},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +24,7 @@ use crate::{
 };
 pub use driver_away::DriverAway;
 use tessera_dra_kubelet::registration::RegistrationState;
-use tessera_publish::{Feature, PoolIdentity, PublishStatus};
+use tessera_publish::{Desired, PoolIdentity, PublishStatus};
 
 /// How often to check whether claims still hold devices published only as allocated, different from the present offer.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -52,10 +48,10 @@ pub struct PoolMaker {
     /// Lists the devices held by claims.
     pub preparer: Preparer,
     /// Receives the pools.
-    pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
+    pub pools: watch::Sender<Option<Arc<Desired>>>,
     /// What was published when this instance began; `None` until known.
-    pub published_before: watch::Receiver<Option<Arc<tessera_publish::Pool>>>,
-    /// State of the publisher, including features missing in the API server.
+    pub published_before: watch::Receiver<Option<Arc<[Slice]>>>,
+    /// State of the publisher, including feature gates that the API server lacks.
     pub published: watch::Receiver<PublishStatus>,
     /// Receives the devices' health.
     pub health: HealthSender,
@@ -97,7 +93,7 @@ impl PoolMaker {
         let mut taints_are_kept = true;
         let cgroup_version = cgroup_version();
         // The last publication: by the previous instance, then by this one.
-        let mut published: Option<Vec<PackedContents>> = None;
+        let mut published: Option<Arc<[Slice]>> = None;
         let mut first = None;
         let mut told = BTreeSet::new();
         let mut away = Box::pin(driver_away.wait());
@@ -109,7 +105,7 @@ impl PoolMaker {
         let mut layouts_may_change = true;
         loop {
             let resolution = resolutions.borrow_and_update().clone();
-            let earlier = before.borrow().clone().filter(|before| is_away && !before.slices.is_empty());
+            let earlier = before.borrow().clone().filter(|before| is_away && !before.is_empty());
             let mut recheck = false;
             if let Some(resolution) = resolution {
                 let machine = &*resolution.machine;
@@ -126,30 +122,24 @@ impl PoolMaker {
                 if *is_let_go.borrow_and_update() {
                     keep_away(&mut offered);
                 }
-                let pool = PackedPool::new(&offered, &options);
+                let pool = Pool::new(&offered, &options);
                 let after_claims = PoolOptions { held: Held::default(), ..options };
-                recheck = pool.slices != PackedPool::new(&offered, &after_claims).slices;
+                recheck = pool.slices != Pool::new(&offered, &after_claims).slices;
                 tell(warnings(&pool.warnings, &resolution, taints_are_kept), &mut told);
                 let present = machine.cards.iter().filter(|card| card.health.answers()).count();
                 metrics.cards.set(i64::try_from(present).unwrap_or(i64::MAX));
                 let report = report(&identity.pool_name, &pool, machine, &policy, &looks.borrow());
                 health.send_replace(Some(report));
-                first = first.or_else(|| published.as_ref().map(Vec::is_empty));
+                first = first.or_else(|| published.as_ref().map(|published| published.is_empty()));
                 if first.is_some_and(|first| !first || (kubelet_knows && layouts_settled)) {
                     let unsafe_container_toolkit = driver_files.borrow_and_update().unsafe_tool.clone();
                     let of_node = NodeFacts { cgroup_version, unsafe_container_toolkit };
                     let annotations =
                         annotations(&resolution, &pool.no_longer_offered, taints_are_kept, of_node, &status);
-                    let wanted = to_publish(&pool, annotations);
-                    let new = pools.send_if_modified(|sent| {
-                        let changed = sent.as_deref() != Some(&wanted);
-                        if changed {
-                            *sent = Some(Arc::new(wanted));
-                        }
-                        changed
-                    });
-                    if new {
-                        published = Some(pool.slices.into_iter().map(|slice| slice.contents).collect());
+                    let desired = Desired { slices: pool.slices, annotations };
+                    if pools.borrow().as_deref() != Some(&desired) {
+                        published = Some(desired.slices.as_slice().into());
+                        pools.send_replace(Some(Arc::new(desired)));
                     }
                 }
             } else if let Some(earlier) = earlier {
@@ -164,7 +154,8 @@ impl PoolMaker {
                 )));
                 recheck = true;
                 if !std::mem::replace(&mut is_away_told, true) {
-                    pools.send_replace(Some(Arc::new(to_publish(&pool, BTreeMap::new()))));
+                    let slices = pool.slices.clone();
+                    pools.send_replace(Some(Arc::new(Desired { slices, ..Desired::default() })));
                     driver_away.tell(&pool).await;
                 }
             }
@@ -172,15 +163,15 @@ impl PoolMaker {
                 () = shutdown.cancelled() => return,
                 changed = resolutions.changed() => if changed.is_err() { return },
                 Ok(before) = before.wait_for(Option::is_some), if published.is_none() => {
-                    published = before.as_ref().map(|before| before.slices.iter().map(|slice| packed(&slice.contents)).collect());
+                    published = before.clone();
                 }
                 () = &mut away, if !is_away => is_away = true,
                 _ = &mut known, if !kubelet_knows => kubelet_knows = true,
                 changed = layouts.changed(), if layouts_may_change => layouts_may_change = changed.is_ok(),
-                status = status_of_published.wait_for(|status| keeps_taints(status) != taints_are_kept) => {
+                status = status_of_published.wait_for(|status| status.keeps_taints() != taints_are_kept) => {
                     // The sender lives as long as the plugin: an error means the plugin is ending.
                     let Ok(status) = status else { return };
-                    taints_are_kept = keeps_taints(&status);
+                    taints_are_kept = status.keeps_taints();
                 }
                 // The senders live as long as the plugin.
                 Ok(()) = driver_files.changed() => {}
@@ -207,7 +198,7 @@ async fn registered(mut registration: watch::Receiver<RegistrationState>) {
 
 /// The last published devices, by this process or the one before, that prepared claims hold. All of them
 /// if the claims can't be read: better too many than one too few.
-async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
+async fn held(published: &[Slice], preparer: &Preparer) -> Held {
     if published.is_empty() {
         return Held::default();
     }
@@ -217,34 +208,6 @@ async fn held(published: &[PackedContents], preparer: &Preparer) -> Held {
     }
     let is_held = |name: &str| names.as_ref().ok().is_none_or(|names| names.contains(name));
     Held::new(published, is_held)
-}
-
-/// `pool` in the publisher's form, with these annotations of its first slice; the texts are shared.
-fn to_publish(pool: &PackedPool, mut annotations: BTreeMap<String, String>) -> tessera_publish::Pool {
-    let slice = |PackedSlice { name_suffix, contents }: &PackedSlice| tessera_publish::Slice {
-        name_suffix: name_suffix.clone(),
-        annotations: std::mem::take(&mut annotations),
-        contents: if contents.is_shared_counters() {
-            tessera_publish::Contents::SharedCounters { json: Arc::clone(contents.json()) }
-        } else {
-            let (count, json) = (contents.device_names().len(), Arc::clone(contents.json()));
-            tessera_publish::Contents::Devices { count, json }
-        },
-    };
-    tessera_publish::Pool { slices: pool.slices.iter().map(slice).collect() }
-}
-
-/// An earlier instance's publication, in the form [`Held`] takes.
-fn packed(published: &tessera_publish::Contents) -> PackedContents {
-    match published.shared_counters() {
-        sets if sets.is_empty() => PackedContents::of_devices(&published.devices()),
-        sets => PackedContents::of_shared_counters(&sets),
-    }
-}
-
-/// Whether the API server keeps taints of devices, as far as is known.
-fn keeps_taints(status: &PublishStatus) -> bool {
-    !status.missing_features.contains(&Feature::DeviceTaints)
 }
 
 /// Warnings to log: parts of the machine that could not be published, and features missing in the API server.

@@ -10,7 +10,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tessera_api::kubernetes::KubernetesVersion;
-use tessera_publish::{Contents, FIELD_MANAGER, Pool, PublishOptions, Publisher, Slice};
+use tessera_inventory::pool::{Contents, Slice};
+use tessera_publish::{Desired, PublishOptions, Publisher};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -152,7 +153,8 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
         slice["metadata"]["name"] = json!("policy-old");
         slice["spec"]["pool"]["name"] = json!("policy-a");
     });
-    let as_plugin = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let as_plugin =
+        PostParams { field_manager: Some("tessera-kubelet-plugin".to_owned()), ..PostParams::default() };
     all.create(&as_plugin, &old).await.expect("created in the older version's name");
 
     // Everybody else with all rights: of this driver's slices only those without statements about devices, and deleting.
@@ -210,9 +212,8 @@ async fn a_plugin_writes_slices_of_its_own_node_driver_and_pool_only() {
         |name: &str| k8s_openapi::api::resource::v1::Device { name: name.to_owned(), ..Default::default() };
     let pool = |devices: &[&str]| {
         let contents = Contents::of_devices(&devices.iter().map(|name| device(name)).collect::<Vec<_>>());
-        let slices =
-            vec![Slice { name_suffix: "1-cards-0000".to_owned(), annotations: BTreeMap::new(), contents }];
-        Some(Arc::new(Pool { slices }))
+        let slices = vec![Slice { name_suffix: "1-cards-0000".to_owned(), contents }];
+        Some(Arc::new(Desired { slices, annotations: BTreeMap::new() }))
     };
     let (pools, receiver) = watch::channel(pool(&["a"]));
     let (mut status, stop) = (publisher.status(), CancellationToken::new());

@@ -96,12 +96,12 @@ async fn a_partition_that_is_not_released_concerns_its_memory_slices_until_it_is
     tokio::time::timeout(PATIENCE, machines.wait_for(wanted)).await.unwrap().unwrap();
 
     let pool = Pool::new(machines.borrow().as_ref().unwrap(), &PoolOptions::new("gpu.tessera.dev"));
-    let is_tainted = |device: &&Device| {
+    let is_tainted = |device: &Device| {
         let mut taints = device.taints.iter().flatten();
         taints.any(|taint| taint.value.as_deref() == Some("partition-not-released"))
     };
-    let names = pool.devices().filter(is_tainted).map(|device| &*device.name);
-    let tainted: BTreeSet<&str> = names.filter(|name| name.starts_with("gpu-18-00")).collect();
+    let names = pool.devices().filter(is_tainted).map(|device| device.name);
+    let tainted: BTreeSet<String> = names.filter(|name| name.starts_with("gpu-18-00")).collect();
     assert_eq!(
         tainted,
         [
@@ -111,6 +111,7 @@ async fn a_partition_that_is_not_released_concerns_its_memory_slices_until_it_is
             "gpu-18-00-mig-3g40gb-4",
             "gpu-18-00-mig-7g80gb-0",
         ]
+        .map(str::to_owned)
         .into()
     );
 

@@ -82,7 +82,7 @@ fn every_machine_is_grouped_by_its_links() {
         let options = PoolOptions::new(DEFAULT_DRIVER_NAME);
         let pool = Pool::new(&machine, &options);
         assert_eq!(pool.warnings, [], "{name}");
-        let whole = |device: &&Device| matches!(device.name.parse(), Ok(DeviceName::Card(_)));
+        let whole = |device: &Device| matches!(device.name.parse(), Ok(DeviceName::Card(_)));
         assert_eq!(pool.devices().filter(whole).count(), machine.cards.len(), "{name}");
     }
 }

@@ -19,7 +19,7 @@ pub mod topology;
 mod warning;
 
 pub use machine::Machine;
-pub use pool::{PackedPool, Pool, PoolOptions};
+pub use pool::{Pool, PoolOptions};
 pub use static_partitions::{NoStaticPartitions, StaticPartitions};
 pub use topology::Topology;
 pub use warning::Warning;

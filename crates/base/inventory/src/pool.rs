@@ -7,24 +7,24 @@ mod counters;
 mod description;
 mod held;
 mod offers;
-mod packed;
 mod partition;
 mod possible;
 mod shared;
-mod slice;
 mod taints;
+mod tier;
 mod tiers;
 mod whole_card;
 
 pub use held::Held;
 pub use offers::{CardOffer, CardOffers};
-pub use packed::{PackedContents, PackedPool, PackedSlice};
-pub use slice::{Contents, Slice, Tier};
+pub use tessera_slices::{Contents, Slice};
+pub use tier::Tier;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute};
-use tessera_api::health::HealthPolicy;
+use tessera_api::health::{HealthFault, HealthPolicy};
 use tessera_api::offer::PlacementOrder;
 use tessera_api::{DeviceName, PciBusId};
 
@@ -74,37 +74,18 @@ pub struct Pool {
     pub slices: Vec<Slice>,
     /// Facts not published, with reasons; for the log.
     pub warnings: Vec<Warning>,
+    /// Names of the devices published, tainted, only because claims hold them: devices no longer offered, and cards
+    /// allocated when nothing else of them was offered, with a larger offer after the end of their
+    /// claims.
+    pub no_longer_offered: Vec<String>,
 }
 
 impl Pool {
     /// The published form of `machine`: every whole card, best neighbours next to each other; the MIG partitions offered by its cards,
     /// smallest first; shares of cards; and the held devices no longer offered, tainted.
     ///
-    /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration.
-    #[must_use]
-    pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
-        PackedPool::new(machine, options).unpack()
-    }
-
-    /// All devices, in the order of publication.
-    pub fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.slices.iter().flat_map(|slice| match &slice.contents {
-            Contents::Devices(devices) => devices.as_slice(),
-            Contents::SharedCounters(_) => &[],
-        })
-    }
-
-    /// All counter sets, by name.
-    pub fn counter_sets(&self) -> impl Iterator<Item = &CounterSet> {
-        self.slices.iter().flat_map(|slice| match &slice.contents {
-            Contents::SharedCounters(sets) => sets.as_slice(),
-            Contents::Devices(_) => &[],
-        })
-    }
-}
-
-impl PackedPool {
-    /// The result of [`Pool::new`], packed. Only one card and one slice of it are unpacked in memory at a time.
+    /// Valid by the limits of `resource.k8s.io/v1` for any facts, and the same for any order of enumeration. Only one card and
+    /// one slice of it are in memory as the API's types at a time.
     #[must_use]
     pub fn new(machine: &Machine, options: &PoolOptions) -> Self {
         let mut warnings = Vec::new();
@@ -116,7 +97,7 @@ impl PackedPool {
 
         let topology = Topology::new(machine);
         let groups = topology.groups();
-        let mut publisher = Publisher {
+        let mut builder = PoolBuilder {
             options,
             versions: Versions::new(machine, &mut warnings),
             whole_cards: WholeCards::new(&topology, &groups),
@@ -125,11 +106,48 @@ impl PackedPool {
             warnings,
         };
         for (rank, position) in groups.order.iter().enumerate() {
-            publisher.publish(rank, *position, cards[*position]);
+            builder.add_card(rank, *position, cards[*position]);
         }
-        let Publisher { mut tiers, mut warnings, .. } = publisher;
+        let PoolBuilder { mut tiers, mut warnings, .. } = builder;
         let no_longer_offered = tiers.add_held(options, &cards, &mut warnings);
         Self { slices: tiers.into_slices(), warnings, no_longer_offered }
+    }
+
+    /// The `published` slices with the taint of `fault` at each device, beside its other taints. The same for a fault without
+    /// effect on claims.
+    #[must_use]
+    pub fn with_fault(
+        published: &[Slice],
+        driver_name: &str,
+        fault: &HealthFault,
+        policy: &HealthPolicy,
+    ) -> Self {
+        let mut slices = published.to_vec();
+        if let Some(taint) = taints::of_fault(driver_name, fault, policy) {
+            for slice in &mut slices {
+                let mut devices = slice.contents.devices();
+                devices.iter_mut().for_each(|device| taints::add(device, taint.clone()));
+                if !devices.is_empty() {
+                    slice.contents = Contents::of_devices(&devices);
+                }
+            }
+        }
+        Self { slices, ..Self::default() }
+    }
+
+    /// Names of all devices, in the order of publication.
+    pub fn device_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.slices.iter().flat_map(|slice| slice.contents.device_names())
+    }
+
+    /// All devices, in the order of publication.
+    pub fn devices(&self) -> impl Iterator<Item = Device> {
+        self.slices.iter().flat_map(|slice| slice.contents.devices())
+    }
+
+    /// All counter sets, by name.
+    pub fn counter_sets(&self) -> impl Iterator<Item = CounterSet> {
+        self.slices.iter().flat_map(|slice| slice.contents.shared_counters())
     }
 }
 
@@ -170,7 +188,7 @@ pub fn card_attributes(machine: &Machine, card: PciBusId) -> Option<BTreeMap<Str
 }
 
 /// Puts the devices of one card after the other into tiers.
-struct Publisher<'a> {
+struct PoolBuilder<'a> {
     options: &'a PoolOptions,
     versions: Versions,
     whole_cards: WholeCards<'a>,
@@ -179,9 +197,9 @@ struct Publisher<'a> {
     warnings: Vec<Warning>,
 }
 
-impl Publisher<'_> {
-    /// Publishes the card at `position` of the topology, the `rank`-th in the order of trying.
-    fn publish(&mut self, rank: usize, position: usize, card: &Card) {
+impl PoolBuilder<'_> {
+    /// Adds the card at `position` of the topology, the `rank`-th in the order of trying.
+    fn add_card(&mut self, rank: usize, position: usize, card: &Card) {
         let PoolOptions { offers, held, .. } = self.options;
         let card_offer = offers.of(card.pci);
         let offer = &card_offer.offer;

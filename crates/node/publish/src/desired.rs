@@ -4,27 +4,20 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 
-use crate::{contents::Contents, names};
+use tessera_slices::{Contents, Slice};
+
+use crate::names;
 
 /// Everything to be published for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pool {
+pub struct Desired {
     /// The slices by ascending [`Slice::name_suffix`].
     pub slices: Vec<Slice>,
-}
-
-/// One slice of a [`Pool`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
-    /// End of the slice's name, a DNS label. kube-scheduler goes through the slices of a pool by name, so this sets the order.
-    pub name_suffix: String,
-    /// Desired annotations. Those of others stay. A key given for any slice of the pool is ours on all slices.
+    /// Annotations of the first slice. Annotations set by others stay.
     pub annotations: BTreeMap<String, String>,
-    /// Its contents.
-    pub contents: Contents,
 }
 
-/// One desired slice, without the fields common to all slices of its pool.
+/// One desired slice with its name, without the fields common to all slices of its pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredSlice {
     /// Its `metadata.name`. kube-scheduler goes through the slices of a pool in the order of their names.
@@ -58,15 +51,15 @@ impl PoolIdentity {
         }
     }
 
-    /// The slices of `pool`.
+    /// The `slices` with the names of this pool, without annotations.
     #[must_use]
-    pub fn slices(&self, pool: &Pool) -> Vec<DesiredSlice> {
-        let slice = |slice: &Slice| DesiredSlice {
+    pub fn named(&self, slices: &[Slice]) -> Vec<DesiredSlice> {
+        let named = |slice: &Slice| DesiredSlice {
             name: names::slice_name(&self.node_name, &self.driver_name, &slice.name_suffix),
-            annotations: slice.annotations.clone(),
+            annotations: BTreeMap::new(),
             contents: slice.contents.clone(),
         };
-        pool.slices.iter().map(slice).collect()
+        slices.iter().map(named).collect()
     }
 
     /// The `spec` of a slice at `generation` of a pool of `count` slices, without its contents.

@@ -5,10 +5,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::{
-    contents::Contents,
-    held_slice::{TaintTime, time_of},
-};
+use tessera_slices::Contents;
+
+use crate::held_slice::{TaintTime, time_of};
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -7,8 +7,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use k8s_openapi::api::resource::v1::Device;
-
-use crate::contents::Contents;
+use tessera_slices::Contents;
 
 /// A feature of `resource.k8s.io/v1` that an API server may have switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,10 +7,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 
-use crate::{
-    compare,
-    contents::{Contents, from_json, to_json},
-};
+use tessera_slices::{Contents, from_json, to_json};
+
+use crate::compare;
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -267,3 +267,6 @@ fn replace(
     let taint_times = current.spec.as_ref().map(|spec| spec.taint_times.clone()).unwrap_or_default();
     Write::Replace(Box::new(Draft { metadata, spec, contents: desired.contents.clone(), taint_times }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,12 +16,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use tessera_kube_util::events::{Events, NodeEvents};
-
 use tessera_kube_util::backoff::{Backoff, WatchBackoff};
+use tessera_kube_util::events::{Events, NodeEvents};
+use tessera_slices::Slice;
 
 use crate::{
-    desired::{Pool, PoolIdentity},
+    desired::{Desired, PoolIdentity},
     lock::{LockError, PublishLock},
     server::Server,
     session::{Next, Session},
@@ -59,7 +59,7 @@ pub struct Publisher {
     lock: PublishLock,
     probe_interval: Duration,
     status: watch::Sender<PublishStatus>,
-    before: watch::Sender<Option<Arc<Pool>>>,
+    before: watch::Sender<Option<Arc<[Slice]>>>,
 }
 
 impl Publisher {
@@ -92,19 +92,18 @@ impl Publisher {
         self.status.subscribe()
     }
 
-    /// The slices of this node's pool when this publisher started, without their annotations; `None` until they have been
-    /// read.
+    /// The slices of this node's pool when this publisher started; `None` until they have been read.
     #[must_use]
-    pub fn published_before(&self) -> watch::Receiver<Option<Arc<Pool>>> {
+    pub fn published_before(&self) -> watch::Receiver<Option<Arc<[Slice]>>> {
         self.before.subscribe()
     }
 
-    /// Publishes the latest pool until `stop`. `None` means unknown hardware (so far): the published slices stay as
+    /// Publishes the latest of `desired` until `stop`. `None` means unknown hardware (so far): the published slices stay as
     /// they are, and another instance may go on publishing.
     ///
     /// Retries after any failure. The slices remain at the end: an upgrade of the plugin must not remove the node's
     /// devices.
-    pub async fn run(self, mut pools: watch::Receiver<Option<Arc<Pool>>>, stop: CancellationToken) {
+    pub async fn run(self, mut desired: watch::Receiver<Option<Arc<Desired>>>, stop: CancellationToken) {
         let Self { server, events: node_events, identity, mut lock, probe_interval, status, before } = self;
         let watch = {
             let (server, identity) = (server.clone(), identity.clone());
@@ -117,8 +116,8 @@ impl Publisher {
         let mut due: Option<Instant> = None;
         let mut read_due = Instant::now();
         let mut probe = Instant::now() + probe_interval;
-        let mut pools_open = true;
-        let mut known = desire(&mut session, &mut pools);
+        let mut is_open = true;
+        let mut known = desire(&mut session, &mut desired);
 
         loop {
             let publishing = lock.holds();
@@ -131,12 +130,12 @@ impl Publisher {
 
             tokio::select! {
                 () = stop.cancelled() => return,
-                changed = pools.changed(), if pools_open => {
-                    pools_open = changed.is_ok();
-                    if desire(&mut session, &mut pools) || !known {
+                changed = desired.changed(), if is_open => {
+                    is_open = changed.is_ok();
+                    if desire(&mut session, &mut desired) || !known {
                         due = Some(Instant::now());
                     }
-                    known = known || pools.borrow().is_some();
+                    known = known || desired.borrow().is_some();
                 }
                 event = events.next() => match event {
                     Some(Err(error)) if cannot_list_with_the_watch(&error) => {
@@ -173,7 +172,7 @@ impl Publisher {
                 () = sleep_until(read_due), if before.borrow().is_none() && session.knows_server() => {
                     let Some(read) = stop.run_until_cancelled(session.published_before()).await else { return };
                     match read {
-                        Ok(pool) => { before.send_replace(Some(pool)); }
+                        Ok(slices) => { before.send_replace(Some(slices)); }
                         Err(delay) => read_due = Instant::now() + delay,
                     }
                 }
@@ -220,10 +219,10 @@ async fn next_turn(lock: &mut PublishLock, not_before: Instant) -> Result<Turn, 
     Ok(Turn::Ours)
 }
 
-/// Sets the latest pool, if known, as the desired one. Returns whether the pool is new.
-fn desire(session: &mut Session, pools: &mut watch::Receiver<Option<Arc<Pool>>>) -> bool {
-    let pool = pools.borrow_and_update().clone();
-    pool.is_some_and(|pool| session.desire(&pool))
+/// Passes the latest of `desired`, if known, to `session`. Returns whether it is new.
+fn desire(session: &mut Session, desired: &mut watch::Receiver<Option<Arc<Desired>>>) -> bool {
+    let desired = desired.borrow_and_update().clone();
+    desired.is_some_and(|desired| session.desire(&desired))
 }
 
 /// Waits for the end of `round`, but only a limited time after `stop`.

@@ -16,7 +16,7 @@ use tessera_kube_util::backoff::Backoff;
 
 use crate::{
     condition::Condition,
-    desired::{Pool, PoolIdentity},
+    desired::{Desired, PoolIdentity},
     dispute,
     failure::{Attempt, Failure, FailureKind},
     lock::PublishLock,
@@ -106,9 +106,9 @@ impl Session {
         }
     }
 
-    /// Sets the desired pool. Returns whether the pool is new.
-    pub fn desire(&mut self, pool: &Pool) -> bool {
-        let new = self.target.set(pool);
+    /// Sets what is desired. Returns whether it is new.
+    pub fn desire(&mut self, desired: &Desired) -> bool {
+        let new = self.target.set(desired);
         if new {
             self.synced = false;
             self.backoff.reset();
@@ -341,13 +341,13 @@ impl Session {
     fn report(&self, error: Option<String>) {
         let shortcomings = self.target.shortcomings();
         let last_error = error.or_else(|| (!shortcomings.is_empty()).then(|| shortcomings.join("; ")));
-        let missing = self.target.missing();
+        let gates = self.target.missing().iter().map(|feature| feature.gate()).collect();
         self.status.send_if_modified(|status| {
-            if status.last_error == last_error && status.missing_features == *missing {
+            if status.last_error == last_error && status.missing_gates == gates {
                 return false;
             }
             status.last_error = last_error;
-            status.missing_features.clone_from(missing);
+            status.missing_gates = gates;
             true
         });
     }

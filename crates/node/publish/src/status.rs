@@ -31,12 +31,20 @@ pub struct PublishStatus {
     pub devices: usize,
     /// Why the slices are not as desired, or the parts left out of them; `None` if there is no problem.
     pub last_error: Option<String>,
-    /// Features whose fields the API server drops, so that something is not published.
-    pub missing_features: BTreeSet<Feature>,
+    /// Feature gates without which the API server drops fields, so that something is not published.
+    pub missing_gates: BTreeSet<&'static str>,
     /// Number of successful creations, updates and deletions since the process started.
     pub writes: u64,
     /// Number of failed requests since the process started.
     pub failures: u64,
     /// How often slices were restored because somebody else had changed or deleted them.
     pub repairs: u64,
+}
+
+impl PublishStatus {
+    /// Whether the API server keeps taints of devices, as far as is known.
+    #[must_use]
+    pub fn keeps_taints(&self) -> bool {
+        !self.missing_gates.contains(Feature::DeviceTaints.gate())
+    }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{api::resource::v1::ResourceSliceSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::response::StatusCause;
+use tessera_slices::Contents;
 
 use crate::{
     compare::{self, Difference},
-    contents::Contents,
-    desired::{DesiredSlice, Pool, PoolIdentity},
+    desired::{Desired, DesiredSlice, PoolIdentity},
     draft::Draft,
     features::{self, Feature},
     held_slice::{HeldContents, HeldSlice, same},
@@ -21,6 +21,8 @@ pub struct Target {
     identity: PoolIdentity,
     /// Everything offered by the hardware.
     full: Vec<DesiredSlice>,
+    /// Annotations of the first publishable slice.
+    annotations: BTreeMap<String, String>,
     /// The publishable part.
     slices: Vec<DesiredSlice>,
     missing: BTreeSet<Feature>,
@@ -56,6 +58,7 @@ impl Target {
         Self {
             identity,
             full: Vec::new(),
+            annotations: BTreeMap::new(),
             slices: Vec::new(),
             missing: BTreeSet::new(),
             rejected: Rejected::default(),
@@ -63,13 +66,14 @@ impl Target {
         }
     }
 
-    /// Sets the desired pool. Returns whether the pool is new.
-    pub fn set(&mut self, pool: &Pool) -> bool {
-        let full = self.identity.slices(pool);
-        if full == self.full {
+    /// Sets what is desired. Returns whether it is new.
+    pub fn set(&mut self, desired: &Desired) -> bool {
+        let full = self.identity.named(&desired.slices);
+        if full == self.full && desired.annotations == self.annotations {
             return false;
         }
         self.full = full;
+        self.annotations.clone_from(&desired.annotations);
         self.rejected = Rejected::default();
         self.altered.clear();
         self.refresh();
@@ -85,7 +89,7 @@ impl Target {
     /// Number of devices in [`Self::slices`].
     #[must_use]
     pub fn devices(&self) -> usize {
-        self.slices.iter().map(|slice| slice.contents.device_count()).sum()
+        self.slices.iter().map(|slice| slice.contents.device_names().len()).sum()
     }
 
     /// Features whose fields the server drops.
@@ -241,12 +245,8 @@ impl Target {
             Some(DesiredSlice { contents, ..slice.clone() }).filter(holds_something)
         };
         let mut slices: Vec<DesiredSlice> = self.full.iter().filter_map(kept).collect();
-        // The first remaining slice takes over the annotations of left-out slices.
-        let is_left_out = |slice: &&DesiredSlice| !slices.iter().any(|kept| kept.name == slice.name);
-        let left_out = self.full.iter().filter(is_left_out).flat_map(|slice| slice.annotations.clone());
-        let left_out: Vec<(String, String)> = left_out.collect();
         if let Some(first) = slices.first_mut() {
-            first.annotations.extend(left_out);
+            first.annotations.clone_from(&self.annotations);
         }
         self.altered.retain(|name, altered| {
             slices.iter().any(|slice| slice.name == *name && slice.contents == altered.sent)
@@ -263,7 +263,7 @@ pub fn dropped_features(sent: &ResourceSliceSpec, held: &ResourceSliceSpec) -> B
 }
 
 fn holds_something(slice: &DesiredSlice) -> bool {
-    matches!(slice.contents, Contents::SharedCounters { .. }) || slice.contents.device_count() > 0
+    matches!(slice.contents, Contents::SharedCounters { .. }) || !slice.contents.device_names().is_empty()
 }
 
 fn gate_message(feature: Feature) -> String {
@@ -282,33 +282,31 @@ mod tests {
     use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSlice};
     use serde_json::json;
 
-    use super::*;
-    use crate::desired::Slice;
+    use tessera_slices::Slice;
 
-    fn pool() -> Pool {
+    use super::*;
+
+    fn desired() -> Desired {
         let counters = json!([{"name": "c", "counters": {"m": {"value": "1"}}}]);
         let consumes = json!([{"counterSet": "c", "counters": {"m": {"value": "1"}}}]);
         let devices = json!([
             {"name": "card", "attributes": {"type": {"string": "gpu"}}, "consumesCounters": consumes},
             {"name": "partition", "attributes": {"type": {"string": "mig"}}, "consumesCounters": consumes}]);
-        let slice = |suffix: &str, contents| Slice {
-            name_suffix: suffix.to_owned(),
-            annotations: [("example.com/of".to_owned(), suffix.to_owned())].into(),
-            contents,
-        };
+        let slice = |suffix: &str, contents| Slice { name_suffix: suffix.to_owned(), contents };
         let counters: Vec<CounterSet> = serde_json::from_value(counters).unwrap();
         let devices: Vec<Device> = serde_json::from_value(devices).unwrap();
-        Pool {
+        Desired {
             slices: vec![
                 slice("0", Contents::of_shared_counters(&counters)),
                 slice("2", Contents::of_devices(&devices)),
             ],
+            annotations: [("example.com/of".to_owned(), "n".to_owned())].into(),
         }
     }
 
     fn target() -> Target {
         let mut target = Target::new(PoolIdentity::new("d", "n"));
-        assert!(target.set(&pool()));
+        assert!(target.set(&desired()));
         target
     }
 
@@ -336,9 +334,9 @@ mod tests {
         target.reject(&slice, &[cause("spec.devices[1].attributes[type]")], "m".to_owned());
         assert_eq!(left(&target), (2, 1));
         assert_eq!(target.shortcomings(), ["m"]);
-        assert!(!target.set(&pool()), "the same again is no new chance");
+        assert!(!target.set(&desired()), "the same again is no new chance");
         assert_eq!(left(&target), (2, 1));
-        assert!(target.set(&Pool::default()) && target.set(&pool()));
+        assert!(target.set(&Desired::default()) && target.set(&desired()));
         assert_eq!(left(&target), (2, 2));
     }
 
@@ -383,10 +381,13 @@ mod tests {
     #[test]
     fn what_a_slice_that_is_left_out_was_to_say_another_says() {
         let mut target = target();
+        let annotations = |target: &Target| {
+            target.slices().iter().map(|slice| slice.annotations.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(annotations(&target), [desired().annotations, BTreeMap::new()]);
         let slice = sent(&target, "0");
         target.reject(&slice, &[cause("spec.sharedCounters[0].name")], "m".to_owned());
-        let annotations: Vec<_> = target.slices().iter().map(|slice| slice.annotations.clone()).collect();
-        assert_eq!(annotations, [[("example.com/of".to_owned(), "0".to_owned())].into()]);
+        assert_eq!(annotations(&target), [desired().annotations]);
     }
 
     #[test]
@@ -401,12 +402,18 @@ mod tests {
         );
         assert_eq!((messages.len(), left(&target)), (1, (1, 1)));
         assert_eq!(target.learn(sent.name(), &sent.slice().spec, &held), [""; 0]);
-        assert_eq!(target.probe().unwrap().contents.device_count(), 1, "one device that draws on counters");
+        assert_eq!(
+            target.probe().unwrap().contents.device_names().len(),
+            1,
+            "one device that draws on counters"
+        );
         let dropped = dropped_features(&sent.slice().spec, &held);
         assert_eq!(dropped, BTreeSet::from([Feature::PartitionableDevices]));
         assert_eq!(target.learn_from_probe(dropped), [""; 0]);
         assert_eq!(target.learn_from_probe(BTreeSet::new()), [""; 0]);
         assert_eq!(left(&target), (2, 2));
-        assert_eq!(target.slices(), target.full);
+        let contents =
+            |slices: &[DesiredSlice]| slices.iter().map(|slice| slice.contents.clone()).collect::<Vec<_>>();
+        assert_eq!(contents(target.slices()), contents(&target.full));
     }
 }

@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 use tessera_api::health::{HealthClass, HealthFault, HealthPolicy};
 use tessera_api::{DeviceName, PciBusId};
 use tessera_inventory::{
-    Machine, PackedPool,
+    Machine, Pool,
     machine::{Card, Health},
-    pool::PackedSlice,
+    pool::Slice,
 };
 use tessera_kube_util::events::{NodeEvents, Severity};
 use tokio::sync::watch;
 
-use super::packed;
 use crate::driver::{self, Driver, LetGo};
 
 /// Reason of the Event, as of claims that wait for the driver.
@@ -39,7 +38,7 @@ impl DriverAway {
     }
 
     /// Reports in the log and an Event of the node that `pool` gets no new claims.
-    pub async fn tell(&self, pool: &PackedPool) {
+    pub async fn tell(&self, pool: &Pool) {
         let reason = self.reason.borrow().clone().unwrap_or_default();
         let devices = pool.device_names().count();
         let note = format!(
@@ -51,17 +50,12 @@ impl DriverAway {
 }
 
 /// The publication `before`, with all cards lost.
-pub fn lost(before: &tessera_publish::Pool, driver_name: &str, policy: &HealthPolicy) -> PackedPool {
-    let fault = HealthFault::new(HealthClass::Lost);
-    let slice = |slice: &tessera_publish::Slice| PackedSlice {
-        name_suffix: slice.name_suffix.clone(),
-        contents: packed(&slice.contents).with_fault(driver_name, &fault, policy),
-    };
-    PackedPool { slices: before.slices.iter().map(slice).collect(), ..PackedPool::default() }
+pub fn lost(before: &[Slice], driver_name: &str, policy: &HealthPolicy) -> Pool {
+    Pool::with_fault(before, driver_name, &HealthFault::new(HealthClass::Lost), policy)
 }
 
 /// The cards of `pool`, lost.
-pub fn lost_machine(pool: &PackedPool) -> Machine {
+pub fn lost_machine(pool: &Pool) -> Machine {
     let card = |name: &std::sync::Arc<str>| Some(name.parse::<DeviceName>().ok()?.card());
     let cards: BTreeSet<PciBusId> = pool.device_names().filter_map(card).collect();
     let lost = |pci| Card { health: Health::Lost, ..Card::new(pci) };
@@ -72,7 +66,7 @@ pub fn lost_machine(pool: &PackedPool) -> Machine {
 mod tests {
     use k8s_openapi::api::resource::v1::Device;
     use tessera_api::health::HealthEffect;
-    use tessera_publish::{Contents, Pool, Slice};
+    use tessera_inventory::pool::Contents;
 
     use super::*;
 
@@ -80,20 +74,13 @@ mod tests {
     fn all_that_was_published_gets_the_taint_of_a_lost_card() {
         let device = |name: &str| Device { name: name.to_owned(), ..Device::default() };
         let devices = [device("gpu-18-00"), device("gpu-18-00-mig-1g10gb-0"), device("gpu-2a-00")];
-        let slice = |name_suffix: &str, contents| Slice {
-            name_suffix: name_suffix.to_owned(),
-            annotations: std::collections::BTreeMap::new(),
-            contents,
-        };
-        let before = Pool {
-            slices: vec![
-                slice("0-counters-0000", Contents::of_shared_counters(&[])),
-                slice("1-cards-0000", Contents::of_devices(&devices)),
-            ],
-        };
-        let taints = |pool: &PackedPool| {
-            let pool = pool.unpack();
-            let taints = pool.devices().flat_map(|device| device.taints.clone().unwrap_or_default());
+        let slice = |name_suffix: &str, contents| Slice { name_suffix: name_suffix.to_owned(), contents };
+        let before = [
+            slice("0-counters-0000", Contents::of_shared_counters(&[])),
+            slice("1-cards-0000", Contents::of_devices(&devices)),
+        ];
+        let taints = |pool: &Pool| {
+            let taints = pool.devices().flat_map(|device| device.taints.unwrap_or_default());
             taints.map(|taint| (taint.key, taint.value.unwrap_or_default(), taint.effect)).collect::<Vec<_>>()
         };
         let pool = lost(&before, "d", &HealthPolicy::default());

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 use serde_json::{Value, json};
 use tessera_api::DEFAULT_DRIVER_NAME as DRIVER;
 use tessera_api::DeviceName;
@@ -10,7 +11,6 @@ use tessera_api::facts::ComputeCapability;
 use tessera_api::offer::PlacementOrder;
 use tessera_api::steering::GATE;
 use tessera_api::usage::{CardUsage, ClaimUsage, DeviceUsage, NodeUsage};
-use tessera_inventory::pool::Contents;
 
 use crate::mig_order::model::Model;
 
@@ -76,7 +76,7 @@ impl Objects {
         }
         let pool = Model::publish(&machine, PlacementOrder::Balanced)?;
         let cards: Vec<String> =
-            pool.devices().map(|device| device.name.clone()).filter(|name| !name.contains("-mig-")).collect();
+            pool.device_names().map(|name| name.to_string()).filter(|name| !name.contains("-mig-")).collect();
         anyhow::ensure!(cards.len() == CARDS, "{} whole cards", cards.len());
         let in_pool = json!({ "pool": "main", "allocation": "Steered" });
         let reported: serde_json::Map<String, Value> =
@@ -84,12 +84,11 @@ impl Objects {
         let report = json!({ "cards": reported, "otherPairs": "SYS" }).to_string();
         let (count, node) = (pool.slices.len(), format!("node-{OWN}"));
         let slice = |(position, slice): (usize, &tessera_inventory::pool::Slice)| {
-            let mut spec = json!({ "driver": DRIVER, "nodeName": node, "pool": {
-                "name": format!("{DRIVER}/{node}"), "generation": 1, "resourceSliceCount": count } });
-            match &slice.contents {
-                Contents::Devices(devices) => spec["devices"] = serde_json::to_value(devices)?,
-                Contents::SharedCounters(sets) => spec["sharedCounters"] = serde_json::to_value(sets)?,
-            }
+            let mut spec: ResourceSliceSpec = serde_json::from_value(
+                json!({ "driver": DRIVER, "nodeName": node,
+                "pool": { "name": format!("{DRIVER}/{node}"), "generation": 1, "resourceSliceCount": count } }),
+            )?;
+            slice.contents.put_into(&mut spec);
             let name = format!("{node}-{}", slice.name_suffix);
             let mut metadata = json!({ "name": name, "uid": name, "resourceVersion": "1" });
             if position == 0 {
@@ -99,7 +98,7 @@ impl Objects {
             Ok(text.split(OWN).map(str::to_owned).collect())
         };
         let slices = pool.slices.iter().enumerate().map(slice).collect::<Result<Vec<_>>>()?;
-        Ok(Self { nodes, waiting, slices, cards, devices: pool.devices().count() })
+        Ok(Self { nodes, waiting, slices, cards, devices: pool.device_names().count() })
     }
 
     /// Devices of all nodes.

@@ -12,7 +12,6 @@ use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
 use tessera_api::{DEFAULT_DRIVER_NAME, attribute};
 use tessera_inventory::Pool;
-use tessera_inventory::pool::Contents;
 
 use super::published::Published;
 
@@ -74,17 +73,15 @@ pub fn agrees(pool: &Pool, steps: usize, seed: u64) -> Result<()> {
 
 fn slices(pool: &Pool) -> Result<Vec<ResourceSlice>> {
     let slice = |slice: &tessera_inventory::pool::Slice| -> Result<ResourceSlice> {
-        let mut spec = json!({
+        let spec = json!({
             "driver": DEFAULT_DRIVER_NAME,
             "nodeName": NODE,
             "pool": {"name": NODE, "generation": 1, "resourceSliceCount": pool.slices.len()},
         });
-        match &slice.contents {
-            Contents::Devices(devices) => spec["devices"] = serde_json::to_value(devices)?,
-            Contents::SharedCounters(sets) => spec["sharedCounters"] = serde_json::to_value(sets)?,
-        }
         let object = json!({"metadata": {"name": format!("{NODE}-{}", slice.name_suffix)}, "spec": spec});
-        serde_json::from_value(object).context("a slice as an object")
+        let mut object: ResourceSlice = serde_json::from_value(object).context("a slice as an object")?;
+        slice.contents.put_into(&mut object.spec);
+        Ok(object)
     };
     pool.slices.iter().map(slice).collect()
 }

@@ -55,7 +55,8 @@ impl Published {
     pub fn of_pool(pool: &Pool) -> Result<Self> {
         let mut counters = Vec::new();
         let mut places = HashMap::new();
-        for set in pool.counter_sets() {
+        let sets: Vec<_> = pool.counter_sets().collect();
+        for set in &sets {
             for (name, counter) in &set.counters {
                 places.insert((set.name.as_str(), name.as_str()), counters.len());
                 counters.push(whole(&counter.value.0)?);

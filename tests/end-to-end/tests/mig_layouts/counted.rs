@@ -37,7 +37,7 @@ impl Counted {
     /// From a pool with one card.
     pub fn of(pool: &Pool) -> Self {
         let sets: Vec<_> = pool.counter_sets().collect();
-        let [set] = sets[..] else { panic!("{} counter sets", sets.len()) };
+        let [set] = &sets[..] else { panic!("{} counter sets", sets.len()) };
         let whole = |text: &str| text.parse::<Quantity>().unwrap().as_integer().unwrap();
         let places: HashMap<&str, usize> =
             set.counters.keys().enumerate().map(|(place, name)| (name.as_str(), place)).collect();

@@ -26,8 +26,8 @@ fn devices(hardware: &str) -> Vec<(String, String, Device)> {
     options.offers.others_mut().sharing.time_slicing =
         Some(TimeSlicing { replicas: 4, interval: TimeSliceInterval::Short });
     let pool = Pool::new(&discovery.machine().unwrap(), &options);
-    let seen = |device: &k8s_openapi::api::resource::v1::Device| {
-        let attributes = device.attributes.clone().unwrap();
+    let seen = |device: k8s_openapi::api::resource::v1::Device| {
+        let attributes = device.attributes.unwrap();
         let text =
             |name: &str| attributes.get(name).and_then(|value| value.string.clone()).unwrap_or_default();
         let published = |value: &k8s_openapi::api::resource::v1::DeviceAttribute| match value {

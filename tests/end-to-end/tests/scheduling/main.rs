@@ -162,7 +162,7 @@ fn classes_cost_little_and_never_err() {
         ["gpu.tessera.dev", "mig.gpu.tessera.dev", "mps.gpu.tessera.dev", "timeslice.gpu.tessera.dev"]
     {
         for device in pool.devices() {
-            let seen = scheduler::as_cel_sees(device);
+            let seen = scheduler::as_cel_sees(&device);
             let mut all = true;
             for selector in scheduler::class_selectors(class) {
                 let evaluation = selector.evaluate(&seen);

@@ -14,7 +14,6 @@ use tessera_api::{DeviceName, Quantity};
 use tessera_cel::{PublishedAttribute, Selector};
 use tessera_harness::workspace;
 use tessera_inventory::Pool;
-use tessera_inventory::pool::Contents;
 
 use crate::DRIVER;
 
@@ -51,31 +50,26 @@ impl Scheduler {
     pub fn new(pool: &Pool) -> Self {
         let mut inventory = Inventory::new();
         for slice in &pool.slices {
-            let mut spec = json!({"driver": DRIVER, "nodeName": NODE, "pool":
+            let spec = json!({"driver": DRIVER, "nodeName": NODE, "pool":
                 {"name": format!("{DRIVER}/{NODE}"), "generation": 1, "resourceSliceCount": pool.slices.len()}});
-            match &slice.contents {
-                Contents::Devices(devices) => spec["devices"] = serde_json::to_value(devices).unwrap(),
-                Contents::SharedCounters(sets) => {
-                    spec["sharedCounters"] = serde_json::to_value(sets).unwrap()
-                }
-            }
             let name = format!("{NODE}-{DRIVER}-{}", slice.name_suffix);
-            let slice: ResourceSlice =
+            let mut object: ResourceSlice =
                 serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-            inventory.add(&slice).unwrap();
+            slice.contents.put_into(&mut object.spec);
+            inventory.add(&object).unwrap();
         }
         let counters = pool.counter_sets().flat_map(|set| {
-            let counter = |(name, counter): (&String, &k8s_openapi::api::resource::v1::Counter)| {
-                ((set.name.clone(), name.clone()), value(&counter.value.0))
+            let counter = move |(name, counter): (String, k8s_openapi::api::resource::v1::Counter)| {
+                ((set.name.clone(), name), value(&counter.value.0))
             };
-            set.counters.iter().map(counter)
+            set.counters.into_iter().map(counter)
         });
         Self {
             inventory,
             classes: classes(),
             selectors: SelectorCache::new(),
             held: Held::new(),
-            devices: pool.devices().map(|device| (device.name.clone(), device.clone())).collect(),
+            devices: pool.devices().map(|device| (device.name.clone(), device)).collect(),
             counters: counters.collect(),
             live: BTreeMap::new(),
             claims: 0,

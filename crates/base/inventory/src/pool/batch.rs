@@ -3,12 +3,12 @@
 use k8s_openapi::api::resource::v1::Device;
 use tessera_api::limits;
 
-use super::{Contents, PackedContents};
+use super::Contents;
 
 /// A list of devices in batches, all of them full but the last.
 #[derive(Default)]
 pub struct Batches {
-    closed: Vec<PackedContents>,
+    closed: Vec<Contents>,
     open: Vec<Device>,
 }
 
@@ -18,9 +18,8 @@ impl Batches {
         if self.open.is_empty()
             && let Some(last) =
                 self.closed.pop_if(|last| last.device_names().len() < limits::ADVANCED_DEVICES_PER_SLICE)
-            && let Contents::Devices(devices) = last.unpack()
         {
-            self.open = devices;
+            self.open = last.devices();
         }
         self.open.push(device);
         // Every device draws on its card's counters, which halves the maximum number of devices in a slice.
@@ -32,7 +31,7 @@ impl Batches {
     /// No more devices are expected for now.
     pub fn close(&mut self) {
         if !self.open.is_empty() {
-            self.closed.push(PackedContents::of_devices(&std::mem::take(&mut self.open)));
+            self.closed.push(Contents::of_devices(&std::mem::take(&mut self.open)));
         }
     }
 
@@ -44,7 +43,7 @@ impl Batches {
     }
 
     /// All batches.
-    pub fn into_batches(mut self) -> Vec<PackedContents> {
+    pub fn into_batches(mut self) -> Vec<Contents> {
         self.close();
         self.closed
     }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceCounterConsumption};
 use tessera_api::{DeviceName, PciBusId, attribute};
 
-use super::{Contents, PackedContents, PoolOptions, counters, taints};
+use super::{PoolOptions, Slice, counters, taints};
 use crate::machine::Card;
 use crate::warning::Warning;
 
@@ -20,18 +20,13 @@ impl Held {
     /// Selects the devices for which `is_held` is true, by device name, from the last publication: the slices of
     /// this driver's pool on this node, of the newest generation.
     #[must_use]
-    pub fn new<'a>(
-        published: impl IntoIterator<Item = &'a PackedContents, IntoIter: Clone>,
-        is_held: impl Fn(&str) -> bool,
-    ) -> Self {
-        let published = published.into_iter();
+    pub fn new(published: &[Slice], is_held: impl Fn(&str) -> bool) -> Self {
         let mut held = Self::default();
-        for contents in published.clone() {
+        for Slice { contents, .. } in published {
             if !contents.device_names().iter().any(|name| is_held(name)) {
                 continue;
             }
-            let Contents::Devices(devices) = contents.unpack() else { continue };
-            for device in devices.into_iter().filter(|device| is_held(&device.name)) {
+            for device in contents.devices().into_iter().filter(|device| is_held(&device.name)) {
                 held.devices.entry(device.name.clone()).or_insert(device);
             }
         }
@@ -41,14 +36,9 @@ impl Held {
         if drawn_on.is_empty() {
             return held;
         }
-        for contents in published {
-            if !contents.is_shared_counters() {
-                continue;
-            }
-            let Contents::SharedCounters(sets) = contents.unpack() else { continue };
-            for set in sets.into_iter().filter(|set| drawn_on.contains(set.name.as_str())) {
-                held.counter_sets.entry(set.name.clone()).or_insert(set);
-            }
+        let sets = published.iter().flat_map(|slice| slice.contents.shared_counters());
+        for set in sets.filter(|set| drawn_on.contains(set.name.as_str())) {
+            held.counter_sets.entry(set.name.clone()).or_insert(set);
         }
         held
     }

@@ -6,8 +6,8 @@ use k8s_openapi::api::resource::v1::{CounterSet, Device};
 use tessera_api::{DeviceName, DeviceType, limits};
 
 use super::batch::Batches;
-use super::slice::partitions_name_suffix;
-use super::{PackedContents, PackedSlice, PoolOptions, Tier};
+use super::tier::partitions_name_suffix;
+use super::{Contents, PoolOptions, Slice, Tier};
 use crate::machine::Card;
 use crate::warning::Warning;
 
@@ -88,11 +88,11 @@ impl Tiers {
     }
 
     /// The slices by ascending name.
-    pub fn into_slices(mut self) -> Vec<PackedSlice> {
+    pub fn into_slices(mut self) -> Vec<Slice> {
         // Devices go by policy; the sets they draw on are only looked up.
         self.counter_sets.sort_by(|one, other| one.name.cmp(&other.name));
         let counter_sets = self.counter_sets.chunks(limits::COUNTER_SETS_PER_SLICE);
-        let counter_sets = counter_sets.map(PackedContents::of_shared_counters).collect();
+        let counter_sets = counter_sets.map(Contents::of_shared_counters).collect();
         let mut slices = number(counter_sets, |position| Tier::Counters.name_suffix(position));
         slices.extend(number(self.cards.into_batches(), |position| Tier::Cards.name_suffix(position)));
         for (rank, partitions) in self.partitions {
@@ -124,7 +124,7 @@ impl Tiers {
     }
 }
 
-fn number(contents: Vec<PackedContents>, name_suffix: impl Fn(usize) -> String) -> Vec<PackedSlice> {
-    let slice = |(position, contents)| PackedSlice { name_suffix: name_suffix(position), contents };
+fn number(contents: Vec<Contents>, name_suffix: impl Fn(usize) -> String) -> Vec<Slice> {
+    let slice = |(position, contents)| Slice { name_suffix: name_suffix(position), contents };
     contents.into_iter().enumerate().map(slice).collect()
 }

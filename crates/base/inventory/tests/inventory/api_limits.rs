@@ -17,12 +17,13 @@ pub fn violations(pool: &Pool) -> Vec<String> {
     if !names.windows(2).all(|two| two[0] < two[1]) {
         complain(format!("slices are not in strict order of their names: {names:?}"));
     }
-    let sets: BTreeMap<&str, &CounterSet> = pool.counter_sets().map(|set| (set.name.as_str(), set)).collect();
-    if sets.len() != pool.counter_sets().count() {
+    let all_sets: Vec<CounterSet> = pool.counter_sets().collect();
+    let sets: BTreeMap<&str, &CounterSet> = all_sets.iter().map(|set| (set.name.as_str(), set)).collect();
+    if sets.len() != all_sets.len() {
         complain("a counter set's name is not unique in the pool".to_owned());
     }
-    let devices: BTreeSet<&str> = pool.devices().map(|device| device.name.as_str()).collect();
-    if devices.len() != pool.devices().count() {
+    let devices: BTreeSet<&str> = pool.device_names().map(|name| &**name).collect();
+    if devices.len() != pool.device_names().count() {
         complain("a device's name is not unique in the pool".to_owned());
     }
     for slice in &pool.slices {
@@ -30,13 +31,15 @@ pub fn violations(pool: &Pool) -> Vec<String> {
             complain(format!("slice name {:?}", slice.name_suffix));
         }
         match &slice.contents {
-            Contents::SharedCounters(sets) => {
+            Contents::SharedCounters { .. } => {
+                let sets = slice.contents.shared_counters();
                 if !(1..=8).contains(&sets.len()) {
                     complain(format!("{} counter sets in a slice", sets.len()));
                 }
                 sets.iter().for_each(|set| check_counter_set(set, &mut complain));
             }
-            Contents::Devices(devices) => {
+            Contents::Devices { .. } => {
+                let devices = slice.contents.devices();
                 let advanced =
                     |device: &Device| device.taints.is_some() || device.consumes_counters.is_some();
                 let limit = if devices.iter().any(advanced) { 64 } else { 128 };
@@ -197,7 +200,7 @@ mod tests {
     fn pool(slices: Vec<(&str, Contents)>) -> Pool {
         let slices =
             slices.into_iter().map(|(name, contents)| Slice { name_suffix: name.to_owned(), contents });
-        Pool { slices: slices.collect(), warnings: Vec::new() }
+        Pool { slices: slices.collect(), ..Pool::default() }
     }
 
     fn device(name: String) -> Device {
@@ -215,16 +218,14 @@ mod tests {
             }]),
             ..device(format!("gpu-{number}"))
         };
-        let devices = |count: usize| Contents::Devices((0..count).map(tainted).collect());
+        let of = |devices: &[Device]| pool(vec![("a", Contents::of_devices(devices))]);
+        let devices = |count: usize| Contents::of_devices(&(0..count).map(tainted).collect::<Vec<_>>());
         assert_eq!(violations(&pool(vec![("a", devices(64))])), [""; 0]);
         assert_eq!(violations(&pool(vec![("a", devices(65))])).len(), 1);
         assert_eq!(violations(&pool(vec![("a", devices(1)), ("b", devices(1))])).len(), 1);
-        assert_eq!(
-            violations(&pool(vec![("b", devices(1)), ("a", Contents::Devices(vec![device("x".into())]))]))
-                .len(),
-            1
-        );
-        assert_eq!(violations(&pool(vec![("a", Contents::Devices(Vec::new()))])).len(), 1);
+        let other = Contents::of_devices(&[device("x".into())]);
+        assert_eq!(violations(&pool(vec![("b", devices(1)), ("a", other)])).len(), 1);
+        assert_eq!(violations(&of(&[])).len(), 1);
 
         let mut long = device("gpu-0".to_owned());
         let string = Some("x".repeat(65));
@@ -232,10 +233,10 @@ mod tests {
             "a-b".to_owned(),
             DeviceAttribute { string, ..DeviceAttribute::default() },
         )]));
-        assert_eq!(violations(&pool(vec![("a", Contents::Devices(vec![long]))])).len(), 2);
+        assert_eq!(violations(&of(&[long])).len(), 2);
 
         let set = |number: usize| CounterSet { name: format!("set-{number}"), counters: BTreeMap::new() };
-        let nine = Contents::SharedCounters((0..9).map(set).collect());
+        let nine = Contents::of_shared_counters(&(0..9).map(set).collect::<Vec<_>>());
         assert_eq!(violations(&pool(vec![("a", nine)])).len(), 1 + 9);
     }
 }

@@ -11,7 +11,7 @@ use tessera_api::offer::{
 };
 use tessera_api::{DeviceName, Offer, PciBusId, Quantity};
 use tessera_inventory::pool::{Contents, Held, PoolOptions};
-use tessera_inventory::{Machine, PackedPool, Pool};
+use tessera_inventory::{Machine, Pool};
 
 use crate::api_limits::violations;
 use crate::mig_models;
@@ -20,25 +20,24 @@ use crate::pool::{hgx_h100, options};
 /// A machine, its published devices, and the devices held by claims.
 struct Node {
     machine: Machine,
-    published: PackedPool,
+    published: Pool,
     held: BTreeSet<String>,
 }
 
 impl Node {
     fn new(machine: Machine) -> Self {
-        Self { machine, published: PackedPool::default(), held: BTreeSet::new() }
+        Self { machine, published: Pool::default(), held: BTreeSet::new() }
     }
 
     /// What would be published now of this offer.
-    fn next(&self, offer: &Offer) -> PackedPool {
-        let contents = self.published.slices.iter().map(|slice| &slice.contents);
-        let held = Held::new(contents, |name| self.held.contains(name));
-        PackedPool::new(&self.machine, &PoolOptions { held, offers: offer.clone().into(), ..options() })
+    fn next(&self, offer: &Offer) -> Pool {
+        let held = Held::new(&self.published.slices, |name| self.held.contains(name));
+        Pool::new(&self.machine, &PoolOptions { held, offers: offer.clone().into(), ..options() })
     }
 
     /// The devices that kube-scheduler would allocate to a claim: without a taint, free or shared, and with counters left.
     fn allocatable(&self) -> Vec<String> {
-        let pool = self.published.unpack();
+        let pool = &self.published;
         let drawn = |device: &Device| -> Vec<((String, String), Quantity)> {
             let consumptions = device.consumes_counters.iter().flatten();
             let counters = consumptions.flat_map(|consumption| {
@@ -57,23 +56,22 @@ impl Node {
             }
         }
         for (counter, quantity) in
-            pool.devices().filter(|device| self.held.contains(&device.name)).flat_map(drawn)
+            pool.devices().filter(|device| self.held.contains(&device.name)).flat_map(|device| drawn(&device))
         {
             *left.get_mut(&counter).unwrap() -= quantity.nanos();
         }
-        let can_be_had = |device: &&Device| match self.held.contains(&device.name) {
+        let can_be_had = |device: &Device| match self.held.contains(&device.name) {
             // What is drawn on is drawn by the first claim.
             true => device.allow_multiple_allocations == Some(true),
             false => drawn(device).iter().all(|(counter, quantity)| left[counter] >= quantity.nanos()),
         };
         let free = pool.devices().filter(|device| device.taints.is_none()).filter(can_be_had);
-        free.map(|device| device.name.clone()).collect()
+        free.map(|device| device.name).collect()
     }
 
     /// The published device of this name, without its taints.
     fn device(&self, name: &str) -> Device {
-        let pool = self.published.unpack();
-        let device = pool.devices().find(|device| device.name == name).unwrap().clone();
+        let device = self.published.devices().find(|device| device.name == name).unwrap();
         Device { taints: None, ..device }
     }
 
@@ -97,7 +95,7 @@ fn value(text: &str) -> Quantity {
     text.parse().unwrap()
 }
 
-fn names(pool: &PackedPool, card: PciBusId) -> BTreeSet<&str> {
+fn names(pool: &Pool, card: PciBusId) -> BTreeSet<&str> {
     let is_of_card = |name: &&str| name.parse::<DeviceName>().unwrap().card() == card;
     pool.device_names().map(|name| &**name).filter(is_of_card).collect()
 }
@@ -107,9 +105,9 @@ fn only_whole_cards() -> Offer {
     Offer { partitioning, ..Offer::default() }
 }
 
-fn counters_of<'a>(pool: &'a Pool, name: &str) -> Option<&'a str> {
+fn counters_of(pool: &Pool, name: &str) -> Option<String> {
     let device = pool.devices().find(|device| device.name == name).unwrap();
-    Some(device.consumes_counters.as_ref()?[0].counter_set.as_str())
+    Some(device.consumes_counters?.swap_remove(0).counter_set)
 }
 
 #[test]
@@ -122,11 +120,9 @@ fn the_rest_of_a_card_comes_when_the_claim_ends_that_has_it_whole() {
     let [free, held] = [0, 1].map(|position| names(&node.published, node.machine.cards[position].pci).len());
     assert_eq!((free, held), (19, 1));
     assert_eq!(node.published.no_longer_offered, ["gpu-11-00"], "what is waited for");
-    let pool = node.published.unpack();
-    assert_eq!(
-        (counters_of(&pool, "gpu-10-00"), counters_of(&pool, "gpu-11-00")),
-        (Some("gpu-10-00-counter-set"), None)
-    );
+    let pool = &node.published;
+    assert_eq!(counters_of(pool, "gpu-10-00").as_deref(), Some("gpu-10-00-counter-set"));
+    assert_eq!(counters_of(pool, "gpu-11-00"), None);
     assert_eq!(pool.counter_sets().count(), 1);
     assert!(
         node.allocatable().iter().all(|name| name.starts_with("gpu-10-00")),
@@ -147,7 +143,7 @@ fn a_card_keeps_its_counters_while_a_part_of_it_is_held() {
     node.published = node.next(&Offer::default());
     node.held.insert("gpu-10-00-mig-1g10gb-6".to_owned());
     node.published = node.next(&only_whole_cards());
-    assert_eq!(counters_of(&node.published.unpack(), "gpu-10-00"), Some("gpu-10-00-counter-set"));
+    assert_eq!(counters_of(&node.published, "gpu-10-00").as_deref(), Some("gpu-10-00-counter-set"));
     assert_eq!(node.allocatable(), [""; 0]);
     node.held.clear();
     node.published = node.next(&only_whole_cards());
@@ -163,31 +159,35 @@ fn a_card_keeps_its_counters_while_a_part_of_it_is_held() {
     assert_eq!(node.published.no_longer_offered, [""; 0]);
     node.held.clear();
     node.published = node.next(&only_whole_cards());
-    assert_eq!((counters_of(&node.published.unpack(), "gpu-10-00"), node.published.slices.len()), (None, 1));
+    assert_eq!((counters_of(&node.published, "gpu-10-00"), node.published.slices.len()), (None, 1));
 }
 
 /// The last release published engines of partitions, and who knows what the next one adds.
 #[test]
 fn what_a_claim_has_stays_as_the_last_release_published_it() {
     let mut node = Node::new(mig_models::named("H100-80GB").machine(1));
-    let mut published = node.next(&Offer::default()).unpack();
+    let mut published = node.next(&Offer::default());
     for slice in &mut published.slices {
-        let Contents::Devices(devices) = &mut slice.contents else { continue };
-        for device in devices {
+        let mut devices = slice.contents.devices();
+        if devices.is_empty() {
+            continue;
+        }
+        for device in &mut devices {
             let one = DeviceCapacity { value: QuantityText("1".to_owned()), ..DeviceCapacity::default() };
             device.capacity.get_or_insert_default().insert("engines".to_owned(), one);
             let one = DeviceAttribute { int: Some(1), ..DeviceAttribute::default() };
             device.attributes.get_or_insert_default().insert("engineCount".to_owned(), one);
         }
+        slice.contents = Contents::of_devices(&devices);
     }
     for held in ["gpu-10-00-mig-1g10gb-6", "gpu-10-00"] {
-        node.published = PackedPool::from(&published);
+        node.published = published.clone();
         node.held = BTreeSet::from([held.to_owned()]);
         let before = node.device(held);
         node.published = node.next(&Offer::default());
         assert_eq!(node.device(held), before);
-        let pool = node.published.unpack();
-        let is_old = |device: &&Device| device.capacity.as_ref().unwrap().contains_key("engines");
+        let pool = &node.published;
+        let is_old = |device: &Device| device.capacity.as_ref().unwrap().contains_key("engines");
         assert_eq!(pool.devices().filter(is_old).count(), 1, "the others are this release's");
         node.held.clear();
         assert_eq!(
@@ -225,7 +225,7 @@ fn a_card_that_was_given_out_a_moment_ago_draws_on_its_counters() {
     let mut node = Node::new(mig_models::named("H100-80GB").machine(1));
     node.published = node.next(&only_whole_cards());
     node.published = node.next(&Offer::default());
-    assert_eq!(counters_of(&node.published.unpack(), "gpu-10-00"), Some("gpu-10-00-counter-set"));
+    assert_eq!(counters_of(&node.published, "gpu-10-00").as_deref(), Some("gpu-10-00-counter-set"));
     node.held.insert("gpu-10-00".to_owned());
     assert_eq!(node.allocatable(), [""; 0]);
 }
@@ -282,10 +282,9 @@ proptest! {
         let mut given_out: BTreeMap<String, Device> = BTreeMap::new();
         for (offer, wishes, ends) in steps {
             let published = node.next(&offer);
-            let pool = published.unpack();
-            prop_assert_eq!(violations(&pool), [""; 0]);
+            prop_assert_eq!(violations(&published), [""; 0]);
             for name in &node.held {
-                prop_assert!(pool.devices().any(|device| device.name == *name), "{} is gone", name);
+                prop_assert!(published.device_names().any(|device| **device == **name), "{} is gone", name);
             }
             node.published = published;
             prop_assert_eq!(&node.next(&offer).slices, &node.published.slices, "publishing settles");
@@ -333,8 +332,7 @@ proptest! {
     }
 }
 
-fn counters_of_card(pool: &PackedPool, card: PciBusId) -> bool {
-    let pool = pool.unpack();
+fn counters_of_card(pool: &Pool, card: PciBusId) -> bool {
     let of_card = pool.devices().filter(|device| device.name.parse::<DeviceName>().unwrap().card() == card);
     let draws = of_card.map(|device| device.consumes_counters.is_some()).collect::<Vec<_>>();
     draws.contains(&true)

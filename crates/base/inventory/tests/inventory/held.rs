@@ -3,8 +3,8 @@
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use proptest::prelude::*;
 use tessera_inventory::Warning;
-use tessera_inventory::pool::{CardOffer, Contents, Held, PackedContents, PoolOptions};
-use tessera_inventory::{Machine, PackedPool, Pool};
+use tessera_inventory::pool::{CardOffer, Contents, Held, PoolOptions, Slice};
+use tessera_inventory::{Machine, Pool};
 
 use crate::any_machine;
 use crate::api_limits::violations;
@@ -12,17 +12,12 @@ use crate::pool::{hgx_h100, options, whole_cards, with_time_slices};
 
 /// The pool as it would be read back from an API server.
 fn published(pool: &Pool) -> Vec<ResourceSliceSpec> {
-    pool.slices
-        .iter()
-        .map(|slice| match slice.contents.clone() {
-            Contents::Devices(devices) => {
-                ResourceSliceSpec { devices: Some(devices), ..ResourceSliceSpec::default() }
-            }
-            Contents::SharedCounters(sets) => {
-                ResourceSliceSpec { shared_counters: Some(sets), ..ResourceSliceSpec::default() }
-            }
-        })
-        .collect()
+    let spec = |slice: &Slice| {
+        let mut spec = ResourceSliceSpec::default();
+        slice.contents.put_into(&mut spec);
+        spec
+    };
+    pool.slices.iter().map(spec).collect()
 }
 
 fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
@@ -30,12 +25,8 @@ fn holding(slices: &[ResourceSliceSpec], names: &[&str]) -> PoolOptions {
 }
 
 fn held(slices: &[ResourceSliceSpec], is_held: impl Fn(&str) -> bool) -> Held {
-    let mut packed = Vec::new();
-    for slice in slices {
-        packed.extend(slice.devices.as_deref().map(PackedContents::of_devices));
-        packed.extend(slice.shared_counters.as_deref().map(PackedContents::of_shared_counters));
-    }
-    Held::new(&packed, is_held)
+    let slice = |spec| Slice { name_suffix: String::new(), contents: Contents::of(spec) };
+    Held::new(&slices.iter().map(slice).collect::<Vec<_>>(), is_held)
 }
 
 /// The last pool of this process and the slices at the API server say the same.
@@ -43,17 +34,16 @@ fn held(slices: &[ResourceSliceSpec], is_held: impl Fn(&str) -> bool) -> Held {
 fn from_memory_as_from_the_api() {
     let pool = Pool::new(&hgx_h100(), &with_time_slices());
     let is_held = |name: &str| name != "gpu-11-00";
-    let packed = PackedPool::new(&hgx_h100(), &with_time_slices());
-    let from_memory = Held::new(packed.slices.iter().map(|slice| &slice.contents), is_held);
+    let from_memory = Held::new(&pool.slices, is_held);
     assert_eq!(from_memory, held(&published(&pool), is_held));
     assert_eq!(from_memory.devices().count(), pool.devices().count() - 1);
 }
 
-fn device<'a>(pool: &'a Pool, name: &str) -> &'a Device {
+fn device(pool: &Pool, name: &str) -> Device {
     pool.devices().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not published"))
 }
 
-fn counter_set<'a>(pool: &'a Pool, name: &str) -> &'a CounterSet {
+fn counter_set(pool: &Pool, name: &str) -> CounterSet {
     pool.counter_sets().find(|set| set.name == name).unwrap_or_else(|| panic!("{name} is not published"))
 }
 
@@ -83,7 +73,7 @@ fn a_held_device_whose_card_is_gone_stays_with_its_counters() {
         ("gpu.tessera.dev/not-offered", "NoSchedule")
     );
     let untainted = Device { taints: None, ..held.clone() };
-    assert_eq!(&untainted, device(&before, "gpu-12-00"), "all else is unchanged");
+    assert_eq!(untainted, device(&before, "gpu-12-00"), "all else is unchanged");
     let set = "gpu-12-00-counter-set";
     assert_eq!(counter_set(&after, set), counter_set(&before, set));
     assert_eq!(device(&after, "gpu-13-00").taints, None, "held and offered");
@@ -110,7 +100,7 @@ fn a_held_device_keeps_its_gpu_pool_and_others_get_the_new_one() {
         Pool::new(&hgx_h100(), &options)
     };
     let pool_of = |pool: &Pool, name: &str| {
-        let attributes = device(pool, name).attributes.clone().unwrap();
+        let attributes = device(pool, name).attributes.unwrap();
         attributes.get("gpuPool").and_then(|attribute| attribute.string.clone())
     };
     let is_held = |name: &str| name == "gpu-12-00";
@@ -138,7 +128,7 @@ fn a_held_card_that_went_into_mig_mode_stays() {
 
 /// A device of a later version of this driver, on a card that is still there.
 fn partition(counter: &str) -> Device {
-    let mut device = Pool::new(&hgx_h100(), &with_time_slices()).devices().next().unwrap().clone();
+    let mut device = Pool::new(&hgx_h100(), &with_time_slices()).devices().next().unwrap();
     device.name = "gpu-10-00-mig-1g10gb-6".to_owned();
     let counters = &mut device.consumes_counters.as_mut().unwrap()[0].counters;
     let one = counters.pop_first().unwrap().1;
@@ -171,8 +161,8 @@ fn counters_that_only_a_held_device_knows_stay() {
     let after = Pool::new(&hgx_h100(), &holding(&slices, &["gpu-10-00-mig-1g10gb-6"]));
     assert_eq!(violations(&after), [""; 0]);
     assert!(counter_set(&after, "gpu-10-00-counter-set").counters.contains_key("extra"));
-    let whole = &device(&after, "gpu-10-00").consumes_counters.as_ref().unwrap()[0];
-    assert!(whole.counters.contains_key("extra"), "whole and held exclude each other");
+    let whole = device(&after, "gpu-10-00").consumes_counters.unwrap();
+    assert!(whole[0].counters.contains_key("extra"), "whole and held exclude each other");
 }
 
 #[test]
@@ -197,23 +187,20 @@ proptest! {
     ) {
         let before = Pool::new(&before, &options());
         let names: Vec<&str> = before
-            .devices()
+            .device_names()
             .enumerate()
             .filter(|(position, _)| mask >> (position % 16) & 1 == 1)
-            .map(|(_, device)| device.name.as_str())
+            .map(|(_, name)| &**name)
             .collect();
         let options = PoolOptions { held: held(&published(&before), |name| names.contains(&name)), ..options() };
-        let packed = PackedPool::new(&after, &options);
         let after = Pool::new(&after, &options);
-        prop_assert_eq!(&packed.unpack(), &after);
-        prop_assert_eq!(&packed.slices, &PackedPool::from(&after).slices);
-        let not_offered = |device: &&Device| {
+        let not_offered = |device: &Device| {
             device.taints.iter().flatten().any(|taint| taint.key.ends_with("/not-offered"))
         };
-        prop_assert_eq!(packed.no_longer_offered.len(), after.devices().filter(not_offered).count());
+        prop_assert_eq!(after.no_longer_offered.len(), after.devices().filter(not_offered).count());
         prop_assert_eq!(violations(&after), [""; 0]);
         for name in names {
-            prop_assert!(after.devices().any(|device| device.name == name));
+            prop_assert!(after.device_names().any(|device| **device == *name));
         }
     }
 }

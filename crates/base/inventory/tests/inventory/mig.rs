@@ -7,7 +7,7 @@ use tessera_inventory::Warning;
 use tessera_inventory::machine::{ComputeInstance, GpuInstance, GpuInstanceProfile, Placement};
 use tessera_inventory::mig::placement_orders;
 use tessera_inventory::pool::{Held, PoolOptions};
-use tessera_inventory::{Machine, PackedPool, Pool};
+use tessera_inventory::{Machine, Pool};
 
 use crate::api_limits::violations;
 use crate::known_machines::address;
@@ -24,11 +24,11 @@ fn options() -> PoolOptions {
 }
 
 fn names(pool: &Pool) -> Vec<&str> {
-    pool.devices().map(|device| device.name.as_str()).collect()
+    pool.device_names().map(|name| &**name).collect()
 }
 
-fn of_type<'a>(pool: &'a Pool, kind: &str) -> Vec<&'a Device> {
-    let is = |device: &&Device| device.attributes.as_ref().unwrap()["type"].string.as_deref() == Some(kind);
+fn of_type(pool: &Pool, kind: &str) -> Vec<Device> {
+    let is = |device: &Device| device.attributes.as_ref().unwrap()["type"].string.as_deref() == Some(kind);
     pool.devices().filter(is).collect()
 }
 
@@ -84,9 +84,9 @@ fn a_partition_says_what_the_driver_says() {
     );
     let whole = pool.devices().next().unwrap();
     assert_eq!(whole.name, "gpu-10-00");
-    let all = &pool.counter_sets().next().unwrap().counters;
+    let all = pool.counter_sets().next().unwrap().counters;
     assert_eq!(all.len(), 9);
-    assert_eq!(&whole.consumes_counters.as_ref().unwrap()[0].counters, all);
+    assert_eq!(whole.consumes_counters.unwrap()[0].counters, all);
 }
 
 #[test]
@@ -119,9 +119,8 @@ fn whole_cards_come_first_and_shares_last() {
     let mut options = options();
     options.offers.others_mut().sharing.mps = Some(Mps::default());
     let pool = Pool::new(&mig_models::named("H100-80GB").machine(2), &options);
-    let types =
-        pool.devices().map(|device| device.attributes.as_ref().unwrap()["type"].string.as_deref().unwrap());
-    let mut types: Vec<&str> = types.collect();
+    let types = pool.devices().map(|device| device.attributes.unwrap()["type"].string.clone().unwrap());
+    let mut types: Vec<String> = types.collect();
     types.dedup();
     assert_eq!(types, ["gpu", "mig", "mps"]);
     let mut suffixes: Vec<&str> =
@@ -164,12 +163,12 @@ fn of_the_partitions_the_smallest_comes_first() {
 fn counters_admit_exactly_what_the_driver_can_make() {
     for model in mig_models::all() {
         let pool = Pool::new(&model.machine_in_mig_mode(1), &options());
-        let counters = &pool.counter_sets().next().unwrap().counters;
+        let counters = pool.counter_sets().next().unwrap().counters;
         let value = |counter: &Counter| counter.value.0.parse::<Quantity>().unwrap().as_integer().unwrap();
         let partitions = of_type(&pool, "mig").into_iter().map(|device| {
             let drawn = &device.consumes_counters.as_ref().unwrap()[0].counters;
             assert!(drawn.keys().all(|name| counters.contains_key(name)), "{drawn:?}");
-            let (profile, placement) = instance_of(&model, device);
+            let (profile, placement) = instance_of(&model, &device);
             let draws = counters.keys().map(|name| drawn.get(name).map_or(0, value)).collect();
             Candidate { profile, placement, draws }
         });
@@ -276,8 +275,7 @@ fn a_card_partitioned_by_hand_is_what_it_is() {
     let pool = Pool::new(&with_instances(&model, instances), &options());
     assert_eq!(violations(&pool), [""; 0]);
     assert_eq!(pool.warnings, [Warning::PartitionedByHand(address(1))]);
-    let by_hand: Vec<&Device> =
-        pool.devices().filter(|device| device.name.starts_with("gpu-11-00")).collect();
+    let by_hand: Vec<Device> = pool.devices().filter(|device| device.name.starts_with("gpu-11-00")).collect();
     let facts: Vec<_> = by_hand
         .iter()
         .map(|device| {
@@ -345,9 +343,7 @@ fn instances_that_nothing_can_use_are_named() {
 fn a_held_partition_stays_when_its_card_is_taken_over() {
     let model = mig_models::named("H100-80GB");
     let before = Pool::new(&model.machine(2), &options());
-    let published = PackedPool::from(&before);
-    let contents = published.slices.iter().map(|slice| &slice.contents);
-    let held = Held::new(contents, |name| name == "gpu-11-00-mig-1g10gb-6");
+    let held = Held::new(&before.slices, |name| name == "gpu-11-00-mig-1g10gb-6");
     let machine = with_instances(&model, vec![instance(&model, 2, "4g.40gb", 0, &[4])]);
     let after = Pool::new(&machine, &PoolOptions { held, ..options() });
     assert_eq!(violations(&after), [""; 0]);
@@ -366,13 +362,13 @@ fn a_held_partition_of_a_profile_that_nobody_names_stays_as_it_was() {
     before.offers.others_mut().sharing.mps =
         Some(Mps { partitions: vec!["1g.10gb+me".to_owned()], ..Mps::default() });
     let before = Pool::new(&machine, &before);
-    let published = PackedPool::from(&before);
-    let named = |pool: &Pool, name: &str| pool.devices().find(|device| device.name == name).cloned();
+    let named = |pool: &Pool, name: &str| pool.devices().find(|device| device.name == name);
     for held in ["gpu-10-00-mig-1g10gb-me-4", "gpu-10-00-mig-1g10gb-me-4-mps"] {
-        let contents = published.slices.iter().map(|slice| &slice.contents);
         let default = PoolOptions::new(DEFAULT_DRIVER_NAME);
-        let after =
-            Pool::new(&machine, &PoolOptions { held: Held::new(contents, |name| name == held), ..default });
+        let after = Pool::new(
+            &machine,
+            &PoolOptions { held: Held::new(&before.slices, |name| name == held), ..default },
+        );
         assert_eq!((after.warnings.as_slice(), violations(&after)), (&[][..], vec![]), "{held}");
         let mut device = named(&after, held).unwrap();
         assert_eq!(device.taints.take().unwrap()[0].key, "gpu.tessera.dev/not-offered");
@@ -389,7 +385,7 @@ fn engines_are_capacities_where_nvidia_has_them() {
     let machine = mig_models::named("H100-80GB").machine(1);
     let has_engines = |options: &PoolOptions| {
         let pool = Pool::new(&machine, options);
-        let has = |device: &&&Device| device.capacity.as_ref().unwrap().contains_key("copyEngines");
+        let has = |device: &&Device| device.capacity.as_ref().unwrap().contains_key("copyEngines");
         (of_type(&pool, "mig").iter().filter(has).count(), of_type(&pool, "gpu").iter().filter(has).count())
     };
     assert_eq!(has_engines(&PoolOptions::new(DEFAULT_DRIVER_NAME)), (0, 1));

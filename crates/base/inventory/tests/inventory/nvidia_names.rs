@@ -70,9 +70,9 @@ fn assert_has(device: &Device, attributes: &[(&str, &str)], capacities: &[&str])
     }
 }
 
-fn of_type<'a>(pool: &'a Pool, device_type: &str) -> Vec<&'a Device> {
+fn of_type(pool: &Pool, device_type: &str) -> Vec<Device> {
     let is_of_type =
-        |device: &&Device| device.attributes.as_ref().unwrap()["type"].string.as_deref() == Some(device_type);
+        |device: &Device| device.attributes.as_ref().unwrap()["type"].string.as_deref() == Some(device_type);
     pool.devices().filter(is_of_type).collect()
 }
 
@@ -82,10 +82,10 @@ fn whole_cards_and_partitions_say_all_that_they_say_there() {
     let (cards, partitions) = (of_type(&pool, "gpu"), of_type(&pool, "mig"));
     assert_eq!((cards.len(), partitions.len()), (8, 8 * 18));
     for card in cards {
-        assert_has(card, &[COMMON.as_slice(), &OF_CARDS].concat(), &CAPACITIES);
+        assert_has(&card, &[COMMON.as_slice(), &OF_CARDS].concat(), &CAPACITIES);
     }
     for partition in partitions {
-        assert_has(partition, &[COMMON.as_slice(), &OF_PARTITIONS].concat(), &CAPACITIES);
+        assert_has(&partition, &[COMMON.as_slice(), &OF_PARTITIONS].concat(), &CAPACITIES);
         assert!(!partition.attributes.as_ref().unwrap().contains_key("uuid"), "it does not exist yet");
     }
 }
@@ -128,11 +128,15 @@ fn partitions_that_exist_have_a_uuid_and_say_where_they_lie() {
 #[test]
 fn shares_are_of_no_type_that_they_have() {
     let pool = Pool::new(&machine(), &options());
-    let shared = |device: &&&Device| device.allow_multiple_allocations == Some(true);
+    let shared = |device: &Device| device.allow_multiple_allocations == Some(true);
     for device_type in ["gpu", "mig", "vfio"] {
-        assert_eq!(of_type(&pool, device_type).iter().filter(shared).count(), 0, "{device_type}");
+        assert_eq!(
+            of_type(&pool, device_type).iter().filter(|device| shared(device)).count(),
+            0,
+            "{device_type}"
+        );
     }
-    assert_eq!(pool.devices().filter(|device| shared(&device)).count(), 8 * (1 + 2 + 1));
+    assert_eq!(pool.devices().filter(shared).count(), 8 * (1 + 2 + 1));
 }
 
 /// What its driver publishes with its values `unlimited`, `memory` and a number.
@@ -148,7 +152,7 @@ fn devices_that_several_claims_have_at_once_have_its_capacities() {
         let pool = Pool::new(&machine(), &options);
         assert_eq!(crate::api_limits::violations(&pool), [""; 0]);
         assert!(pool.devices().all(|device| device.allow_multiple_allocations == Some(true)));
-        let card = of_type(&pool, "gpu")[0];
+        let card = of_type(&pool, "gpu").swap_remove(0);
         let capacities = card.capacity.as_ref().unwrap();
         let of = |name: &str| {
             let policy = capacities[name].request_policy.as_ref().unwrap();

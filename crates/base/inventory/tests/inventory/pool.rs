@@ -78,10 +78,7 @@ fn whole_board(memory_slices: u32) -> GpuInstanceProfile {
 
 /// How the slices of a pool are called and how much is in each.
 pub fn layout(pool: &Pool) -> Vec<(&str, usize)> {
-    let size = |contents: &Contents| match contents {
-        Contents::Devices(devices) => devices.len(),
-        Contents::SharedCounters(sets) => sets.len(),
-    };
+    let size = |contents: &Contents| contents.device_names().len() + contents.shared_counters().len();
     pool.slices.iter().map(|slice| (slice.name_suffix.as_str(), size(&slice.contents))).collect()
 }
 
@@ -144,7 +141,7 @@ fn a_whole_card_says_everything() {
     assert_eq!((&device.taints, &device.consumes_counters), (&None, &None));
     let shared = Pool::new(&hgx_h100(), &with_time_slices());
     let shared = shared.devices().find(|shared| shared.name == device.name).unwrap();
-    assert_eq!(&Device { consumes_counters: None, ..shared.clone() }, device);
+    assert_eq!(Device { consumes_counters: None, ..shared.clone() }, device);
     let consumption = &shared.consumes_counters.as_ref().unwrap()[0];
     assert_eq!(consumption.counter_set, "gpu-13-00-counter-set");
     let counters: Vec<&str> = consumption.counters.keys().map(String::as_str).collect();
@@ -199,11 +196,11 @@ fn slices_at_the_edges_of_the_limits() {
 fn cards_are_published_in_the_order_of_their_links() {
     let machine = known_machines::named("dgx-1-v100-hybrid-cube-mesh").machine();
     let pool = Pool::new(&machine, &whole_cards());
-    let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
+    let names: Vec<&str> = pool.device_names().map(|name| &**name).collect();
     let expected = [0, 3, 2, 1, 5, 6, 7, 4].map(|position| format!("gpu-{:02x}-00", 0x10 + position));
     assert_eq!(names, expected);
     let groups: Vec<Option<String>> =
-        pool.devices().map(|device| attribute(device, "alignGroup2").string).collect();
+        pool.devices().map(|device| attribute(&device, "alignGroup2").string).collect();
     let expected = [0, 0, 1, 1, 5, 5, 4, 4].map(|position| Some(address(position).to_string()));
     assert_eq!(groups, expected);
 }
@@ -216,8 +213,9 @@ fn a_card_that_does_not_work_is_tainted() {
     machine.cards[3].health = Health::Unhealthy { reason: "fell off; see log".to_owned() };
     let pool = Pool::new(&machine, &whole_cards());
     assert_eq!(violations(&pool), [""; 0]);
-    let taints: BTreeMap<&str, _> = pool
-        .devices()
+    let devices: Vec<Device> = pool.devices().collect();
+    let taints: BTreeMap<&str, _> = devices
+        .iter()
         .filter_map(|device| Some((device.name.as_str(), device.taints.as_ref()?)))
         .map(|(name, taints)| {
             (name, (taints[0].key.as_str(), taints[0].effect.as_str(), taints[0].value.as_deref()))
@@ -257,11 +255,8 @@ fn a_fault_taints_what_it_concerns_as_the_policy_says() {
         let pool = Pool::new(&machine, options);
         assert_eq!(violations(&pool), [""; 0]);
         let taints = pool.devices().flat_map(|device| {
-            device
-                .taints
-                .iter()
-                .flatten()
-                .map(|taint| (device.name.clone(), taint.effect.clone(), taint.value.clone()))
+            let taints = device.taints.into_iter().flatten();
+            taints.map(move |taint| (device.name.clone(), taint.effect, taint.value))
         });
         taints.collect()
     };

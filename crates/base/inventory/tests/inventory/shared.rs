@@ -22,7 +22,7 @@ fn sharing(mps: Option<Mps>, replicas: Option<u32>) -> PoolOptions {
     options
 }
 
-fn device<'a>(pool: &'a Pool, name: &str) -> &'a Device {
+fn device(pool: &Pool, name: &str) -> Device {
     pool.devices().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not published"))
 }
 
@@ -38,7 +38,7 @@ fn a_card_shared_both_ways() {
         Pool::new(&mig_models::named("H100-80GB").machine(2), &sharing(Some(Mps::default()), Some(10)));
     assert_eq!(violations(&pool), [""; 0]);
     assert_eq!(pool.warnings, []);
-    let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
+    let names: Vec<&str> = pool.device_names().map(|name| &**name).collect();
     let shared = ["gpu-10-00-mps", "gpu-10-00-ts", "gpu-11-00-mps", "gpu-11-00-ts"];
     assert_eq!(names[names.len() - 4..], shared, "after everything else");
     assert_eq!(layout(&pool).last(), Some(&("3-shared-0000", 4)));
@@ -72,7 +72,7 @@ fn a_card_shared_both_ways() {
         serde_json::json!({"slots": {"value": "10", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}}})
     );
     let whole = device(&pool, "gpu-10-00");
-    for shared in [mps, slices] {
+    for shared in [&mps, &slices] {
         assert_eq!(
             shared.consumes_counters, whole.consumes_counters,
             "one use of a card excludes the others"
@@ -89,7 +89,7 @@ fn a_card_without_mig_is_shared_too() {
         &sharing(Some(Mps::default()), Some(4)),
     );
     assert_eq!(violations(&pool), [""; 0]);
-    let names: Vec<&str> = pool.devices().map(|device| device.name.as_str()).collect();
+    let names: Vec<&str> = pool.device_names().map(|name| &**name).collect();
     assert_eq!(names, ["gpu-10-00", "gpu-10-00-mps", "gpu-10-00-ts"]);
 }
 
@@ -100,9 +100,7 @@ fn what_the_driver_keeps_is_not_shared_out() {
         (card.memory_bytes, card.reserved_memory_bytes) = (Some(81_559 << 20), reserved);
         let machine = Machine { cards: vec![card], ..Machine::default() };
         let pool = Pool::new(&machine, &sharing(Some(Mps::default()), None));
-        let of = |name: &str| {
-            pool.devices().find(|device| device.name == name)?.capacity.clone()?.remove("memory")
-        };
+        let of = |name: &str| pool.devices().find(|device| device.name == name)?.capacity?.remove("memory");
         let whole = of("gpu-10-00").unwrap().value.0;
         let mps = of("gpu-10-00-mps")
             .map(|memory| (memory.value.0, memory.request_policy.unwrap().default.unwrap().0));
@@ -146,13 +144,13 @@ fn partitions_shared_by_mps() {
     let mps = Mps { cards: false, partitions: vec!["3g.40gb".into()], default_shares: 2, ..Mps::default() };
     let pool = Pool::new(&mig_models::named("H100-80GB").machine(1), &sharing(Some(mps), None));
     assert_eq!(violations(&pool), [""; 0]);
-    let shared: Vec<&str> = pool
+    let shared: Vec<String> = pool
         .devices()
         .filter(|device| device.allow_multiple_allocations == Some(true))
-        .map(|device| device.name.as_str())
+        .map(|device| device.name)
         .collect();
     assert_eq!(shared, ["gpu-10-00-mig-3g40gb-4-mps", "gpu-10-00-mig-3g40gb-0-mps"]);
-    let (partition, share) = (device(&pool, "gpu-10-00-mig-3g40gb-4"), device(&pool, shared[0]));
+    let (partition, share) = (device(&pool, "gpu-10-00-mig-3g40gb-4"), device(&pool, &shared[0]));
     assert_eq!(partition.consumes_counters, share.consumes_counters);
     assert_eq!(share.attributes.as_ref().unwrap()["profile"].string.as_deref(), Some("3g.40gb"));
     assert_eq!(share.capacity.as_ref().unwrap()["memory"].value.0, "40448Mi");
@@ -190,7 +188,7 @@ fn shares_with_multiprocessors_of_their_own() {
     assert_eq!(violations(&pool), [""; 0]);
     assert_eq!(pool.warnings, []);
     let says_so = |pool: &Pool, name| {
-        device(pool, name).attributes.as_ref().unwrap().get("staticPartitions").map(|value| value.bool)
+        device(pool, name).attributes.unwrap().get("staticPartitions").map(|value| value.bool)
     };
     let compute = |pool: &Pool, name| {
         serde_json::to_value(&device(pool, name).capacity.as_ref().unwrap()["compute"]).unwrap()
@@ -214,7 +212,7 @@ fn shares_with_multiprocessors_of_their_own() {
     let reason = NoStaticPartitions::Driver;
     assert_eq!(pool.warnings, [Warning::NoStaticPartitions { card: address(0), reason }]);
     assert!(
-        pool.devices().all(|device| device.name != "gpu-10-00-mps"),
+        pool.device_names().all(|name| &**name != "gpu-10-00-mps"),
         "nothing weaker than what was asked for"
     );
 }
@@ -245,7 +243,7 @@ proptest! {
         let default_shares = default_shares.min(48);
         prop_assert_eq!(shared.is_some(), memory / u64::from(default_shares) >= 128 << 20 && memory >= 256 << 20);
         for name in shared.iter().flat_map(|_| ["memory", "compute"]) {
-            let capacity = &shared.unwrap().capacity.as_ref().unwrap()[name];
+            let capacity = &shared.as_ref().unwrap().capacity.as_ref().unwrap()[name];
             let value = |text: &str| text.parse::<Quantity>().unwrap().as_integer().unwrap();
             let default = value(&capacity.request_policy.as_ref().unwrap().default.as_ref().unwrap().0);
             prop_assert!(default * i64::from(default_shares) <= value(&capacity.value.0));

@@ -1,9 +1,9 @@
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
+
+use tessera_slices::{Contents, Slice};
 
 use super::Session;
 use crate::{
-    contents::Contents,
-    desired::{Pool, Slice},
     failure::Failure,
     held_slice::{HeldContents, HeldSlice},
     names,
@@ -30,11 +30,11 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the slices of this node's pool, before this instance's first write. Their annotations are left out.
+    /// Reads the slices of this node's pool, before this instance's first write.
     ///
     /// # Errors
     /// The pause before the next try.
-    pub async fn published_before(&mut self) -> Result<Arc<Pool>, Duration> {
+    pub async fn published_before(&mut self) -> Result<Arc<[Slice]>, Duration> {
         if let Err(failure) = self.read().await {
             return Err(self.failed(&failure));
         }
@@ -50,11 +50,11 @@ impl Session {
             let (node, driver) = (&self.identity.node_name, &self.identity.driver_name);
             let name_suffix =
                 names::name_suffix(node, driver, slice.name()).unwrap_or(slice.name()).to_owned();
-            Some(Slice { name_suffix, annotations: BTreeMap::new(), contents })
+            Some(Slice { name_suffix, contents })
         };
         let mut slices: Vec<Slice> = self.store.iter().filter(of_pool).filter_map(slice).collect();
         slices.sort_by(|one, other| one.name_suffix.cmp(&other.name_suffix));
-        Ok(Arc::new(Pool { slices }))
+        Ok(slices.into())
     }
 
     fn forget(&mut self, name: &str) {

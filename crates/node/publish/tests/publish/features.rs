@@ -6,11 +6,10 @@ use axum::http::Method;
 use k8s_openapi::api::resource::v1::DeviceTaint;
 use tessera_harness::{Cluster, ClusterOptions};
 use tessera_kube_util::client;
-use tessera_publish::Feature;
 
 use crate::{
     proxy::{Act, Proxy},
-    support::{TestNode, administrator, administrator_of, cards, devices, marks},
+    support::{TestNode, administrator, administrator_of, cards, change_devices, marks},
 };
 
 /// What a server without DRAPartitionableDevices does.
@@ -36,16 +35,18 @@ async fn without_counters_whole_cards_are_published_and_counters_come_when_they_
     proxy.next(Method::POST, usize::MAX, Act::Strip(drop_counters));
     proxy.next(Method::PUT, usize::MAX, Act::Strip(drop_counters));
     let mut pool = cards(2, "a");
-    let mut partition = devices(&mut pool)[0].clone();
-    partition.name = "gpu-00-00-mig-1g10gb-0".to_owned();
-    partition.attributes.as_mut().expect("attributes").get_mut("type").expect("type").string =
-        Some("mig".to_owned());
-    devices(&mut pool).push(partition);
+    change_devices(&mut pool, |devices| {
+        let mut partition = devices[0].clone();
+        partition.name = "gpu-00-00-mig-1g10gb-0".to_owned();
+        partition.attributes.as_mut().expect("attributes").get_mut("type").expect("type").string =
+            Some("mig".to_owned());
+        devices.push(partition);
+    });
 
     let publisher = node.start(proxy.client(), Some(pool), "x");
     let status = publisher.in_sync().await;
     assert_eq!((status.slices, status.devices), (1, 2), "no counters, no partition");
-    assert_eq!(status.missing_features.iter().copied().collect::<Vec<_>>(), [Feature::PartitionableDevices]);
+    assert_eq!(status.missing_gates, ["DRAPartitionableDevices"].into());
     let error = status.last_error.expect("an error");
     assert!(error.contains("feature gate DRAPartitionableDevices is off"), "{error}");
     let slices = node.slices().await;
@@ -59,7 +60,7 @@ async fn without_counters_whole_cards_are_published_and_counters_come_when_they_
     proxy.behave();
     let status = publisher.until("all", |status| status.in_sync && status.devices == 3).await;
     assert_eq!((status.slices, status.last_error), (2, None));
-    assert!(status.missing_features.is_empty());
+    assert!(status.missing_gates.is_empty());
 }
 
 #[tokio::test]
@@ -74,17 +75,17 @@ async fn a_real_server_with_the_gates_switched_off_gets_whole_cards_and_is_not_a
     let connect = || client::connect(config.clone()).expect("a client");
 
     let mut pool = cards(3, "a");
-    let tainted = &mut devices(&mut pool)[1];
-    tainted.taints = Some(vec![DeviceTaint {
-        key: "gpu.tessera.dev/lost".to_owned(),
-        effect: "NoSchedule".to_owned(),
-        ..DeviceTaint::default()
-    }]);
-    devices(&mut pool)[2].allow_multiple_allocations = Some(true);
+    change_devices(&mut pool, |devices| {
+        devices[1].taints = Some(vec![DeviceTaint {
+            key: "gpu.tessera.dev/lost".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..DeviceTaint::default()
+        }]);
+        devices[2].allow_multiple_allocations = Some(true);
+    });
     let first = node.start(connect(), Some(pool.clone()), "first");
     let status = first.until("published", |status| status.in_sync && status.devices == 1).await;
-    let missing: Vec<&str> = status.missing_features.iter().map(|feature| feature.gate()).collect();
-    assert_eq!(missing, gates);
+    assert_eq!(status.missing_gates, gates.into());
     let slices = node.slices().await;
     assert_eq!((slices.len(), marks(&slices).len()), (1, 1));
     first.stop().await;

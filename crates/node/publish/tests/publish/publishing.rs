@@ -18,7 +18,7 @@ use tessera_publish::Role;
 use tokio::time::Instant;
 
 use crate::proxy::Proxy;
-use crate::support::{DRIVER, TestNode, cards, devices, eventually, marks};
+use crate::support::{DRIVER, TestNode, cards, change_devices, eventually, marks};
 
 #[tokio::test]
 async fn a_pool_becomes_slices_of_the_node_that_sort_by_tier() {
@@ -277,8 +277,10 @@ async fn without_hardware_what_is_published_stays_and_an_empty_machine_publishes
 async fn a_device_that_the_api_refuses_does_not_take_the_others_with_it() {
     let node = TestNode::new("invalid").await;
     let mut pool = cards(3, "a");
-    let attributes = devices(&mut pool)[1].attributes.as_mut().expect("attributes");
-    attributes.get_mut("mark").expect("mark").string = Some("x".repeat(65));
+    change_devices(&mut pool, |devices| {
+        let attributes = devices[1].attributes.as_mut().expect("attributes");
+        attributes.get_mut("mark").expect("mark").string = Some("x".repeat(65));
+    });
     let publisher = node.publisher(Some(pool)).await;
     let status = publisher.in_sync().await;
     assert_eq!(status.devices, 2);

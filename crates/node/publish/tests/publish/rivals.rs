@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::{events::v1::Event, resource::v1::ResourceSlice};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use tessera_publish::{FIELD_MANAGER, PublishStatus};
+use tessera_publish::PublishStatus;
 use tokio::time::Instant;
 
 use crate::support::{DRIVER, LONG, TestNode, cards, eventually, marks};
@@ -70,7 +70,8 @@ async fn foreign_slices_of_our_driver_and_node_go_and_higher_generations_are_hon
     };
     let ours = format!("{DRIVER}/{}", node.name);
     // What an older version of this driver left in another pool, and what anybody put into ours.
-    let as_us = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let as_us =
+        PostParams { field_manager: Some("tessera-kubelet-plugin".to_owned()), ..PostParams::default() };
     node.api().create(&as_us, &junk("old", &node.name, 3)).await.expect("created");
     node.api().create(&PostParams::default(), &junk("same-pool", &ours, 17)).await.expect("created");
     let publisher = node.publisher(Some(cards(2, "a"))).await;

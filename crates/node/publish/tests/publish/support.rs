@@ -19,7 +19,7 @@ use tessera_inventory::{
     pool::{Contents, Slice},
 };
 use tessera_kube_util::client;
-use tessera_publish::{PublishOptions, PublishStatus, Publisher};
+use tessera_publish::{Desired, PublishOptions, PublishStatus, Publisher};
 use tokio::{
     sync::{OnceCell, watch},
     task::JoinHandle,
@@ -129,21 +129,13 @@ pub fn start(
 }
 
 /// `pool` as the publisher takes it.
-fn wanted(pool: &Pool) -> Arc<tessera_publish::Pool> {
-    let slice = |slice: &Slice| tessera_publish::Slice {
-        name_suffix: slice.name_suffix.clone(),
-        annotations: BTreeMap::new(),
-        contents: match &slice.contents {
-            Contents::Devices(devices) => tessera_publish::Contents::of_devices(devices),
-            Contents::SharedCounters(sets) => tessera_publish::Contents::of_shared_counters(sets),
-        },
-    };
-    Arc::new(tessera_publish::Pool { slices: pool.slices.iter().map(slice).collect() })
+fn wanted(pool: &Pool) -> Arc<Desired> {
+    Arc::new(Desired { slices: pool.slices.clone(), annotations: BTreeMap::new() })
 }
 
 /// A running publisher; stopped when dropped.
 pub struct Running {
-    pub pools: watch::Sender<Option<Arc<tessera_publish::Pool>>>,
+    pub pools: watch::Sender<Option<Arc<Desired>>>,
     pub status: watch::Receiver<PublishStatus>,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
@@ -223,24 +215,23 @@ pub fn cards(count: usize, mark: &str) -> Pool {
     let mut slices: Vec<Slice> = sets
         .chunks(8)
         .enumerate()
-        .map(|(index, sets)| {
-            slice(&format!("0-counters-{index:04}"), Contents::SharedCounters(sets.to_vec()))
-        })
+        .map(|(index, sets)| slice(&format!("0-counters-{index:04}"), Contents::of_shared_counters(sets)))
         .collect();
-    slices.push(slice("1-cards-0000", Contents::Devices((0..count).map(device).collect())));
-    Pool { slices, warnings: Vec::new() }
+    let devices: Vec<Device> = (0..count).map(device).collect();
+    slices.push(slice("1-cards-0000", Contents::of_devices(&devices)));
+    Pool { slices, ..Pool::default() }
 }
 
 pub fn slice(name_suffix: &str, contents: Contents) -> Slice {
     Slice { name_suffix: name_suffix.to_owned(), contents }
 }
 
-/// The devices of the last slice of `pool`.
-pub fn devices(pool: &mut Pool) -> &mut Vec<Device> {
-    match &mut pool.slices.last_mut().expect("slices").contents {
-        Contents::Devices(devices) => devices,
-        Contents::SharedCounters(_) => panic!("the last slice holds counters"),
-    }
+/// Changes the devices of the last slice of `pool`.
+pub fn change_devices(pool: &mut Pool, change: impl FnOnce(&mut Vec<Device>)) {
+    let contents = &mut pool.slices.last_mut().expect("slices").contents;
+    let mut devices = contents.devices();
+    change(&mut devices);
+    *contents = Contents::of_devices(&devices);
 }
 
 /// The marks of all published devices, in order.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceClaim, ResourceSlice, ResourceSliceSpec};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceName, NodeReport, PciBusId, attribute, managed, node_report, taint};
 use tessera_cluster::{AllocationExt, ClaimExt, Key, Object, Objects, PodExt};
-use tessera_inventory::pool::{Contents, Held, PackedContents};
+use tessera_inventory::pool::{Contents, Held, Slice};
 
 use super::objects::{self, Published};
 use super::workload::{self, ends as deadline_of};
@@ -88,14 +88,12 @@ impl Fleet {
         let kubernetes = report.kubernetes.clone().unwrap_or_else(|| self.kubernetes.to_string());
         let resolution = pools.resolve(&self.driver, &labels, &machine, &kubernetes, &mut warnings);
         self.warnings.extend(warnings.iter().map(|warning| format!("{name}: {warning}")));
-        let packed: Vec<PackedContents> = published
-            .contents()
-            .map(|contents| match contents {
-                Contents::Devices(devices) => PackedContents::of_devices(devices),
-                Contents::SharedCounters(sets) => PackedContents::of_shared_counters(sets),
-            })
-            .collect();
-        let held = Held::new(&packed, |device| held.is_some_and(|held| held.contains(device)));
+        let slice = |(suffix, spec): &(String, _)| Slice {
+            name_suffix: suffix.clone(),
+            contents: Contents::of(spec),
+        };
+        let slices: Vec<Slice> = published.slices.iter().map(slice).collect();
+        let held = Held::new(&slices, |device| held.is_some_and(|held| held.contains(device)));
         let mut kind = self.kind(name, node.clone(), &resolution, &held);
         for published_so in &mut kind.published {
             published_so.pool.clone_from(&published.pool);
@@ -145,19 +143,15 @@ fn publish(node: &str, slices: &[&ResourceSlice], allocation: Allocation) -> Pub
     for slice in slices {
         let name = slice.metadata.name.as_deref().unwrap_or_default();
         let end = name.strip_prefix(node).and_then(|end| end.strip_prefix('-')).unwrap_or(name).to_owned();
-        let sets = slice.spec.shared_counters.clone().unwrap_or_default();
-        if !sets.is_empty() {
-            contents.push((end, Contents::SharedCounters(sets)));
-            continue;
-        }
-        let devices: Vec<Device> = slice.spec.devices.iter().flatten().cloned().collect();
-        for device in &devices {
+        for device in slice.spec.devices.iter().flatten() {
             if let Ok(name) = device.name.parse::<DeviceName>() {
                 report.cards.entry(name.card()).or_default();
             }
         }
-        let devices = devices.into_iter().map(|device| allocated_by(device, allocation));
-        contents.push((end, Contents::Devices(devices.collect())));
+        let allocated = |device: &Device| allocated_by(device.clone(), allocation);
+        let devices = slice.spec.devices.as_ref().map(|devices| devices.iter().map(allocated).collect());
+        let shared_counters = slice.spec.shared_counters.clone();
+        contents.push((end, ResourceSliceSpec { devices, shared_counters, ..ResourceSliceSpec::default() }));
     }
     report.cards.values_mut().for_each(|card| card.allocation = allocation);
     let pool = slices.first().map(|slice| slice.spec.pool.name.clone());

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourcePool, ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{
+    CounterSet, Device, DeviceClass, ResourcePool, ResourceSlice, ResourceSliceSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -11,7 +13,7 @@ use tessera_api::config::NVIDIA_DRIVER_NAME;
 use tessera_api::gpu_pool::Allocation;
 use tessera_api::{DeviceType, NodeReport, node_report};
 use tessera_inventory::gpu_pools::Resolution;
-use tessera_inventory::pool::{CardOffer, CardOffers, Contents, Held};
+use tessera_inventory::pool::{CardOffer, CardOffers, Held, Slice};
 use tessera_inventory::{Pool, PoolOptions, Topology, Warning};
 
 /// Default name of the DRA driver.
@@ -90,8 +92,8 @@ pub fn labels(node: &Node, name: &str) -> BTreeMap<String, String> {
 /// Slices and report of a plugin on nodes of the same kind.
 #[derive(Debug)]
 pub struct Published {
-    /// Slices with the suffixes of their names.
-    pub slices: Vec<(String, Contents)>,
+    /// Devices and counter sets of the slices, with the suffixes of their names.
+    pub slices: Vec<(String, ResourceSliceSpec)>,
     /// The node report, as JSON.
     pub report: String,
     /// Name of the pool of devices; `None` for the node's name.
@@ -116,26 +118,36 @@ pub fn publish(
     Topology::new(machine).write_to(&mut report);
     let options = PoolOptions { offers: allocated, held: held.clone(), ..PoolOptions::new(driver) };
     let pool = Pool::new(machine, &options);
-    let slices = pool.slices.into_iter().map(|slice| (slice.name_suffix, slice.contents)).collect();
+    let slice = |Slice { name_suffix, contents }| {
+        let mut spec = ResourceSliceSpec::default();
+        contents.put_into(&mut spec);
+        (name_suffix, spec)
+    };
+    let slices = pool.slices.into_iter().map(slice).collect();
     (Published { slices, report: json!(report).to_string(), pool: None }, pool.warnings)
 }
 
 impl Published {
-    /// Contents of the slices.
-    pub fn contents(&self) -> impl Iterator<Item = &Contents> {
-        self.slices.iter().map(|(_, contents)| contents)
+    /// The devices, in the order of publication.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.slices.iter().flat_map(|(_, spec)| spec.devices.iter().flatten())
+    }
+
+    /// The counter sets.
+    pub fn counter_sets(&self) -> impl Iterator<Item = &CounterSet> {
+        self.slices.iter().flat_map(|(_, spec)| spec.shared_counters.iter().flatten())
     }
 
     /// The slices of one of the nodes.
     pub fn slices_of(&self, driver: &str, node: &str) -> Vec<ResourceSlice> {
-        let slice = |(place, (suffix, contents)): (usize, &(String, Contents))| {
+        let slice = |(place, (suffix, spec)): (usize, &(String, ResourceSliceSpec))| {
             let annotation = (node_report::ANNOTATION.to_owned(), self.report.clone());
             let metadata = ObjectMeta {
                 name: Some(format!("{node}-{suffix}")),
                 annotations: (place == 0).then(|| BTreeMap::from([annotation])),
                 ..ObjectMeta::default()
             };
-            let mut spec = ResourceSliceSpec {
+            let spec = ResourceSliceSpec {
                 driver: driver.to_owned(),
                 node_name: Some(node.to_owned()),
                 pool: ResourcePool {
@@ -143,12 +155,8 @@ impl Published {
                     generation: 1,
                     resource_slice_count: self.slices.len() as i64,
                 },
-                ..ResourceSliceSpec::default()
+                ..spec.clone()
             };
-            match contents {
-                Contents::Devices(devices) => spec.devices = Some(devices.clone()),
-                Contents::SharedCounters(sets) => spec.shared_counters = Some(sets.clone()),
-            }
             ResourceSlice { metadata, spec }
         };
         self.slices.iter().enumerate().map(slice).collect()

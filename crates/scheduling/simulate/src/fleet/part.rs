@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult};
 use tessera_api::{DeviceName, PciBusId, Quantity, attribute, capacity, counter};
-use tessera_inventory::pool::Contents;
 
 use super::objects::Published;
 
@@ -44,18 +43,11 @@ impl Parts {
     /// From the published devices.
     pub fn of(published: &Published) -> Self {
         let mut slices_of_card: HashMap<&str, usize> = HashMap::new();
-        for set in published.contents().flat_map(|contents| match contents {
-            Contents::SharedCounters(sets) => sets.as_slice(),
-            Contents::Devices(_) => &[],
-        }) {
+        for set in published.counter_sets() {
             slices_of_card.insert(&set.name, memory_slices(set.counters.keys()));
         }
-        let devices = published.contents().flat_map(|contents| match contents {
-            Contents::Devices(devices) => devices.as_slice(),
-            Contents::SharedCounters(_) => &[],
-        });
         let part = |device: &Device| Some((device.name.clone(), part(device, &slices_of_card)?));
-        Self { devices: devices.filter_map(part).collect() }
+        Self { devices: published.devices().filter_map(part).collect() }
     }
 
     /// MIG profiles of the partitions.

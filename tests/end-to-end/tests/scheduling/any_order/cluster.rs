@@ -13,7 +13,6 @@ use tessera_allocator::node::Node;
 use tessera_allocator::selectors::SelectorCache;
 use tessera_allocator::upstream::Allocator;
 use tessera_api::{Offer, Quantity};
-use tessera_inventory::pool::Contents;
 use tessera_inventory::{Machine, Pool, PoolOptions};
 use tessera_kubelet_plugin::discovery::Discovery;
 use tessera_nvml::{Library, Nvml};
@@ -72,16 +71,13 @@ impl Cluster {
         for node in &nodes {
             for slice in &node.pool.slices {
                 let count = node.pool.slices.len();
-                let mut spec = json!({"driver": DRIVER, "nodeName": node.name, "pool":
+                let spec = json!({"driver": DRIVER, "nodeName": node.name, "pool":
                     {"name": format!("{DRIVER}/{}", node.name), "generation": 1, "resourceSliceCount": count}});
-                match &slice.contents {
-                    Contents::Devices(devices) => spec["devices"] = json!(devices),
-                    Contents::SharedCounters(sets) => spec["sharedCounters"] = json!(sets),
-                }
                 let name = format!("{}-{DRIVER}-{}", node.name, slice.name_suffix);
-                let slice: ResourceSlice =
+                let mut object: ResourceSlice =
                     serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-                inventory.add(&slice).unwrap();
+                slice.contents.put_into(&mut object.spec);
+                inventory.add(&object).unwrap();
             }
         }
         Self {
@@ -194,7 +190,7 @@ fn published((number, spec): (usize, &NodeSpec)) -> Published {
     let config = spec.config.on(&profiles);
     let pool =
         Pool::new(&machine, &PoolOptions { offers: config.clone().into(), ..PoolOptions::new(DRIVER) });
-    let devices = pool.devices().map(|device| (device.name.clone(), device.clone())).collect();
+    let devices = pool.devices().map(|device| (device.name.clone(), device)).collect();
     Published { name: format!("node-{number}"), machine, config, pool, devices }
 }
 

@@ -1,22 +1,35 @@
-//! The contents of one slice, as JSON. In the API's own types a device takes some 10 KiB, because each of its strings is an
-//! allocation.
+//! A ResourceSlice without the fields common to all slices of its pool. In: the API's devices or counter sets. Out: the same, as
+//! JSON or as the API's types.
+//!
+//! Contents are kept as JSON: in the API's types each string is an allocation of its own, some 10 KiB for a device. They are read
+//! back only for a write, which is rare. Pure.
+#![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The contents of one slice. Clones share the memory.
+/// One slice of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// End of the slice's name, a DNS label. kube-scheduler goes through the slices of a pool by name, so this sets the order.
+    pub name_suffix: String,
+    /// Its contents.
+    pub contents: Contents,
+}
+
+/// The contents of one slice. Kubernetes allows either devices or counter sets. Clones share the memory.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Contents {
-    /// Devices, in the order in which kube-scheduler should try them.
+    /// Devices, in kube-scheduler's order of trying.
     Devices {
-        /// Number of devices.
-        count: usize,
+        /// The devices' names, in order.
+        names: Arc<[Arc<str>]>,
         /// The list, as the API's types are serialised.
         json: Arc<[u8]>,
     },
-    /// Counter sets consumed by devices of any slice of the pool.
+    /// Counter sets for devices of any slice of the pool.
     SharedCounters {
         /// The list, as the API's types are serialised.
         json: Arc<[u8]>,
@@ -27,7 +40,8 @@ impl Contents {
     /// A list of devices.
     #[must_use]
     pub fn of_devices(devices: &[Device]) -> Self {
-        Self::Devices { count: devices.len(), json: to_json(devices) }
+        let names = devices.iter().map(|device| device.name.as_str().into()).collect();
+        Self::Devices { names, json: to_json(devices) }
     }
 
     /// A list of counter sets.
@@ -45,16 +59,16 @@ impl Contents {
         }
     }
 
-    /// Number of devices.
+    /// Names of the devices, in order; none for counter sets.
     #[must_use]
-    pub fn device_count(&self) -> usize {
+    pub fn device_names(&self) -> &[Arc<str>] {
         match self {
-            Self::Devices { count, .. } => *count,
-            Self::SharedCounters { .. } => 0,
+            Self::Devices { names, .. } => names,
+            Self::SharedCounters { .. } => &[],
         }
     }
 
-    /// The devices; empty for a slice of counter sets.
+    /// The devices; none for counter sets.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         match self {
@@ -63,7 +77,7 @@ impl Contents {
         }
     }
 
-    /// The counter sets; empty for a slice of devices.
+    /// The counter sets; none for devices.
     #[must_use]
     pub fn shared_counters(&self) -> Vec<CounterSet> {
         match self {
@@ -81,15 +95,26 @@ impl Contents {
     }
 }
 
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Devices { json, .. } | Self::SharedCounters { json }) = self;
+        f.write_str(&String::from_utf8_lossy(json))
+    }
+}
+
+/// One of the API's types, serialised.
+#[must_use]
 #[expect(
     clippy::expect_used,
     reason = "the API's types are plain data with keys of text, which always serialises"
 )]
-pub(crate) fn to_json<T: Serialize + ?Sized>(value: &T) -> Arc<[u8]> {
+pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Arc<[u8]> {
     serde_json::to_vec(value).expect("plain data").into()
 }
 
+/// The result of [`to_json`] in its type.
+#[must_use]
 #[expect(clippy::expect_used, reason = "made by serialising the same types, and never leaves the process")]
-pub(crate) fn from_json<T: DeserializeOwned>(json: &[u8]) -> T {
+pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> T {
     serde_json::from_slice(json).expect("serialised by ourselves")
 }

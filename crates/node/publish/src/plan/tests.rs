@@ -2,21 +2,14 @@
 //!
 //! The reader is the one of `k8s.io/dynamic-resource-allocation/structured`: of the slices of a pool it takes those of
 //! the highest generation, and trusts them when there are as many as they say.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "helpers of tests, not only tests")]
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::resource::v1::{Device, DeviceTaint, ResourceSlice},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
+use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourceSlice};
 use proptest::prelude::*;
-use tessera_publish::{
-    Contents,
-    desired::{DesiredSlice, PoolIdentity},
-    held_slice::{HeldContents, HeldSlice},
-    plan::{Plan, Write, plan},
-};
+use tessera_slices::Contents;
+
+use super::*;
 
 fn identity() -> PoolIdentity {
     PoolIdentity::new("gpu.tessera.dev", "n")

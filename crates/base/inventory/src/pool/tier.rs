@@ -1,23 +1,4 @@
-use k8s_openapi::api::resource::v1::{CounterSet, Device};
-
-/// One ResourceSlice of a pool, without the fields common to all slices.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Slice {
-    /// End of the slice's name. A DNS label. kube-scheduler takes the slices of a pool by name, so the suffix decides their
-    /// order.
-    pub name_suffix: String,
-    /// Its contents. Kubernetes allows either devices or counter sets in one slice.
-    pub contents: Contents,
-}
-
-/// Contents of one slice.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Contents {
-    /// Devices, in kube-scheduler's order of trying.
-    Devices(Vec<Device>),
-    /// Counter sets for devices of any slice of the pool.
-    SharedCounters(Vec<CounterSet>),
-}
+//! Names of slices, by tier.
 
 /// The tiers of a pool: a request without a type gets a whole card, a partition only if no suitable whole card is
 /// free, and a share of a card only when nothing else is left. kube-scheduler tries devices in this order until one fits, so
