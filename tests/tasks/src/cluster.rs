@@ -1,6 +1,7 @@
 //! `cargo xtask cluster up|status|down`: a long-running test cluster for development.
 
 use std::{
+    env,
     fmt::Write as _,
     fs,
     io::{self, ErrorKind, Write},
@@ -28,6 +29,10 @@ const PLUGIN: &str = "tessera-kubelet-plugin";
 const MACHINE: &str = "emulated-machine";
 /// Longest wait for the API server, which may be down.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Environment variable with another path of the file that remembers the running cluster. A test sets it, and leaves a
+/// developer's cluster alone.
+const RECORD_VARIABLE: &str = "TESSERA_DEVELOPMENT_CLUSTER";
 
 /// Starts, shows or ends a cluster for development.
 #[derive(Args)]
@@ -294,7 +299,10 @@ async fn down() -> Result<()> {
 
 /// Path of the file with the running cluster's directory.
 fn record_path() -> Result<PathBuf> {
-    Ok(cache_directory()?.join("development-cluster"))
+    match env::var_os(RECORD_VARIABLE) {
+        Some(path) => Ok(path.into()),
+        None => Ok(cache_directory()?.join("development-cluster")),
+    }
 }
 
 fn recorded() -> Result<Option<PathBuf>> {

@@ -46,7 +46,7 @@ pub fn documented_commands(program: &str) -> Vec<(PathBuf, Vec<String>)> {
     pages(&root().join("docs"), &mut found);
     let mut commands = Vec::new();
     for page in found {
-        let text = fs::read_to_string(&page).unwrap_or_default();
+        let text = fs::read_to_string(&page).unwrap_or_default().replace("\\\n", " ");
         for start in ["`", "$ "] {
             let begins = format!("{start}{program} ");
             for (place, _) in text.match_indices(&begins) {
