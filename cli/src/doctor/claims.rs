@@ -32,9 +32,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             let served = served.as_ref().zip(node_of(facts, pool));
             served.is_none_or(|(served, node)| served.contains(node))
         };
+        // While a node publishes its pool anew, some slices are missing, and their devices only seem gone.
+        let is_whole = |pool: &str| facts.published.pool(pool).is_none_or(|pool| pool.there >= pool.wanted);
         let gone: Vec<&str> = results
             .iter()
-            .filter(|result| is_served(&result.pool))
+            .filter(|result| is_served(&result.pool) && is_whole(&result.pool))
             .filter(|result| !facts.published.has(&result.pool, &result.device))
             .map(|result| result.device.as_str())
             .collect();
