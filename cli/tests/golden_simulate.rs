@@ -79,6 +79,14 @@ fn a_trace_on_a_fleet() {
     golden("fleet-trace", &[&with[..], &["--at", "20m"]].concat());
 }
 
+/// Every policy on a trace's nodes and pods, without times.
+#[test]
+fn a_trace() {
+    const NODES: &str = "../../crates/scheduling/simulate/tests/data/nodes.csv";
+    const PODS: &str = "../../crates/scheduling/simulate/tests/data/pods.csv";
+    golden("trace", &["--openb", NODES, PODS, "--runs", "2"]);
+}
+
 /// All of them, on nodes that pods must share.
 #[test]
 fn every_policy() {
