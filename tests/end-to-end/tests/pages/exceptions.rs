@@ -8,7 +8,7 @@ pub enum Instead {
     Nothing,
     /// The command with `--help`, which its program answers when it knows all arguments before.
     Help,
-    /// The command, whatever its exit code; its answer matches this regular expression.
+    /// The command, whatever its exit code, until its answer matches this regular expression.
     Says(&'static str),
     /// The command with one word for another.
     With(&'static str, &'static str),
@@ -86,8 +86,10 @@ pub fn typed(page: &str, command: &Command) -> String {
         None => text.clone(),
         Some(Nothing) => String::new(),
         Some(Help) => format!("{without_comment} --help"),
+        // The plugin and its slices need a moment, as does somebody who types.
         Some(Says(pattern)) => format!(
-            "said=$({without_comment} 2>&1) || true; echo \"$said\"; pattern='{pattern}'; [[ $said =~ $pattern ]]"
+            "pattern='{pattern}'; for try in {{1..30}}; do said=$({without_comment} 2>&1) || true; \
+             [[ $said =~ $pattern ]] && break; sleep 1; done; echo \"$said\"; [[ $said =~ $pattern ]]"
         ),
         Some(With(word, other)) => text.replace(word, other),
     }
