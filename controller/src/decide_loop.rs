@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_cluster::Kind;
-use tessera_decide::{Decider, FleetSnapshot, Observation, PodReference, PoolSummary, QuotaSummary, Time, ViewPass};
+use tessera_decide::{
+    Decider, FleetSnapshot, Observation, PodReference, PoolSummary, QuotaSummary, Time, ViewPass,
+};
 use tessera_kube_util::lease::Leadership;
 use tessera_kube_util::server_version::ServerVersion;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -62,7 +62,8 @@ mod tests {
             borrowed: 40 << 30,
             lent: 0,
         };
-        let summary = QuotaSummary { amounts: vec![amount], namespaces: 1, share: 333, ..QuotaSummary::default() };
+        let summary =
+            QuotaSummary { amounts: vec![amount], namespaces: 1, share: 333, ..QuotaSummary::default() };
         let status = status(Some(2), None, &summary, Timestamp::UNIX_EPOCH);
         let told = &status.amounts[0];
         assert_eq!((told.used.as_str(), told.borrowed.as_str(), told.lent.as_str()), ("120Gi", "40Gi", "0"));

@@ -25,8 +25,8 @@ use crate::extended_names::ExtendedNames;
 use crate::fleet_page::{self, FleetPage};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::watches::{KINDS, Watches};
 use crate::status_writer::StatusWriter;
+use crate::watches::{KINDS, Watches};
 use crate::{http, pool_status, quota_status, usage};
 
 /// Length of the queue of observations; a full queue slows the watches down. A queued ResourceSlice takes some 200 KiB.

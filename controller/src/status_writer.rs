@@ -147,7 +147,10 @@ mod tests {
     #[test]
     fn fields_that_end_are_removed() {
         let before = json!({ "unmetDemand": [1], "nodes": 1 });
-        assert_eq!(with_nulls(Some(&before), &json!({ "nodes": 2 })), json!({ "nodes": 2, "unmetDemand": null }));
+        assert_eq!(
+            with_nulls(Some(&before), &json!({ "nodes": 2 })),
+            json!({ "nodes": 2, "unmetDemand": null })
+        );
         assert_eq!(with_nulls(None, &json!({ "nodes": 2 })), json!({ "nodes": 2 }));
     }
 }

@@ -13,7 +13,7 @@ use tessera_allocator::error::AllocateError;
 use tessera_allocator::explain::Explanation;
 use tessera_allocator::held::Held;
 use tessera_allocator::inventory::{DeviceRef, Inventory};
-use tessera_allocator::placement::{Pick, Placed, Placement};
+use tessera_allocator::placement::{MayTake, Pick, Placed, Placement};
 use tessera_allocator::selectors::{SelectorCache, Unanswered};
 use tessera_allocator::upstream::Allocator;
 use tessera_api::kubernetes::KubernetesVersion;
@@ -46,7 +46,7 @@ pub struct PlacementLimits<'l> {
     /// Whether a device may be allocated.
     pub may_give: &'l dyn Fn(DeviceRef<'_>) -> bool,
     /// Whether devices may be allocated together; `None` where all may.
-    pub may_take: Option<&'l dyn Fn(&[Pick<'_>]) -> bool>,
+    pub may_take: Option<MayTake<'l>>,
     /// Maximum number of devices to examine.
     pub steps: u64,
 }

@@ -38,7 +38,8 @@ impl Worth {
     #[must_use]
     pub fn of_share(device: DeviceRef<'_>, taken: impl Fn(&str) -> i128 + Copy) -> Self {
         let (cards, memory) = (part_of_card(device), memory(device));
-        let part = |of_device: u64| u64::try_from(of_share(device, of_device.into(), taken)).unwrap_or_default();
+        let part =
+            |of_device: u64| u64::try_from(of_share(device, of_device.into(), taken)).unwrap_or_default();
         Worth { cards: part(cards), memory: part(memory) }
     }
 
@@ -101,7 +102,11 @@ pub fn of_share(device: DeviceRef<'_>, of_device: i128, taken: impl Fn(&str) -> 
         let capacity = device.capacity(name).filter(|capacity| *capacity > 0)?;
         Some(taken(name).clamp(0, capacity).saturating_mul(of_device) / capacity)
     };
-    [capacity::MEMORY, capacity::COMPUTE, capacity::SLOTS].into_iter().filter_map(part).max().unwrap_or(of_device)
+    [capacity::MEMORY, capacity::COMPUTE, capacity::SLOTS]
+        .into_iter()
+        .filter_map(part)
+        .max()
+        .unwrap_or(of_device)
 }
 
 /// The bits of the memory slices among these counters.

@@ -54,12 +54,16 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
 
 /// The queue position of a group; `None` for a pod that no longer exists.
 pub(crate) fn order_of_group(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
-    let order = match id {
-        GroupId::Gang(gang) => order_of(world, gangs, gang),
-        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod))?,
-    };
     let team = world.teams.place(&world.cluster, world.teams.team_of(id.namespace()));
-    Some(order.of_team(team))
+    Some(order_in_team(world, gangs, id)?.of_team(team))
+}
+
+/// The same without the place of its team.
+pub(crate) fn order_in_team(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
+    match id {
+        GroupId::Gang(gang) => Some(order_of(world, gangs, gang)),
+        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod)),
+    }
 }
 
 /// The queue position and expected end of a pod or its gang.

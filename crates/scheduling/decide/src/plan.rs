@@ -18,8 +18,8 @@ use crate::nodes::{self, NodeFilter, Ranked};
 use crate::open_seats::{self, FreeNodes};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
-use crate::{leadership, teams};
 use crate::world::World;
+use crate::{leadership, teams};
 
 /// Limit on nodes looked at for one of another kind.
 const MOST_NODES: usize = 256;

@@ -281,7 +281,9 @@ fn evict_for(
         let pod = reference(pod);
         if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
             let why = match world.teams.get(taker).filter(|_| takes_back) {
-                Some(team) => format!("taken back for {}: team {} is below its guarantee", group.id, team.name),
+                Some(team) => {
+                    format!("taken back for {}: team {} is below its guarantee", group.id, team.name)
+                }
                 None => format!("preempted by {} of higher priority", group.id),
             };
             intents.push(Intent::Evict { pod, why });

@@ -2,7 +2,7 @@
 
 mod reservations;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -39,8 +39,12 @@ impl Order {
     /// running pod, whatever was created anew since; before, and for the pods added to a whole gang, the creation of the last pod
     /// it needs.
     pub fn of_gang<'p>(pods: impl Iterator<Item = &'p Pod>, min: usize, formed: usize) -> Self {
-        let mut order =
-            Order { team: Place::default(), priority: Reverse(i32::MAX), complete: None, pod: Key::default() };
+        let mut order = Order {
+            team: Place::default(),
+            priority: Reverse(i32::MAX),
+            complete: None,
+            pod: Key::default(),
+        };
         let (mut waiting, mut running, mut lost) = (Vec::new(), Vec::new(), None);
         for pod in pods {
             order.priority = Reverse(order.priority.0.min(pod.priority()));
@@ -68,6 +72,12 @@ impl Order {
     /// The same, with the place of its team.
     pub fn of_team(self, team: Place) -> Self {
         Order { team, ..self }
+    }
+
+    /// Compares without the places of teams.
+    pub fn cmp_in_team(&self, other: &Self) -> Ordering {
+        let Order { team: _, priority, complete, pod } = self;
+        (priority, complete, pod).cmp(&(&other.priority, &other.complete, &other.pod))
     }
 
     /// When the pod or gang was complete first.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tessera_placement::{ShapeId, Time};
 use tessera_placement::victims::Units;
+use tessera_placement::{ShapeId, Time};
 
 use crate::group::Group;
 use crate::refusals::{self, Refusals};

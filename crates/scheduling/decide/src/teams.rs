@@ -21,8 +21,8 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Rule, TakeLimit};
 
 pub(crate) use borrowed::{is_own_only, reclaimable};
-pub use summary::{AmountSummary, QuotaSummary};
 pub(crate) use summary::summaries;
+pub use summary::{AmountSummary, QuotaSummary};
 
 /// Place of a namespace's teams in the queue: of the parent, then of the team itself. The least goes first.
 pub(crate) type Place = [Share; 2];
@@ -138,6 +138,12 @@ impl Teams {
         self.of_namespaces.get(namespace).copied()
     }
 
+    /// Whether the use of one changes the place of the other.
+    pub fn is_counted_with(&self, team: TeamId, other: TeamId) -> bool {
+        let parent = |team| self.get(team).and_then(|found| found.parent).or(team);
+        parent(team) == parent(other)
+    }
+
     pub fn get(&self, team: TeamId) -> Option<&Team> {
         self.teams.get(team?)
     }
@@ -146,8 +152,10 @@ impl Teams {
     pub fn limit(&self, namespace: &str, is_own_only: bool) -> Option<TakeLimit> {
         let team = self.get(self.team_of(namespace))?;
         let parent = self.get(team.parent);
-        let rules: Vec<Rule> =
-            team.rules(is_own_only).chain(parent.into_iter().flat_map(|parent| parent.rules(false))).collect();
+        let rules: Vec<Rule> = team
+            .rules(is_own_only)
+            .chain(parent.into_iter().flat_map(|parent| parent.rules(false)))
+            .collect();
         (!rules.is_empty()).then_some(TakeLimit { rules })
     }
 

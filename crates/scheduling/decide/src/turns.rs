@@ -37,7 +37,13 @@ pub(crate) fn turns(state: &mut State, now: Time) -> Vec<Turn> {
     if all {
         groups.extend(state.waits.pods().map(|pod| state.gangs.group_of(pod)));
     }
-    let order_of = |id: GroupId| Some((order::order_of_group(&state.world, &state.gangs, &id)?, id));
+    let mut places: BTreeMap<TeamId, Place> = BTreeMap::new();
+    let world = &state.world;
+    let order_of = |id: GroupId| {
+        let team = world.teams.team_of(id.namespace());
+        let place = *places.entry(team).or_insert_with(|| world.teams.place(&world.cluster, team));
+        Some((order::order_in_team(world, &state.gangs, &id)?.of_team(place), id))
+    };
     let turns: BTreeSet<(Order, GroupId)> = groups.into_iter().filter_map(order_of).collect();
     if all {
         let all: Vec<GroupId> = turns.iter().map(|(_, id)| id.clone()).collect();
@@ -59,28 +65,35 @@ impl TeamTurns {
         for turn in all {
             turns.entry(world.teams.team_of(turn.id.namespace())).or_default().push_back(turn);
         }
-        let mut teams = TeamTurns { turns, places: BTreeMap::new() };
-        teams.follow(world);
-        teams
+        let place = |team: &TeamId| (*team, world.teams.place(&world.cluster, *team));
+        let places = turns.keys().map(place).collect();
+        TeamTurns { turns, places }
     }
 
-    /// Devices may have been taken or given back.
-    fn follow(&mut self, world: &World) {
-        if self.places.is_empty() || !world.teams.is_empty() {
-            let place = |team: &TeamId| (*team, world.teams.place(&world.cluster, *team));
-            self.places = self.turns.keys().map(place).collect();
+    /// Devices were taken or given back by a group of this namespace.
+    fn follow(&mut self, world: &World, namespace: &str) {
+        let changed = world.teams.team_of(namespace);
+        for (team, place) in &mut self.places {
+            if world.teams.is_counted_with(*team, changed) {
+                *place = world.teams.place(&world.cluster, *team);
+            }
         }
     }
 
     fn next(&mut self) -> Option<Turn> {
-        let order = |team: TeamId, turn: &Turn| {
-            let team = self.places.get(&team).copied().unwrap_or_default();
-            turn.order.clone().of_team(team)
-        };
-        let firsts = self.turns.iter().filter_map(|(team, turns)| Some((order(*team, turns.front()?), *team)));
-        let (order, team) = firsts.min()?;
+        let mut first: Option<(Place, &Order, TeamId)> = None;
+        for (team, turns) in &self.turns {
+            let (Some(place), Some(turn)) = (self.places.get(team), turns.front()) else { continue };
+            let is_before = |(other, order, _): &(Place, &Order, TeamId)| {
+                place.cmp(other).then_with(|| turn.order.cmp_in_team(order)).is_lt()
+            };
+            if first.as_ref().is_none_or(is_before) {
+                first = Some((*place, &turn.order, *team));
+            }
+        }
+        let (place, _, team) = first?;
         let turn = self.turns.get_mut(&team)?.pop_front()?;
-        Some(Turn { order, ..turn })
+        Some(Turn { order: turn.order.of_team(place), ..turn })
     }
 }
 
@@ -148,8 +161,10 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
                 state.ledger.pods.write(pod);
             }
         }
+        if looked.iter().any(|intent| !matches!(intent, Intent::Tell { .. })) {
+            teams.follow(&state.world, id.namespace());
+        }
         intents.extend(looked);
-        teams.follow(&state.world);
         has_freed |= state.standing.reservations.end_turn(&id);
         has_freed |= state.ledger.nominations.take_freed();
     }

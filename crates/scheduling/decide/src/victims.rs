@@ -213,9 +213,7 @@ fn evictable(teams: &Teams, group: &Group, units: &Units, ask: Ask) -> Vec<bool>
             Ask::TakeBack => unit.priority < STAYS && team != teams.team_of(group.id.namespace()),
         };
         // Budgets count pods that are ending already.
-        may_ask
-            && !units.is_leaving(place)
-            && !unit.pods.iter().any(|pod| own.contains(pod))
+        may_ask && !units.is_leaving(place) && !unit.pods.iter().any(|pod| own.contains(pod))
     };
     units.all().iter().enumerate().map(may).collect()
 }

@@ -139,7 +139,9 @@ pub(crate) fn devices_of_managed_cards(
     match managed::plan(&claims, is_managed, demand.cpu_milli, node, index, view) {
         Ok(None) => match managed::is_mixed(&claims, is_managed, node, view) {
             Ok(true) => Fit::Blocked(Reason::Mixed),
-            Ok(false) if is_over_limit(demand, is_managed, node, index, view) => Fit::Blocked(Reason::TeamLimit),
+            Ok(false) if is_over_limit(demand, is_managed, node, index, view) => {
+                Fit::Blocked(Reason::TeamLimit)
+            }
             Ok(false) => Fit::Blocked(Reason::Devices),
             Err(error) => Fit::Fatal(error.to_string()),
         },

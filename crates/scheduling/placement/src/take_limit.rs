@@ -45,7 +45,8 @@ impl Rule {
     #[must_use]
     pub fn taken(&self, cluster: &Cluster) -> u64 {
         let charges = |namespace: &String| {
-            let covered = cluster.charges().of_namespace(namespace).filter(|(class, _)| self.covers.covers(class));
+            let covered =
+                cluster.charges().of_namespace(namespace).filter(|(class, _)| self.covers.covers(class));
             covered.map(|(_, worth)| (self.count)(worth)).sum::<u64>()
         };
         self.namespaces.iter().map(charges).sum()

@@ -28,7 +28,8 @@ impl Covered {
     /// # Errors
     /// The expression cannot be compiled.
     pub fn new(driver: &str, cards: Option<&str>) -> Result<Self, String> {
-        let compile = |text| Selector::compile_new(text, Environment::default()).map_err(|error| error.to_string());
+        let compile =
+            |text| Selector::compile_new(text, Environment::default()).map_err(|error| error.to_string());
         let selector = cards.map(compile).transpose()?;
         Ok(Covered { selector, driver: driver.to_owned(), known: Mutex::default() })
     }
@@ -43,9 +44,9 @@ impl Covered {
             (attribute::BRAND, brand),
             (attribute::GPU_POOL, gpu_pool),
         ];
-        let published = all.into_iter().filter_map(|(name, value)| {
-            Some((name.to_owned(), PublishedAttribute::String(value.clone()?)))
-        });
+        let published = all
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), PublishedAttribute::String(value.clone()?))));
         let device = Device::new(self.driver.clone()).with_attributes(&published.collect(), false);
         selector.matches(&device).unwrap_or(false)
     }

@@ -21,7 +21,8 @@ impl Teams {
             let (teams, of_namespaces) = resolve(cluster.objects(), driver);
             let before = std::mem::replace(&mut self.teams, teams);
             self.of_namespaces = of_namespaces;
-            if !before.iter().map(Team::terms).eq(self.teams.iter().map(Team::terms)) {
+            let is_same = |(before, after): (&Team, &Team)| before.has_terms_of(after);
+            if before.len() != self.teams.len() || !before.iter().zip(&self.teams).all(is_same) {
                 self.reclaim_from = now + GRACE;
             }
             cluster.charge_for((!self.teams.is_empty()).then_some(driver));
@@ -31,10 +32,15 @@ impl Teams {
 }
 
 impl Team {
-    /// What the quota promises to whom.
-    fn terms(&self) -> (&str, Option<usize>, &[String], Vec<(u64, Option<u64>)>) {
-        let amounts = self.amounts.iter().map(|amount| (amount.guaranteed, amount.limit)).collect();
-        (&self.name, self.parent, &self.namespaces, amounts)
+    /// Whether both promise the same to the same namespaces.
+    fn has_terms_of(&self, other: &Self) -> bool {
+        let amounts = |team: &Self| -> Vec<(u64, Option<u64>)> {
+            team.amounts.iter().map(|amount| (amount.guaranteed, amount.limit)).collect()
+        };
+        self.name == other.name
+            && self.parent == other.parent
+            && self.namespaces == other.namespaces
+            && amounts(self) == amounts(other)
     }
 }
 
@@ -45,7 +51,9 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
     let mut problems: Vec<Vec<String>> = vec![Vec::new(); quotas.len()];
     let parent_of = |place: usize| {
         let parent = quotas[place].1.spec.parent.as_deref()?;
-        Some(index.get(parent).copied().filter(|parent| quotas[*parent].1.spec.parent.is_none()).ok_or(parent))
+        Some(
+            index.get(parent).copied().filter(|parent| quotas[*parent].1.spec.parent.is_none()).ok_or(parent),
+        )
     };
     let parents: Vec<Option<usize>> = (0..quotas.len())
         .map(|place| match parent_of(place)? {
@@ -78,8 +86,10 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
     for ((first, other), count) in overlaps {
         let named = |place: usize| &quotas[place].0.name;
         let noun = if count == 1 { "namespace" } else { "namespaces" };
-        problems[first].push(format!("selects {count} {noun} that {} selects, too: this one decides", named(other)));
-        problems[other].push(format!("{} decides on {count} {noun} that this one selects, too", named(first)));
+        problems[first]
+            .push(format!("selects {count} {noun} that {} selects, too: this one decides", named(other)));
+        problems[other]
+            .push(format!("{} decides on {count} {noun} that this one selects, too", named(first)));
     }
     for (place, parent) in parents.iter().enumerate() {
         if let Some(parent) = parent {

@@ -54,17 +54,26 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
     }
     let used = |team: &Team, amount: &Amount| team.used(cluster, amount);
     let borrowed = |team: &Team, amount: &Amount| used(team, amount).saturating_sub(amount.guaranteed);
-    let is_leaf = |team: &Team| !teams.teams.iter().any(|child| child.parent.is_some_and(|parent| teams.teams[parent].name == team.name));
+    let is_leaf = |team: &Team| {
+        !teams
+            .teams
+            .iter()
+            .any(|child| child.parent.is_some_and(|parent| teams.teams[parent].name == team.name))
+    };
     // Namespaces in no quota have no guarantee.
     let others = teams.used_by_others(cluster);
     let all_borrowed = |unit: Unit| -> u64 {
         let of_teams = teams.teams.iter().filter(|team| is_leaf(team)).map(|team| {
             let of_unit = team.amounts.iter().filter(|amount| amount.unit == unit);
-            of_unit.map(|amount| borrowed(team, amount)).max().unwrap_or_else(|| team.used_in_all(cluster, unit))
+            of_unit
+                .map(|amount| borrowed(team, amount))
+                .max()
+                .unwrap_or_else(|| team.used_in_all(cluster, unit))
         });
         of_teams.sum::<u64>() + unit_of(unit, others)
     };
-    let total: u64 = teams.teams.iter().filter(|team| is_leaf(team)).map(|team| team.share(cluster).by_weight).sum();
+    let total: u64 =
+        teams.teams.iter().filter(|team| is_leaf(team)).map(|team| team.share(cluster).by_weight).sum();
     let summary = |(place, team): (usize, &Team)| {
         let amount = |amount: &Amount| AmountSummary {
             name: amount.name.clone(),
@@ -79,7 +88,10 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
             amounts: team.amounts.iter().map(amount).collect(),
             namespaces: team.namespaces.len(),
             waiting: waiting.get(&place).copied().unwrap_or_default(),
-            share: (team.share(cluster).by_weight.saturating_mul(1000)).checked_div(total).unwrap_or_default().min(1000),
+            share: (team.share(cluster).by_weight.saturating_mul(1000))
+                .checked_div(total)
+                .unwrap_or_default()
+                .min(1000),
             problems: team.problems.clone(),
         };
         (team.name.clone(), summary)

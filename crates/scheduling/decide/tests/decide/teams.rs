@@ -45,7 +45,14 @@ impl Fed {
     }
 
     /// Adds a pod that asks for devices of the class.
-    fn ask_in(&mut self, namespace: &str, name: &str, class: &str, count: usize, change: impl Fn(&mut Value)) {
+    fn ask_in(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        class: &str,
+        count: usize,
+        change: impl Fn(&mut Value),
+    ) {
         let mut claim = claim(name, class, count);
         claim["metadata"]["namespace"] = json!(namespace);
         claim["metadata"]["resourceVersion"] = json!("5");

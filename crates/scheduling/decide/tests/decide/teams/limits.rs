@@ -89,7 +89,10 @@ fn children_together_stay_below_their_parent() {
         "amounts": [{ "name": "all", "unit": "Cards", "limit": 3 }] } });
     fed.apply(read::<GpuQuota>(research).into());
     for team in ["vision", "nlp"] {
-        fed.quota(team, json!({ "parent": "research", "amounts": [{ "name": "cards", "unit": "Cards", "limit": 2 }] }));
+        fed.quota(
+            team,
+            json!({ "parent": "research", "amounts": [{ "name": "cards", "unit": "Cards", "limit": 2 }] }),
+        );
         for number in 0..2 {
             fed.ask_in(team, &format!("{team}-{number}"), "gpu", 1, |_| {});
         }
@@ -138,7 +141,11 @@ fn use_is_known_whatever_is_observed_first() {
     held["metadata"]["namespace"] = json!("vision");
     fed.apply_claim(held);
     fed.decide();
-    assert_eq!(fed.decider.quotas()["vision"].amounts[0].used, 1_000_000, "a whole card until its slice is known");
+    assert_eq!(
+        fed.decider.quotas()["vision"].amounts[0].used,
+        1_000_000,
+        "a whole card until its slice is known"
+    );
     fed.apply(node("a"));
     slices("a", 2, managed()).into_iter().for_each(|slice| fed.apply(slice));
     fed.decide();

@@ -24,8 +24,11 @@ fn use_borrowed_and_lent_are_told() {
 #[test]
 fn mistakes_are_told_and_limit_nobody() {
     let mut fed = teams(2, &["vision"]);
-    fed.quota("vision", json!({ "parent": "nobody", "amounts": [
-        { "name": "odd", "unit": "Cards", "limit": 0, "cards": "device.attributes[" }] }));
+    fed.quota(
+        "vision",
+        json!({ "parent": "nobody", "amounts": [
+        { "name": "odd", "unit": "Cards", "limit": 0, "cards": "device.attributes[" }] }),
+    );
     let mut other = json!({ "metadata": { "name": "all" }, "spec": { "namespaceSelector": {} } });
     other["spec"]["priority"] = json!(-1);
     fed.apply(read::<GpuQuota>(other).into());
@@ -33,7 +36,11 @@ fn mistakes_are_told_and_limit_nobody() {
     assert_eq!(fed.start(), ["v1"]);
     let all = fed.decider.quotas();
     let problems = all["vision"].problems.join("\n");
-    for part in ["its parent nobody does not exist", "amounts[odd].cards: ", "that all selects, too: this one decides"] {
+    for part in [
+        "its parent nobody does not exist",
+        "amounts[odd].cards: ",
+        "that all selects, too: this one decides",
+    ] {
         assert!(problems.contains(part), "{part}: {problems}");
     }
     assert_eq!(all["all"].problems, ["vision decides on 1 namespace that this one selects, too"]);
