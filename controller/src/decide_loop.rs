@@ -79,6 +79,8 @@ pub struct DecideLoop {
     pub handover: Duration,
     /// See [`Decider::with_heal_after`].
     pub heal_after: Duration,
+    /// See [`Decider::with_quota_grace`].
+    pub quota_grace: Duration,
     /// See [`Decider::with_partial_timeout`].
     pub partial_timeout: Duration,
     /// See [`Decider::with_topology_keys`].
@@ -94,6 +96,7 @@ impl DecideLoop {
         let mut decider = Decider::new(&self.driver_name, || Uuid::new_v4().to_string())
             .with_handover(self.handover)
             .with_heal_after(self.heal_after)
+            .with_quota_grace(self.quota_grace)
             .with_partial_timeout(self.partial_timeout)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));

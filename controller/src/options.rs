@@ -89,6 +89,10 @@ pub struct Options {
     #[arg(long, env = "HEAL_AFTER", value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub heal_after: Duration,
 
+    /// How long no devices are taken back for a team after a GpuQuota or its namespaces changed: a mistake evicts nobody at once.
+    #[arg(long, env = "QUOTA_GRACE", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub quota_grace: Duration,
+
     /// How long some pods of a gang may run while the others find no room, where neither the pods nor their owner say so.
     ///
     /// By then one that is not bound gets devices on another node; where there are none the gang is given up.

@@ -114,6 +114,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         replica: holder.clone(),
         handover: options.handover,
         heal_after: options.heal_after,
+        quota_grace: options.quota_grace,
         partial_timeout: options.gang_partial_timeout,
         topology_keys: options.topology_keys.clone(),
         schedulers: options.schedulers.clone(),

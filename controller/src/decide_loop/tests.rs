@@ -65,6 +65,7 @@ fn start(patience: Duration) -> Running {
         replica: "test".to_owned(),
         handover: LONG,
         heal_after: LONG,
+        quota_grace: LONG,
         partial_timeout: LONG,
         topology_keys: Vec::new(),
         schedulers: Vec::new(),

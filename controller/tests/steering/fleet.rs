@@ -16,6 +16,7 @@ use kube::{Api, CustomResourceExt as _, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::GpuPool;
+use tessera_api::gpu_quota::GpuQuota;
 use tessera_api::managed;
 use tessera_fakes::poll;
 use tessera_harness::{Cluster, ClusterOptions};
@@ -54,11 +55,12 @@ async fn shared() -> &'static Cluster {
 pub async fn cluster(counts: &[usize]) -> Turn {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = Turn { _turn: TURN.lock().await, cluster: shared().await };
-    let crd = GpuPool::crd();
-    apply(&turn, &[serde_json::to_value(crd).unwrap()]).await;
-    let kind = ["wait", "--for=condition=Established", "crd/gpupools.gpu.tessera.dev", "--timeout=60s"];
-    // kubectl fails at once where the kind has no conditions yet.
-    poll::until_async("the kind GpuPool is served", async || turn.kubectl(&kind).await.is_ok()).await;
+    let crds = [GpuPool::crd(), GpuQuota::crd()].map(|crd| serde_json::to_value(crd).unwrap());
+    apply(&turn, &crds).await;
+    let kinds = ["crd/gpupools.gpu.tessera.dev", "crd/gpuquotas.gpu.tessera.dev"];
+    let kinds = ["wait", "--for=condition=Established", kinds[0], kinds[1], "--timeout=60s"];
+    // kubectl fails at once where a kind has no conditions yet.
+    poll::until_async("the kinds are served", async || turn.kubectl(&kinds).await.is_ok()).await;
     // Whatever the test before left, also where it failed.
     let client = turn.client().await.unwrap();
     delete_all(Api::<MutatingWebhookConfiguration>::all(client.clone())).await;
@@ -71,7 +73,8 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     delete_all(Api::<Node>::all(client.clone())).await;
     delete_all(Api::<ResourceSlice>::all(client.clone())).await;
     delete_all(Api::<DeviceClass>::all(client.clone())).await;
-    delete_all(Api::<GpuPool>::all(client)).await;
+    delete_all(Api::<GpuPool>::all(client.clone())).await;
+    delete_all(Api::<GpuQuota>::all(client)).await;
     let whole = format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'");
     let mut manifests = vec![json!({
         "apiVersion": "resource.k8s.io/v1",

@@ -21,6 +21,7 @@ impl Instance {
             .args(["--handover", "1"])
             // Five minutes would be long for a test.
             .args(["--heal-after", "3"])
+            .args(["--quota-grace", "1"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::null())

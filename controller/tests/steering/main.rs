@@ -17,3 +17,4 @@ mod pools;
 mod replay;
 mod steered;
 mod taint_rules;
+mod teams;

@@ -61,6 +61,13 @@ impl Decider {
         self
     }
 
+    /// How long nothing is taken back for a team after a GpuQuota or its namespaces changed. One minute by default.
+    #[must_use]
+    pub fn with_quota_grace(mut self, grace: Time) -> Self {
+        self.state.world.teams.grace = grace;
+        self
+    }
+
     /// Predicts kube-scheduler of the API server's release from now on. The newest known release by default.
     pub fn predict(&mut self, kubernetes: KubernetesVersion) {
         self.state.world.asker.set_kubernetes(kubernetes);

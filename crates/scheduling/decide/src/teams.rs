@@ -40,7 +40,7 @@ pub(crate) struct Share {
 pub(crate) type TeamId = Option<usize>;
 
 /// All teams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Teams {
     /// By name of the quota.
     teams: Vec<Team>,
@@ -49,6 +49,20 @@ pub(crate) struct Teams {
     is_outdated: bool,
     /// Devices are not taken back before: a mistake in a quota just written must not evict anybody.
     reclaim_from: Time,
+    /// How long nothing is taken back after a quota changed.
+    pub grace: Time,
+}
+
+impl Default for Teams {
+    fn default() -> Self {
+        Teams {
+            teams: Vec::new(),
+            of_namespaces: HashMap::new(),
+            is_outdated: false,
+            reclaim_from: Time::ZERO,
+            grace: Time::from_secs(60),
+        }
+    }
 }
 
 /// The namespaces of a quota.

@@ -121,13 +121,21 @@ fn worths<'c>(cluster: &'c Cluster, unit: &'c Unit) -> Vec<(&'c CardClass, Worth
     holds.flat_map(tessera_cluster::Hold::charge).collect()
 }
 
-/// When the unit, which borrows, may be taken back: after its team's least runtime. `None` for one that never borrows, or has not started.
+/// When the kubelet took the pod in; before, when the pod was bound.
+fn started(pod: &Pod) -> Option<Time> {
+    let status = pod.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    let bound = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
+    let time = status.start_time.as_ref().or(bound.and_then(|bound| bound.last_transition_time.as_ref()))?;
+    Some(at(time.0))
+}
+
+/// When the unit, which borrows, may be taken back: after its team's least runtime. `None` for one that never borrows, or is not bound.
 fn taken_back_from(teams: &Teams, cluster: &Cluster, team: TeamId, unit: &Unit) -> Option<Time> {
     if unit.claims.is_empty() || !borrows(cluster, unit) {
         return None;
     }
     let min_runtime = teams.get(team).map(|team| team.min_runtime).unwrap_or_default();
-    let started = |pod: &Pod| pod.status.as_ref()?.start_time.as_ref().map(|time| at(time.0));
     let all: Option<Vec<Time>> = pods(cluster, unit).map(started).collect();
     Some((all?.into_iter().max()? + min_runtime).max(teams.reclaim_from()))
 }

@@ -11,9 +11,6 @@ use tessera_placement::Time;
 use super::covered::Covered;
 use super::{Amount, Team, Teams};
 
-/// Nothing is taken back for so long after a quota changed.
-const GRACE: Time = Time::from_secs(60);
-
 impl Teams {
     /// Follows the quotas and namespaces, if any changed, and charges for devices only while there are quotas.
     pub fn follow(&mut self, cluster: &mut Cluster, driver: &str, now: Time) {
@@ -23,7 +20,7 @@ impl Teams {
             self.of_namespaces = of_namespaces;
             let is_same = |(before, after): (&Team, &Team)| before.has_terms_of(after);
             if before.len() != self.teams.len() || !before.iter().zip(&self.teams).all(is_same) {
-                self.reclaim_from = now + GRACE;
+                self.reclaim_from = now + self.grace;
             }
             cluster.charge_for((!self.teams.is_empty()).then_some(driver));
         }
