@@ -23,6 +23,7 @@ use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
+use crate::teams::Team;
 use crate::victims::{Ask, names};
 use crate::world::World;
 use crate::{holders, order, victims};
@@ -304,7 +305,7 @@ fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
         asks.push(Ask::Priority);
     }
     let teams = &state.world.teams;
-    if teams.get(teams.team_of(group.id.namespace())).is_some() {
+    if teams.get(teams.team_of(group.id.namespace())).is_some_and(Team::has_guarantee) {
         if lowest(state, now, Ask::TakeBack) < i32::MAX {
             asks.push(Ask::TakeBack);
         }

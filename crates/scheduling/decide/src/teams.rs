@@ -91,11 +91,6 @@ struct Amount {
 }
 
 impl Amount {
-    /// The most that may be taken, if anything limits it.
-    fn most(&self, is_own_only: bool) -> Option<u64> {
-        [self.limit, is_own_only.then_some(self.guaranteed)].into_iter().flatten().min()
-    }
-
     /// This amount of the namespaces, limited to `most`.
     fn rule(&self, namespaces: &Arc<[String]>, most: u64) -> Rule {
         let count = match self.unit {
@@ -118,9 +113,22 @@ impl Team {
         Share { is_above_guarantee, by_weight: by_weight(cluster, &self.namespaces, self.weight) }
     }
 
+    /// Whether anything is guaranteed to the team.
+    pub fn has_guarantee(&self) -> bool {
+        self.amounts.iter().any(|amount| amount.guaranteed > 0)
+    }
+
+    /// The most that may be taken, if anything limits it. Within its guarantee, an amount without one is no limit, unless all are.
+    fn most(&self, amount: &Amount, is_own_only: bool) -> Option<u64> {
+        let is_guaranteed = amount.guaranteed > 0 || !self.has_guarantee();
+        let own = (is_own_only && is_guaranteed).then_some(amount.guaranteed);
+        [amount.limit, own].into_iter().flatten().min()
+    }
+
     /// Each limit on the team. `is_own_only`: what is guaranteed is the limit.
     fn rules(&self, is_own_only: bool) -> impl Iterator<Item = Rule> {
-        let of_amount = move |amount: &Amount| Some(amount.rule(&self.namespaces, amount.most(is_own_only)?));
+        let of_amount =
+            move |amount: &Amount| Some(amount.rule(&self.namespaces, self.most(amount, is_own_only)?));
         self.amounts.iter().filter_map(of_amount)
     }
 }
@@ -199,7 +207,7 @@ impl Teams {
         for (team, is_own_only) in [(Some(team), is_own_only), (self.get(team.parent), false)] {
             let Some(team) = team else { continue };
             for amount in &team.amounts {
-                let Some(most) = amount.most(is_own_only) else { continue };
+                let Some(most) = team.most(amount, is_own_only) else { continue };
                 let used = team.used(cluster, amount);
                 let (used, most) = (amount.unit.text(used), amount.unit.text(most));
                 texts.push(format!("team {} has {used} of {most} ({})", team.name, amount.name));

@@ -35,6 +35,18 @@ fn what_was_lent_is_taken_back_youngest_first_and_no_more_than_is_guaranteed() {
     assert_eq!(fed.takes().len(), 1);
 }
 
+/// A second amount that only limits is no guarantee of nothing.
+#[test]
+fn an_amount_without_a_guarantee_does_not_keep_the_team_from_its_own() {
+    let mut fed = borrowing(0);
+    fed.quota("vision", json!({ "amounts": [
+        { "name": "cards", "unit": "Cards", "guaranteed": 2 }, { "name": "memory", "unit": "Memory", "limit": "1Ti" }] }));
+    fed.decide();
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    assert_eq!(fed.takes().len(), 1);
+}
+
 #[test]
 fn nothing_is_taken_back_before_the_least_runtime() {
     let mut fed = borrowing(600);
