@@ -61,6 +61,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
         Kind::ResourceClaim => {
             if is_reallocated {
                 claims::mark_claim(&mut state.world, &mut state.marks, &mut state.guesses, &key);
+                mark_use(state);
             }
             // A follower would only accumulate them; a new leader checks all claims.
             if state.leadership.term.is_some() {
@@ -147,6 +148,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             claims::count_departures(&mut state.world, key);
             state.ledger.claims.end_clear(key);
             unplaced::mark_claim_of_unplaced(&state.world, &mut state.unplaced, key);
+            mark_use(state);
             state.world.cluster.delete(kind, key);
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, key);
             unready::track_failure(&state.world, &mut state.healing, now, key);
@@ -194,6 +196,13 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
 fn mark_teams(state: &mut State) {
     state.world.teams.mark_outdated();
     if !state.world.cluster.objects().quotas.is_empty() || !state.world.teams.is_empty() {
+        state.waits.begin_anew();
+    }
+}
+
+/// A team may use less, also where no node changes: the slice of the device may be gone.
+fn mark_use(state: &mut State) {
+    if !state.world.teams.is_empty() {
         state.waits.begin_anew();
     }
 }

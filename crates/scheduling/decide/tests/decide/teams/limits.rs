@@ -155,4 +155,14 @@ fn use_is_known_whatever_is_observed_first() {
     }
     fed.decide();
     assert_eq!(fed.decider.quotas()["vision"].amounts[0].used, 500_000, "as before its slice went");
+    // What it kept from the team is known to be free when it ends.
+    slices("b", 2, managed()).into_iter().for_each(|slice| fed.apply(slice));
+    fed.apply(node("b"));
+    fed.pass(100);
+    fed.decide();
+    fed.listed();
+    fed.ask_in("vision", "v2", "gpu", 2, |_| {});
+    assert_eq!(fed.start(), [""; 0]);
+    fed.end("vision", "v1");
+    assert_eq!(fed.start(), ["v2"]);
 }
