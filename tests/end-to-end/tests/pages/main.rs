@@ -23,7 +23,8 @@ const OTHERS: [&str; 3] = ["README.md", "docs/trying.md", "docs/installing.md"];
 async fn as_a_users_own(cluster: &Cluster) {
     cluster.kubectl(&["delete", "namespace", "demo"]).await.unwrap();
     cluster.helm(&["uninstall", "tessera", "--namespace", NAMESPACE, "--wait"]).await.unwrap();
-    cluster.kubectl(&["delete", "crd", "gpupools.gpu.tessera.dev"]).await.unwrap();
+    let kinds = ["gpupools.gpu.tessera.dev", "gpuquotas.gpu.tessera.dev"];
+    cluster.kubectl(&["delete", "crd", kinds[0], kinds[1]]).await.unwrap();
     let ctr = cluster.program("ctr").unwrap();
     for program in ["kubelet-plugin", "mps-host", "controller", "gpu-emulator"] {
         let demo = format!("tessera.test/{program}:v1");

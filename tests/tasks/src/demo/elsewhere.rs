@@ -27,6 +27,7 @@ const PLUGIN: &str = "app.kubernetes.io/name=tessera,app.kubernetes.io/component
 /// The pool of [`POOL`].
 const POOL_NAME: &str = "shared";
 const POOL_KIND: &str = "gpupools.gpu.tessera.dev";
+const QUOTA_KIND: &str = "gpuquotas.gpu.tessera.dev";
 /// Oldest minor version of Kubernetes with allocation of partitions and shares.
 const OLDEST: u32 = 36;
 
@@ -39,10 +40,10 @@ pub async fn run(mut clock: Clock, arguments: &DemoArguments, kubeconfig: &Path)
     kubectl.run(&["version", "--client"]).await?;
     kubectl.helm(&["version"]).await?;
     let client = connect(kubeconfig).await?;
-    let had_pools = examine(&client).await?;
+    let missing_kinds = examine(&client).await?;
     clock.reached("the cluster is there, and has no Tessera");
 
-    let cleanup = Cleanup { kubectl: &kubectl, removes_kind: !had_pools };
+    let cleanup = Cleanup { kubectl: &kubectl, missing_kinds };
     match play(&mut clock, arguments, &kubectl, &client).await {
         Ok(summary) if arguments.keep => {
             say!("\nTessera stays in the cluster. Remove it with:\n{}", cleanup.commands());
@@ -71,8 +72,8 @@ async fn connect(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Refuses clusters unsuitable for the demo, or disturbed by the demo. Returns whether there are GpuPools.
-async fn examine(client: &Client) -> Result<bool> {
+/// Refuses clusters unsuitable for the demo, or disturbed by the demo. Returns the kinds of the chart that it lacks.
+async fn examine(client: &Client) -> Result<Vec<&'static str>> {
     let version = client.apiserver_version().await.context("the API server does not answer")?;
     let minor = version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default();
     ensure!(
@@ -97,8 +98,13 @@ async fn examine(client: &Client) -> Result<bool> {
         );
     }
     let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let has_pools = kinds.get_opt(POOL_KIND).await?.is_some();
-    if has_pools {
+    let mut missing = Vec::new();
+    for kind in [POOL_KIND, QUOTA_KIND] {
+        if kinds.get_opt(kind).await?.is_none() {
+            missing.push(kind);
+        }
+    }
+    if !missing.contains(&POOL_KIND) {
         let pools: Api<GpuPool> = Api::all(client.clone());
         ensure!(
             pools.get_opt(POOL_NAME).await?.is_none(),
@@ -106,7 +112,7 @@ async fn examine(client: &Client) -> Result<bool> {
              kubectl delete gpupool {POOL_NAME}"
         );
     }
-    Ok(has_pools)
+    Ok(missing)
 }
 
 async fn play(
@@ -193,8 +199,8 @@ fn trouble(pod: &Pod) -> Option<String> {
 /// Removes everything installed by the demo.
 struct Cleanup<'a> {
     kubectl: &'a Kubectl,
-    /// Whether the kind GpuPool came with the demo.
-    removes_kind: bool,
+    /// Kinds that came with the demo.
+    missing_kinds: Vec<&'static str>,
 }
 
 impl Cleanup<'_> {
@@ -205,9 +211,7 @@ impl Cleanup<'_> {
             vec!["helm", "uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE, "--wait", "--no-hooks"],
             vec!["kubectl", "delete", "namespace", RELEASE_NAMESPACE],
         ];
-        if self.removes_kind {
-            steps.push(vec!["kubectl", "delete", "crd", POOL_KIND]);
-        }
+        steps.extend(self.missing_kinds.iter().map(|kind| vec!["kubectl", "delete", "crd", *kind]));
         steps
     }
 
