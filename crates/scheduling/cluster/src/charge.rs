@@ -24,6 +24,8 @@ pub struct CardClass {
     pub brand: Option<String>,
     /// [`attribute::GPU_POOL`].
     pub gpu_pool: Option<String>,
+    /// Whether the device was not in the inventory, so that its card may be any.
+    pub is_unknown: bool,
 }
 
 impl CardClass {
@@ -36,6 +38,7 @@ impl CardClass {
             architecture: text(attribute::ARCHITECTURE),
             brand: text(attribute::BRAND),
             gpu_pool: text(attribute::GPU_POOL),
+            is_unknown: false,
         }
     }
 }
@@ -99,7 +102,7 @@ impl Charges {
             let device = inventory.find(driver, hold.pool(), hold.device()).next();
             let (class, worth) = match device {
                 Some(device) => (CardClass::of(device), Worth::of_hold(device, hold)),
-                None => (CardClass::default(), Worth::UNKNOWN),
+                None => (CardClass { is_unknown: true, ..CardClass::default() }, Worth::UNKNOWN),
             };
             charge.is_guessed |= device.is_none();
             let class = match self.classes.get(&class) {

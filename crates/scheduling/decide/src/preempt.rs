@@ -26,7 +26,7 @@ use crate::state::State;
 use crate::teams::Team;
 use crate::victims::{Ask, names};
 use crate::world::World;
-use crate::{holders, order, victims};
+use crate::{holders, order, teams, victims};
 
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
 const USUAL_GRACE: i64 = 30;
@@ -129,9 +129,13 @@ fn nominate(
     state.ledger.nominations.pause(&group.id, now + PLAN_AGAIN, now);
     let mut found = Err(NoVictims::Nobody);
     for ask in asks {
-        found = find_victims_once(state, now, group, open, needed, ask);
-        if found.is_ok() {
-            break;
+        match (find_victims_once(state, now, group, open, needed, ask), &found) {
+            (Ok(plan), _) => {
+                found = Ok(plan);
+                break;
+            }
+            (Err(why), Err(NoVictims::Nobody)) => found = Err(why),
+            (Err(_), _) => {}
         }
     }
     let (placements, victims) = match found {
@@ -191,7 +195,7 @@ fn find_victims_once<'m>(
     ask: Ask,
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let team = state.world.teams.team_of(group.id.namespace());
-    let alike = Alike::of(group, &state.refusals, team, ask);
+    let alike = Alike::of(group, &state.refusals, team, ask, teams::is_own_only(open));
     if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
         return Err(known);
     }
@@ -300,10 +304,8 @@ fn evict_for(
 
 /// By what rights the group may ask any unit: a cheap test for the usual case without possible victims.
 fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
+    // What was lent comes back before the team's own pods go.
     let mut asks = Vec::new();
-    if lowest(state, now, Ask::Priority) < group.priority() {
-        asks.push(Ask::Priority);
-    }
     let teams = &state.world.teams;
     if teams.get(teams.team_of(group.id.namespace())).is_some_and(Team::has_guarantee) {
         if lowest(state, now, Ask::TakeBack) < i32::MAX {
@@ -312,6 +314,9 @@ fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
         if let Some(next) = state.round.next_take_back {
             state.gangs.set_due(&group.id, next);
         }
+    }
+    if lowest(state, now, Ask::Priority) < group.priority() {
+        asks.push(Ask::Priority);
     }
     asks
 }

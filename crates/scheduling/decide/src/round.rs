@@ -67,6 +67,7 @@ pub(crate) struct Alike {
     priority: i32,
     team: TeamId,
     ask: Ask,
+    is_own_only: bool,
     /// The pod's owner, if nodes refused its pods.
     owner: Option<String>,
     /// Pods with a deadline may use nodes reserved for others.
@@ -75,7 +76,7 @@ pub(crate) struct Alike {
 
 impl Alike {
     /// The key of a single pod. `None` for a gang, whose result depends on its own pods' devices.
-    pub fn of(group: &Group, refusals: &Refusals, team: TeamId, ask: Ask) -> Option<Self> {
+    pub fn of(group: &Group, refusals: &Refusals, team: TeamId, ask: Ask, is_own_only: bool) -> Option<Self> {
         let [member] = group.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
         Some(Alike {
@@ -83,6 +84,7 @@ impl Alike {
             priority: group.priority(),
             team,
             ask,
+            is_own_only,
             owner: refusals.has_any(&owner).then_some(owner),
             ends_after: member.pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
         })

@@ -14,17 +14,18 @@ mod summary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tessera_api::gpu_quota::Unit;
+use tessera_api::gpu_quota::{GpuQuotaSpec, Unit};
 use tessera_cluster::Cluster;
 use tessera_cluster::worth::Worth;
 use tessera_placement::Time;
-use tessera_placement::take_limit::{Rule, TakeLimit};
+use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use borrowed::{is_own_only, reclaimable};
 pub(crate) use summary::summaries;
 pub use summary::{AmountSummary, QuotaSummary};
 
-/// Place of a namespace's teams in the queue: of the parent, then of the team itself. The least goes first.
+/// Place of a namespace's teams in the queue: of the parent, then of the team itself. The least goes first; whether the team has its guarantee
+/// comes before its parent's use.
 pub(crate) type Place = [Share; 2];
 
 /// Use of a team.
@@ -76,6 +77,7 @@ pub(crate) struct Team {
     amounts: Vec<Amount>,
     /// How long borrowed devices may be used before they are taken back.
     pub min_runtime: Time,
+    spec: GpuQuotaSpec,
     /// Mistakes in the quota.
     problems: Vec<String>,
 }
@@ -116,6 +118,12 @@ impl Team {
     /// Whether anything is guaranteed to the team.
     pub fn has_guarantee(&self) -> bool {
         self.amounts.iter().any(|amount| amount.guaranteed > 0)
+    }
+
+    /// The cards of which something is guaranteed.
+    fn guaranteed_cards(&self) -> Vec<Arc<dyn Covers>> {
+        let guaranteed = self.amounts.iter().filter(|amount| amount.guaranteed > 0);
+        guaranteed.map(|amount| amount.covers.clone() as Arc<dyn Covers>).collect()
     }
 
     /// The most that may be taken, if anything limits it. Within its guarantee, an amount without one is no limit, unless all are.
@@ -174,11 +182,10 @@ impl Teams {
     pub fn limit(&self, namespace: &str, is_own_only: bool) -> Option<TakeLimit> {
         let team = self.get(self.team_of(namespace))?;
         let parent = self.get(team.parent);
-        let rules: Vec<Rule> = team
-            .rules(is_own_only)
-            .chain(parent.into_iter().flat_map(|parent| parent.rules(false)))
-            .collect();
-        (!rules.is_empty()).then_some(TakeLimit { rules })
+        let of_parent = parent.into_iter().flat_map(|parent| parent.rules(false));
+        let rules: Vec<Rule> = team.rules(is_own_only).chain(of_parent).collect();
+        let only = is_own_only.then(|| team.guaranteed_cards());
+        (!rules.is_empty() || only.is_some()).then_some(TakeLimit { rules, only })
     }
 
     /// The team's place in the queue now.
@@ -188,7 +195,10 @@ impl Teams {
         }
         let Some(found) = self.get(team) else { return [self.share_of_others(cluster), Share::default()] };
         match self.get(found.parent) {
-            Some(parent) => [parent.share(cluster), found.share(cluster)],
+            Some(parent) => {
+                let own = found.share(cluster);
+                [Share { is_above_guarantee: own.is_above_guarantee, ..parent.share(cluster) }, own]
+            }
             None => [found.share(cluster), Share::default()],
         }
     }

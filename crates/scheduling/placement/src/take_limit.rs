@@ -13,6 +13,8 @@ use tessera_cluster::{CardClass, Cluster};
 pub struct TakeLimit {
     /// The limits.
     pub rules: Vec<Rule>,
+    /// The only cards of which devices may be taken, where not all are: each device must be of one of these choices.
+    pub only: Option<Vec<Arc<dyn Covers>>>,
 }
 
 /// One limit.
@@ -37,6 +39,7 @@ pub trait Covers: Send + Sync {
 /// What a [`TakeLimit`] leaves.
 pub(crate) struct Left<'l> {
     rules: Vec<(&'l Rule, u64)>,
+    only: Option<&'l [Arc<dyn Covers>]>,
     driver: &'l str,
 }
 
@@ -70,7 +73,7 @@ impl TakeLimit {
     /// What the limits leave of the driver's devices.
     pub(crate) fn left<'l>(&'l self, cluster: &Cluster, driver: &'l str) -> Left<'l> {
         let left = |rule: &'l Rule| (rule, rule.most.saturating_sub(rule.taken(cluster)));
-        Left { rules: self.rules.iter().map(left).collect(), driver }
+        Left { rules: self.rules.iter().map(left).collect(), only: self.only.as_deref(), driver }
     }
 }
 
@@ -83,9 +86,12 @@ impl Left<'_> {
     }
 
     fn allow(&self, own: &[(CardClass, Worth)]) -> bool {
-        self.rules.iter().all(|(rule, left)| {
-            let covered = own.iter().filter(|(class, _)| rule.covers.covers(class));
-            covered.map(|(_, worth)| (rule.count)(*worth)).sum::<u64>() <= *left
-        })
+        let is_open =
+            |class: &CardClass| self.only.is_none_or(|only| only.iter().any(|choice| choice.covers(class)));
+        own.iter().all(|(class, _)| is_open(class))
+            && self.rules.iter().all(|(rule, left)| {
+                let covered = own.iter().filter(|(class, _)| rule.covers.covers(class));
+                covered.map(|(_, worth)| (rule.count)(*worth)).sum::<u64>() <= *left
+            })
     }
 }

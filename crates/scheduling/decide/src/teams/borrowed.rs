@@ -130,9 +130,10 @@ fn started(pod: &Pod) -> Option<Time> {
     Some(at(time.0))
 }
 
-/// When the unit, which borrows, may be taken back: after its team's least runtime. `None` for one that never borrows, or is not bound.
+/// When the unit, which borrows, may be taken back: after its team's least runtime. `None` for one that is not bound.
+/// A pod that is not to borrow comes first within the guarantee: a label put on later is of no use.
 fn taken_back_from(teams: &Teams, cluster: &Cluster, team: TeamId, unit: &Unit) -> Option<Time> {
-    if unit.claims.is_empty() || !borrows(cluster, unit) {
+    if unit.claims.is_empty() {
         return None;
     }
     let min_runtime = teams.get(team).map(|team| team.min_runtime).unwrap_or_default();

@@ -37,7 +37,7 @@ impl Covered {
     /// A card for which the expression fails is not covered.
     fn evaluate(&self, class: &CardClass) -> bool {
         let Some(selector) = &self.selector else { return true };
-        let CardClass { product_name, architecture, brand, gpu_pool } = class;
+        let CardClass { product_name, architecture, brand, gpu_pool, .. } = class;
         let all = [
             (attribute::PRODUCT_NAME, product_name),
             (attribute::ARCHITECTURE, architecture),
@@ -54,7 +54,7 @@ impl Covered {
 
 impl Covers for Covered {
     fn covers(&self, class: &CardClass) -> bool {
-        if self.selector.is_none() {
+        if self.selector.is_none() || class.is_unknown {
             return true;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,10 +16,12 @@ impl Teams {
     pub fn follow(&mut self, cluster: &mut Cluster, driver: &str, now: Time) {
         if std::mem::take(&mut self.is_outdated) {
             let (teams, of_namespaces) = resolve(cluster.objects(), driver);
-            let before = std::mem::replace(&mut self.teams, teams);
-            self.of_namespaces = of_namespaces;
-            let is_same = |(before, after): (&Team, &Team)| before.has_terms_of(after);
-            if before.len() != self.teams.len() || !before.iter().zip(&self.teams).all(is_same) {
+            let before = Teams {
+                teams: std::mem::replace(&mut self.teams, teams),
+                of_namespaces: std::mem::replace(&mut self.of_namespaces, of_namespaces),
+                ..Teams::default()
+            };
+            if !before.has_terms_of(self, cluster) {
                 self.reclaim_from = now + self.grace;
             }
             cluster.charge_for((!self.teams.is_empty()).then_some(driver));
@@ -28,16 +30,14 @@ impl Teams {
     }
 }
 
-impl Team {
-    /// Whether both promise the same to the same namespaces.
-    fn has_terms_of(&self, other: &Self) -> bool {
-        let amounts = |team: &Self| -> Vec<(u64, Option<u64>)> {
-            team.amounts.iter().map(|amount| (amount.guaranteed, amount.limit)).collect()
-        };
-        self.name == other.name
-            && self.parent == other.parent
-            && self.namespaces == other.namespaces
-            && amounts(self) == amounts(other)
+impl Teams {
+    /// Whether the quotas say the same, but for weights, and no namespace with devices has another team.
+    fn has_terms_of(&self, other: &Self, cluster: &Cluster) -> bool {
+        let terms = |team: &Team| (team.name.clone(), GpuQuotaSpec { weight: 1, ..team.spec.clone() });
+        let name =
+            |teams: &Self, namespace: &str| teams.get(teams.team_of(namespace)).map(|team| team.name.clone());
+        self.teams.iter().map(terms).eq(other.teams.iter().map(terms))
+            && cluster.charges().namespaces().all(|namespace| name(self, namespace) == name(other, namespace))
     }
 }
 
@@ -103,6 +103,7 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
             parent: parents[place],
             namespaces: Arc::from(namespaces),
             amounts: amounts(&quota.spec, driver, problems),
+            spec: quota.spec.clone(),
             min_runtime: Time::from_secs(quota.spec.min_runtime_seconds.into()),
             problems: std::mem::take(problems),
         }

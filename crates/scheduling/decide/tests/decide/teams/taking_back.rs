@@ -35,6 +35,35 @@ fn what_was_lent_is_taken_back_youngest_first_and_no_more_than_is_guaranteed() {
     assert_eq!(fed.takes().len(), 1);
 }
 
+/// A guarantee on some cards takes back no others.
+#[test]
+fn cards_of_which_nothing_is_guaranteed_are_not_taken_back() {
+    let mut fed = borrowing(0);
+    fed.quota(
+        "vision",
+        json!({ "amounts": [{ "name": "hopper", "unit": "Cards", "guaranteed": 2,
+        "cards": "device.attributes['gpu.tessera.dev'].architecture == 'Hopper'" }] }),
+    );
+    fed.decide();
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    assert_eq!(fed.takes(), [""; 0]);
+}
+
+/// What was lent comes back before the team's own pods of lower priority go; a namespace that comes meanwhile changes nothing.
+#[test]
+fn what_was_lent_goes_before_the_teams_own() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(4, None));
+    fed.ask_in("vision", "v0", "gpu", 2, |_| {});
+    fed.ask_in("nlp", "n0", "gpu", 2, |_| {});
+    assert_eq!(fed.start().len(), 2);
+    fed.pass(100);
+    fed.namespace("new", "vision");
+    fed.ask_in("vision", "v1", "gpu", 2, |pod| pod["spec"]["priority"] = json!(10));
+    assert_eq!(fed.takes(), ["n0"]);
+}
+
 /// A second amount that only limits is no guarantee of nothing.
 #[test]
 fn an_amount_without_a_guarantee_does_not_keep_the_team_from_its_own() {
