@@ -30,7 +30,9 @@ pub(crate) fn no_room(
         state.waits.set_stuck(&member.key, group.is_alone());
     }
     let is_refused = room::is_refused_everywhere(state, now, open);
-    let keeps_place = !is_refused && !reserve::is_passed(&state.standing, now, group);
+    // Nothing that becomes free would help, so nobody waits behind it.
+    let is_over_limit = state.world.teams.is_used_up(&state.world.cluster, group.id.namespace());
+    let keeps_place = !is_refused && !is_over_limit && !reserve::is_passed(&state.standing, now, group);
     if keeps_place {
         reserve::stand(state, group, open);
     }
@@ -53,6 +55,11 @@ pub(crate) fn no_room(
             return intents;
         }
         texts.push(preemption.why);
+    }
+    if is_over_limit {
+        texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), false));
+        intents.extend(gives_way(state, now, group, WaitReason::TeamLimit(texts.join("; "))));
+        return intents;
     }
     if let (GroupId::Gang(gang), false) = (&group.id, is_refused) {
         texts.extend(reserve::reserve_for(state, now, group, open, needed));

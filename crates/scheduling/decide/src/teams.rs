@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tessera_api::gpu_quota::{GpuQuotaSpec, Unit};
-use tessera_cluster::Cluster;
 use tessera_cluster::worth::Worth;
+use tessera_cluster::{CardClass, Cluster};
 use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
@@ -186,6 +186,14 @@ impl Teams {
         let rules: Vec<Rule> = team.rules(is_own_only).chain(of_parent).collect();
         let only = is_own_only.then(|| team.guaranteed_cards());
         (!rules.is_empty() || only.is_some()).then_some(TakeLimit { rules, only })
+    }
+
+    /// Whether a limit on all cards leaves nothing to the namespace.
+    pub fn is_used_up(&self, cluster: &Cluster, namespace: &str) -> bool {
+        let limit = self.limit(namespace, false).unwrap_or_default();
+        let is_used_up =
+            |rule: &Rule| rule.covers.covers(&CardClass::default()) && rule.taken(cluster) >= rule.most;
+        limit.rules.iter().any(is_used_up)
     }
 
     /// The team's place in the queue now.

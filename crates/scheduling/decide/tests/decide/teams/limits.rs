@@ -65,6 +65,24 @@ fn a_gang_over_the_limit_holds_nothing() {
     }
 }
 
+/// Also where nothing is free: what becomes free is not for it.
+#[test]
+fn a_team_at_its_limit_keeps_no_place_on_a_full_fleet() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(0, Some(2)));
+    fed.ask_in("vision", "v1", "gpu", 2, |_| {});
+    fed.ask_in("nlp", "n1", "gpu", 2, |_| {});
+    assert_eq!(fed.start().len(), 2);
+    fed.ask_in("vision", "v2", "gpu", 2, |_| {});
+    fed.decide();
+    let (kind, text) = fed.why("vision", "v2");
+    assert_eq!(kind, "TeamLimit");
+    assert!(text.contains("team vision has 2.00 of 2.00 (cards)"), "{text}");
+    // Priority still makes room inside the team.
+    fed.ask_in("vision", "v3", "gpu", 2, |pod| pod["spec"]["priority"] = json!(10));
+    assert_eq!(fed.takes(), ["v1"]);
+}
+
 #[test]
 fn an_alternative_over_the_limit_is_passed_over() {
     let mut fed = teams(4, &["vision"]);
