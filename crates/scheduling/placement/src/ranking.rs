@@ -106,7 +106,10 @@ impl Rankings {
         let ranking = self.by_shape.get(&demand.shape);
         let devices = self.by_claims.get(&demand.claims_shape);
         let judge = |index, view: &mut View<'_>| judge_managed_cards(demand, index, devices, view);
+        // Rankings are for the pods of all namespaces.
+        let limit = view.limit.take();
         self.judged += ranking.managed.update(demand, view, judge);
+        view.limit = limit;
         (ranking, devices, &mut self.judged)
     }
 }

@@ -65,6 +65,23 @@ fn a_gang_over_the_limit_holds_nothing() {
     }
 }
 
+/// What nodes have for a team at its limit is not what they have for others.
+#[test]
+fn a_gang_of_a_team_at_its_limit_hides_no_card_from_others() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(0, Some(0)));
+    for number in 0..2 {
+        fed.ask_in("vision", &format!("g-{number}"), "gpu", 1, |pod| {
+            pod["metadata"]["labels"] =
+                json!({ "gpu.tessera.dev/group": "g", "gpu.tessera.dev/group-size": "2" });
+        });
+    }
+    assert_eq!(fed.start(), [""; 0]);
+    assert_eq!(fed.why("vision", "g-0").0, "TeamLimit");
+    fed.ask_in("nlp", "n1", "gpu", 1, |_| {});
+    assert_eq!(fed.start(), ["n1"]);
+}
+
 /// Also where nothing is free: what becomes free is not for it.
 #[test]
 fn a_team_at_its_limit_keeps_no_place_on_a_full_fleet() {
