@@ -1,6 +1,7 @@
 //! What devices are worth: their part of a card, and memory.
 
-use std::ops::{Add, AddAssign, SubAssign};
+use std::iter::Sum;
+use std::ops::{AddAssign, SubAssign};
 
 use tessera_allocator::held::DeviceHold;
 use tessera_allocator::inventory::DeviceRef;
@@ -64,12 +65,12 @@ impl Worth {
     }
 }
 
-impl Add for Worth {
-    type Output = Worth;
-
-    fn add(mut self, other: Worth) -> Worth {
-        self += other;
-        self
+impl Sum for Worth {
+    fn sum<I: Iterator<Item = Worth>>(all: I) -> Worth {
+        all.fold(Worth::default(), |mut sum, worth| {
+            sum += worth;
+            sum
+        })
     }
 }
 

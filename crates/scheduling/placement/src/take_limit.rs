@@ -47,12 +47,13 @@ impl Rule {
     /// What is taken now.
     #[must_use]
     pub fn taken(&self, cluster: &Cluster) -> u64 {
-        let charges = |namespace: &String| {
-            let covered =
-                cluster.charges().of_namespace(namespace).filter(|(class, _)| self.covers.covers(class));
-            covered.map(|(_, worth)| (self.count)(worth)).sum::<u64>()
-        };
-        self.namespaces.iter().map(charges).sum()
+        self.of(self.namespaces.iter().flat_map(|namespace| cluster.charges().of_namespace(namespace)))
+    }
+
+    /// The number counted of these devices.
+    pub fn of<'c>(&self, devices: impl Iterator<Item = (&'c CardClass, Worth)>) -> u64 {
+        let covered = devices.filter(|(class, _)| self.covers.covers(class));
+        (self.count)(covered.map(|(_, worth)| worth).sum())
     }
 }
 
@@ -89,9 +90,9 @@ impl Left<'_> {
         let is_open =
             |class: &CardClass| self.only.is_none_or(|only| only.iter().any(|choice| choice.covers(class)));
         own.iter().all(|(class, _)| is_open(class))
-            && self.rules.iter().all(|(rule, left)| {
-                let covered = own.iter().filter(|(class, _)| rule.covers.covers(class));
-                covered.map(|(_, worth)| (rule.count)(*worth)).sum::<u64>() <= *left
-            })
+            && self
+                .rules
+                .iter()
+                .all(|(rule, left)| rule.of(own.iter().map(|(class, worth)| (class, *worth))) <= *left)
     }
 }
