@@ -21,8 +21,8 @@ use crate::wait_reason::WaitReason;
 use crate::world::World;
 use crate::{leadership, teams};
 
-/// Limit on nodes looked at for one of another kind.
-const MOST_NODES: usize = 256;
+/// Limit on kinds of nodes tried for devices within a team's limit.
+const MOST_KINDS: usize = 16;
 
 /// What may be done for the open pods of a group.
 pub(crate) enum Plan<'m> {
@@ -164,30 +164,38 @@ fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, 
     let Some(demand) = &member.demand else { return Plan::Allocate(Vec::new()) };
     let is_own_only = teams::is_own_only(&[member]);
     let limit = state.world.teams.limit(&member.key.namespace, is_own_only);
-    let mut nodes: Vec<NodeIndex> = state.world.fleet.find(best).into_iter().collect();
-    if limit.is_some() {
-        let world = &state.world;
-        let filter = NodeFilter::new(world, &state.gangs, &state.standing, &state.refusals, now, &member.pod);
-        let ranked = nodes::ranked(&mut state.world, demand);
-        nodes.extend(ranked.free(&filter).map(|(_, index)| index).take(MOST_NODES));
-    }
-    let mut tried: Vec<Vec<SliceKind>> = Vec::new();
-    for index in nodes {
-        let node = state.world.fleet.node(index).name.clone();
-        let kinds: Vec<SliceKind> = state.world.cluster.inventory().kinds_of_node(&node).collect();
-        if tried.contains(&kinds) {
-            continue;
-        }
-        match nodes::fit_managed_cards(&mut state.world, demand, index, limit.as_ref()) {
-            Fit::Takes(fit) => {
-                let why = chosen(&node, suitable);
-                return Plan::Allocate(vec![Placement { member, node, fit, why }]);
-            }
-            Fit::Blocked(Reason::TeamLimit) => tried.push(kinds),
-            Fit::Blocked(_) | Fit::Fatal(_) => return Plan::Allocate(Vec::new()),
+    let fit =
+        |state: &mut State, index| nodes::fit_managed_cards(&mut state.world, demand, index, limit.as_ref());
+    let mut found = state.world.fleet.find(best).map(|index| (index, fit(state, index)));
+    if matches!(found, Some((_, Fit::Blocked(Reason::TeamLimit)))) {
+        let others = one_of_each_kind(state, now, demand, &member.pod);
+        let mut fits = others.into_iter().map(|index| (index, fit(state, index)));
+        found = fits.find(|(_, fit)| matches!(fit, Fit::Takes(_)));
+        if found.is_none() {
+            return over_limit(&state.world, &GroupId::Pod(member.key.clone()), is_own_only);
         }
     }
-    over_limit(&state.world, &GroupId::Pod(member.key.clone()), is_own_only)
+    let Some((index, Fit::Takes(fit))) = found else { return Plan::Allocate(Vec::new()) };
+    let node = state.world.fleet.node(index).name.clone();
+    let why = chosen(&node, suitable);
+    Plan::Allocate(vec![Placement { member, node, fit, why }])
+}
+
+/// The best node of each kind, the best first.
+fn one_of_each_kind(state: &mut State, now: Time, demand: &Demand, pod: &Pod) -> Vec<NodeIndex> {
+    let filter = NodeFilter::new(&state.world, &state.gangs, &state.standing, &state.refusals, now, pod);
+    let ranked = nodes::ranked(&mut state.world, demand);
+    let mut kinds: Vec<Vec<SliceKind>> = Vec::new();
+    let mut nodes = Vec::new();
+    for (_, index) in ranked.free(&filter) {
+        let name = &ranked.view.fleet.node(index).name;
+        let kind: Vec<SliceKind> = ranked.view.cluster.inventory().kinds_of_node(name).collect();
+        if !kinds.contains(&kind) && kinds.len() < MOST_KINDS {
+            kinds.push(kind);
+            nodes.push(index);
+        }
+    }
+    nodes
 }
 
 /// Whether the devices that kube-scheduler would choose exceed a limit of the pod's team.
