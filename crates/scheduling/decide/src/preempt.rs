@@ -152,8 +152,7 @@ fn nominate(
         Err(NoVictims::Kept) => {
             // A change of the budget triggers no retry.
             state.gangs.set_due(&group.id, now + PLAN_AGAIN);
-            let why =
-                "pods of lower priority would make room, and a PodDisruptionBudget keeps them".to_owned();
+            let why = "others would make room, and a PodDisruptionBudget keeps them".to_owned();
             return Some(Preemption { intents: Vec::new(), why, is_under_way: false });
         }
     };
@@ -308,7 +307,7 @@ fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
     let mut asks = Vec::new();
     let teams = &state.world.teams;
     if teams.get(teams.team_of(group.id.namespace())).is_some_and(Team::has_guarantee) {
-        if lowest(state, now, Ask::TakeBack) < i32::MAX {
+        if lowest(state, now, Ask::TakeBack) < victims::STAYS {
             asks.push(Ask::TakeBack);
         }
         if let Some(next) = state.round.next_take_back {

@@ -48,7 +48,7 @@ struct Wanted<'w, 'm> {
 }
 
 /// In place of a rank, for units that nobody may take back.
-const STAYS: i32 = i32::MAX;
+pub(crate) const STAYS: i32 = i32::MAX;
 
 fn has_no_claims(pod: &Pod) -> bool {
     pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()).next().is_none()

@@ -18,7 +18,8 @@ pub struct Unit {
     pub pods: Vec<Key>,
     /// Claims free once all of its pods are gone, sorted.
     pub claims: Vec<Key>,
-    /// The highest priority among its pods and gangs; a gang's priority is the lowest of its pods'.
+    /// The highest priority among its pods and gangs; a gang's priority is the lowest of its pods'. Callers may set another order:
+    /// units with the least go first.
     pub priority: i32,
     /// Whether a gang is part of it.
     pub is_gang: bool,
