@@ -24,7 +24,7 @@ pub struct QuotaView {
     pub amounts: Vec<AmountView>,
     /// Number of waiting pods.
     pub waiting: Option<u32>,
-    /// Part of the recent use of all teams, in percent.
+    /// Part of the use of all teams, each divided by its weight, in percent.
     pub share: Option<String>,
     /// Its conditions.
     pub conditions: Vec<condition::Condition>,

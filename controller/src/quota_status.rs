@@ -29,7 +29,7 @@ pub fn status(
         amounts: summary.amounts.iter().map(amount).collect(),
         waiting: u32::try_from(summary.waiting).unwrap_or(u32::MAX),
         share: format!("{}.{}", summary.share / 10, summary.share % 10),
-        conditions: vec![ready(summary, conditions, now)],
+        conditions: vec![ready(summary, conditions, now), exclusive(summary, conditions, now)],
     }
 }
 
@@ -43,6 +43,18 @@ fn ready(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Condit
         ((true, condition::IN_FORCE), format!("holds for {} {noun}", summary.namespaces))
     };
     condition(condition::READY, verdict, &message, before, now)
+}
+
+fn exclusive(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Condition {
+    let verdict = match summary.overlaps.is_empty() {
+        true => (true, condition::NO_OVERLAP),
+        false => (false, condition::OVERLAPS),
+    };
+    let message = match summary.overlaps.is_empty() {
+        true => "no other quota selects its namespaces".to_owned(),
+        false => summary.overlaps.join("; "),
+    };
+    condition(condition::EXCLUSIVE, verdict, &message, before, now)
 }
 
 #[cfg(test)]

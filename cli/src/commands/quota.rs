@@ -146,7 +146,7 @@ fn text(described: &Described<'_>, paint: Paint) -> String {
     if let Some(waiting) = view.waiting {
         text += &format!("  {} waiting", output::counted(waiting as usize, "pod"));
         if let Some(share) = view.share.as_ref().filter(|share| !share.is_empty()) {
-            text += &format!(", {} % of the recent use of all teams", printable(share));
+            text += &format!(", {} % of the use of all teams by weight", printable(share));
         }
         text.push('\n');
     }

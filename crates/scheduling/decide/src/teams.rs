@@ -80,6 +80,8 @@ pub(crate) struct Team {
     spec: GpuQuotaSpec,
     /// Mistakes in the quota.
     problems: Vec<String>,
+    /// Quotas that select some of the same namespaces.
+    overlaps: Vec<String>,
 }
 
 /// Devices counted for a quota.
@@ -95,12 +97,25 @@ struct Amount {
 impl Amount {
     /// This amount of the namespaces, limited to `most`.
     fn rule(&self, namespaces: &Arc<[String]>, most: u64) -> Rule {
-        let count = match self.unit {
-            Unit::Cards => |worth: Worth| worth.cards,
-            Unit::Memory => |worth: Worth| worth.memory,
-        };
-        Rule { namespaces: namespaces.clone(), covers: self.covers.clone(), count, most }
+        Rule { namespaces: namespaces.clone(), covers: self.covers.clone(), count: count(self.unit), most }
     }
+}
+
+/// The number counted of a worth.
+fn count(unit: Unit) -> fn(Worth) -> u64 {
+    match unit {
+        Unit::Cards => |worth| worth.cards,
+        Unit::Memory => |worth| worth.memory,
+    }
+}
+
+/// What the namespaces use.
+fn used<'n>(cluster: &Cluster, namespaces: impl Iterator<Item = &'n str>) -> Worth {
+    namespaces.flat_map(|namespace| cluster.charges().of_namespace(namespace)).map(|(_, worth)| worth).sum()
+}
+
+fn by_weight(used: Worth, weight: u64) -> u64 {
+    used.cards.saturating_mul(1000) / weight.max(1)
 }
 
 impl Team {
@@ -108,11 +123,15 @@ impl Team {
         amount.rule(&self.namespaces, 0).taken(cluster)
     }
 
+    fn used_in_all(&self, cluster: &Cluster) -> Worth {
+        used(cluster, self.namespaces.iter().map(String::as_str))
+    }
+
     fn share(&self, cluster: &Cluster) -> Share {
         let guaranteed: Vec<&Amount> = self.amounts.iter().filter(|amount| amount.guaranteed > 0).collect();
         let is_below = |amount: &&Amount| self.used(cluster, amount) < amount.guaranteed;
         let is_above_guarantee = guaranteed.is_empty() || !guaranteed.iter().all(is_below);
-        Share { is_above_guarantee, by_weight: by_weight(cluster, &self.namespaces, self.weight) }
+        Share { is_above_guarantee, by_weight: by_weight(self.used_in_all(cluster), self.weight) }
     }
 
     /// Whether anything is guaranteed to the team.
@@ -139,12 +158,6 @@ impl Team {
             move |amount: &Amount| Some(amount.rule(&self.namespaces, self.most(amount, is_own_only)?));
         self.amounts.iter().filter_map(of_amount)
     }
-}
-
-fn by_weight(cluster: &Cluster, namespaces: &[String], weight: u64) -> u64 {
-    let charges = namespaces.iter().flat_map(|namespace| cluster.charges().of_namespace(namespace));
-    let cards: u64 = charges.map(|(_, worth)| worth.cards).sum();
-    cards.saturating_mul(1000) / weight.max(1)
 }
 
 impl Teams {
@@ -178,9 +191,13 @@ impl Teams {
         self.teams.get(team?)
     }
 
-    /// The limits on what the namespace's team may take, if any. `is_own_only`: no more than is guaranteed.
+    /// The limits on what the namespace's team may take, if any. `is_own_only`: no more than is guaranteed, which is nothing to a namespace
+    /// in no quota.
     pub fn limit(&self, namespace: &str, is_own_only: bool) -> Option<TakeLimit> {
-        let team = self.get(self.team_of(namespace))?;
+        let Some(team) = self.get(self.team_of(namespace)) else {
+            let nothing = TakeLimit { rules: Vec::new(), only: Some(Vec::new()) };
+            return (is_own_only && !self.is_empty()).then_some(nothing);
+        };
         let parent = self.get(team.parent);
         let of_parent = parent.into_iter().flat_map(|parent| parent.rules(false));
         let rules: Vec<Rule> = team.rules(is_own_only).chain(of_parent).collect();
@@ -213,14 +230,19 @@ impl Teams {
 
     /// Share of the namespaces in no quota: together one team of weight 1 without a guarantee.
     fn share_of_others(&self, cluster: &Cluster) -> Share {
-        let others = cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none());
-        let others: Vec<String> = others.map(str::to_owned).collect();
-        Share { is_above_guarantee: true, by_weight: by_weight(cluster, &others, 1) }
+        Share { is_above_guarantee: true, by_weight: by_weight(self.used_by_others(cluster), 1) }
+    }
+
+    /// What the namespaces in no quota use.
+    fn used_by_others(&self, cluster: &Cluster) -> Worth {
+        used(cluster, cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none()))
     }
 
     /// What the team has of its limits, for its members.
     pub fn limit_text(&self, cluster: &Cluster, namespace: &str, is_own_only: bool) -> String {
-        let Some(team) = self.get(self.team_of(namespace)) else { return String::new() };
+        let Some(team) = self.get(self.team_of(namespace)) else {
+            return "it does not borrow, and nothing is guaranteed to a namespace in no GpuQuota".to_owned();
+        };
         let mut texts = Vec::new();
         for (team, is_own_only) in [(Some(team), is_own_only), (self.get(team.parent), false)] {
             let Some(team) = team else { continue };

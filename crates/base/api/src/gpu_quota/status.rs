@@ -54,6 +54,12 @@ pub mod condition {
     /// Reason of not [`READY`]: no namespace is selected.
     pub const NOTHING_SELECTED: &str = "NothingSelected";
     /// Reason of not [`READY`]: the message names them. An expression that cannot be compiled limits nothing, a parent that does not
-    /// exist neither; of several quotas that select a namespace one decides.
+    /// exist neither.
     pub const MISTAKES: &str = "Mistakes";
+    /// Type: no other quota selects any of its namespaces.
+    pub const EXCLUSIVE: &str = "Exclusive";
+    /// Reason of [`EXCLUSIVE`].
+    pub const NO_OVERLAP: &str = "NoOverlap";
+    /// Reason of not [`EXCLUSIVE`]: the message says who decides.
+    pub const OVERLAPS: &str = "Overlaps";
 }

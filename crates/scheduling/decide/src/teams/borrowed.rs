@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gpu_quota::BORROW_LABEL;
 use tessera_cluster::worth::Worth;
-use tessera_cluster::{CardClass, Cluster, Holder};
+use tessera_cluster::{CardClass, Cluster, Hold, Holder};
 use tessera_placement::Time;
-use tessera_placement::take_limit::Covers as _;
+use tessera_placement::take_limit::Rule;
 use tessera_placement::victims::Unit;
 
-use super::{Amount, TeamId, Teams};
+use super::{TeamId, Teams};
 use crate::group::Member;
 use crate::nominations::at;
 
@@ -61,10 +61,11 @@ pub(crate) fn reclaimable(teams: &Teams, cluster: &Cluster, units: &[Unit], now:
         }
     }
     keys.sort_unstable();
-    for (place, number) in keys.iter().zip(0..) {
-        // Units alike but for their age share a rank: the youngest of them goes.
-        let alike = keys.partition_point(|key| (key.0, key.1) < (place.0, place.1));
-        found.ranks[place.2] = Some(i32::try_from(alike).unwrap_or(number));
+    // Units alike but for their age share a rank: the youngest of them goes.
+    for (rank, alike) in keys.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)).enumerate() {
+        for (_, _, place) in alike {
+            found.ranks[*place] = i32::try_from(rank).ok();
+        }
     }
     found
 }
@@ -82,24 +83,20 @@ fn borrowed(
         let unit = &units[*place];
         (borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
     });
-    let guaranteed: Vec<&Amount> = team.amounts.iter().filter(|amount| amount.guaranteed > 0).collect();
-    let mut sums = vec![0_u64; guaranteed.len()];
+    let guaranteed = team.amounts.iter().filter(|amount| amount.guaranteed > 0);
+    let guaranteed: Vec<Rule> =
+        guaranteed.map(|amount| amount.rule(&team.namespaces, amount.guaranteed)).collect();
+    let of_unit = |place: &usize, rule: &Rule| rule.of(worths(cluster, &units[*place]));
+    // Claims of nobody who can be asked, such as kube-scheduler's own, come first within the guarantee.
+    let of_units =
+        |rule: &Rule| of_team.iter().map(|place| of_unit(place, rule)).fold(0, u64::saturating_add);
+    let mut sums: Vec<u64> =
+        guaranteed.iter().map(|rule| rule.taken(cluster).saturating_sub(of_units(rule))).collect();
     of_team.retain(|place| {
-        let worths = worths(cluster, &units[*place]);
-        let mut is_covered = false;
-        let after: Vec<u64> = guaranteed
-            .iter()
-            .zip(&sums)
-            .map(|(amount, sum)| {
-                let covered = worths.iter().filter(|(class, _)| amount.covers.covers(class));
-                let rule = amount.rule(&team.namespaces, 0);
-                let more: u64 = covered.map(|(_, worth)| (rule.count)(*worth)).sum();
-                is_covered |= more > 0;
-                sum.saturating_add(more)
-            })
-            .collect();
-        let is_within =
-            is_covered && guaranteed.iter().zip(&after).all(|(amount, after)| *after <= amount.guaranteed);
+        let more: Vec<u64> = guaranteed.iter().map(|rule| of_unit(place, rule)).collect();
+        let after: Vec<u64> = sums.iter().zip(&more).map(|(sum, more)| sum.saturating_add(*more)).collect();
+        let is_covered = more.iter().any(|more| *more > 0);
+        let is_within = is_covered && guaranteed.iter().zip(&after).all(|(rule, after)| *after <= rule.most);
         if is_within {
             sums = after;
         }
@@ -116,9 +113,9 @@ fn borrows(cluster: &Cluster, unit: &Unit) -> bool {
     pods(cluster, unit).all(may_borrow)
 }
 
-fn worths<'c>(cluster: &'c Cluster, unit: &'c Unit) -> Vec<(&'c CardClass, Worth)> {
+fn worths<'c>(cluster: &'c Cluster, unit: &'c Unit) -> impl Iterator<Item = (&'c CardClass, Worth)> {
     let holds = unit.claims.iter().filter_map(|claim| cluster.hold(&Holder::Claim(claim.clone())));
-    holds.flat_map(tessera_cluster::Hold::charge).collect()
+    holds.flat_map(Hold::charge)
 }
 
 /// When the kubelet took the pod in; before, when the pod was bound.

@@ -28,9 +28,7 @@ impl Teams {
         }
         cluster.charge_guessed_anew();
     }
-}
 
-impl Teams {
     /// Whether the quotas say the same, but for weights, and no namespace with devices has another team.
     fn has_terms_of(&self, other: &Self, cluster: &Cluster) -> bool {
         let terms = |team: &Team| (team.name.clone(), GpuQuotaSpec { weight: 1, ..team.spec.clone() });
@@ -80,12 +78,13 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
             *overlaps.entry((*first, *other)).or_default() += 1;
         }
     }
+    let mut overlapping: Vec<Vec<String>> = vec![Vec::new(); quotas.len()];
     for ((first, other), count) in overlaps {
         let named = |place: usize| &quotas[place].0.name;
         let noun = if count == 1 { "namespace" } else { "namespaces" };
-        problems[first]
+        overlapping[first]
             .push(format!("selects {count} {noun} that {} selects, too: this one decides", named(other)));
-        problems[other]
+        overlapping[other]
             .push(format!("{} decides on {count} {noun} that this one selects, too", named(first)));
     }
     for (place, parent) in parents.iter().enumerate() {
@@ -106,6 +105,7 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
             spec: quota.spec.clone(),
             min_runtime: Time::from_secs(quota.spec.min_runtime_seconds.into()),
             problems: std::mem::take(problems),
+            overlaps: std::mem::take(&mut overlapping[place]),
         }
     };
     (namespaces.into_iter().enumerate().map(team).collect(), of_namespaces)

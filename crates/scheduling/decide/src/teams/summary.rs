@@ -1,10 +1,11 @@
 //! What teams use, for the status of GpuQuotas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::gpu_quota::Unit;
+use tessera_cluster::Kind;
 
-use super::{Amount, Team, Teams};
+use super::{Amount, Team, count};
 use crate::state::State;
 
 /// Use of a quota.
@@ -20,6 +21,8 @@ pub struct QuotaSummary {
     pub share: u64,
     /// Mistakes in the quota.
     pub problems: Vec<String>,
+    /// Quotas that select some of the same namespaces, and which of them decides.
+    pub overlaps: Vec<String>,
 }
 
 /// Use of an amount, in millionths of a card or in bytes.
@@ -54,26 +57,31 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
     }
     let used = |team: &Team, amount: &Amount| team.used(cluster, amount);
     let borrowed = |team: &Team, amount: &Amount| used(team, amount).saturating_sub(amount.guaranteed);
-    let is_leaf = |team: &Team| {
-        !teams
-            .teams
-            .iter()
-            .any(|child| child.parent.is_some_and(|parent| teams.teams[parent].name == team.name))
-    };
-    // Namespaces in no quota have no guarantee.
-    let others = teams.used_by_others(cluster);
-    let all_borrowed = |unit: Unit| -> u64 {
-        let of_teams = teams.teams.iter().filter(|team| is_leaf(team)).map(|team| {
+    // A parent's use is its children's.
+    let parents: BTreeSet<usize> = teams.teams.iter().filter_map(|team| team.parent).collect();
+    let leaves =
+        || teams.teams.iter().enumerate().filter(|(place, _)| !parents.contains(place)).map(|(_, team)| team);
+    let all_borrowed = |unit: Unit| {
+        let of_team = |team: &Team| {
             let of_unit = team.amounts.iter().filter(|amount| amount.unit == unit);
-            of_unit
-                .map(|amount| borrowed(team, amount))
-                .max()
-                .unwrap_or_else(|| team.used_in_all(cluster, unit))
-        });
-        of_teams.sum::<u64>() + unit_of(unit, others)
+            let most = of_unit.map(|amount| borrowed(team, amount)).max();
+            most.unwrap_or_else(|| count(unit)(team.used_in_all(cluster)))
+        };
+        // Namespaces in no quota have no guarantee.
+        let others = count(unit)(teams.used_by_others(cluster));
+        leaves().map(of_team).fold(others, u64::saturating_add)
     };
-    let total: u64 =
-        teams.teams.iter().filter(|team| is_leaf(team)).map(|team| team.share(cluster).by_weight).sum();
+    let (borrowed_cards, borrowed_memory) = (all_borrowed(Unit::Cards), all_borrowed(Unit::Memory));
+    let all_borrowed = |unit: Unit| match unit {
+        Unit::Cards => borrowed_cards,
+        Unit::Memory => borrowed_memory,
+    };
+    let total = leaves().map(|team| team.share(cluster).by_weight).fold(0, u64::saturating_add);
+    // Nothing is anybody's to lend in no namespace.
+    let lent = |team: &Team, amount: &Amount| match team.namespaces.is_empty() {
+        true => 0,
+        false => amount.guaranteed.saturating_sub(used(team, amount)).min(all_borrowed(amount.unit)),
+    };
     let summary = |(place, team): (usize, &Team)| {
         let amount = |amount: &Amount| AmountSummary {
             name: amount.name.clone(),
@@ -82,7 +90,7 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
             limit: amount.limit,
             used: used(team, amount),
             borrowed: borrowed(team, amount),
-            lent: amount.guaranteed.saturating_sub(used(team, amount)).min(all_borrowed(amount.unit)),
+            lent: lent(team, amount),
         };
         let summary = QuotaSummary {
             amounts: team.amounts.iter().map(amount).collect(),
@@ -93,30 +101,14 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
                 .unwrap_or_default()
                 .min(1000),
             problems: team.problems.clone(),
+            overlaps: team.overlaps.clone(),
         };
         (team.name.clone(), summary)
     };
-    teams.teams.iter().enumerate().map(summary).collect()
-}
-
-fn unit_of(unit: Unit, worth: tessera_cluster::worth::Worth) -> u64 {
-    match unit {
-        Unit::Cards => worth.cards,
-        Unit::Memory => worth.memory,
-    }
-}
-
-impl Teams {
-    fn used_by_others(&self, cluster: &tessera_cluster::Cluster) -> tessera_cluster::worth::Worth {
-        let others = cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none());
-        let worths = others.flat_map(|namespace| cluster.charges().of_namespace(namespace));
-        worths.fold(tessera_cluster::worth::Worth::default(), |sum, (_, worth)| sum + worth)
-    }
-}
-
-impl Team {
-    fn used_in_all(&self, cluster: &tessera_cluster::Cluster, unit: Unit) -> u64 {
-        let worths = self.namespaces.iter().flat_map(|namespace| cluster.charges().of_namespace(namespace));
-        worths.map(|(_, worth)| unit_of(unit, worth)).sum()
-    }
+    let unreadable = cluster.objects().unreadable.iter().filter(|((kind, _), _)| *kind == Kind::GpuQuota);
+    let unreadable = unreadable.map(|((_, key), why)| {
+        let problems = vec![format!("counts as absent: {why}")];
+        (key.name.clone(), QuotaSummary { problems, ..QuotaSummary::default() })
+    });
+    teams.teams.iter().enumerate().map(summary).chain(unreadable).collect()
 }

@@ -136,6 +136,31 @@ fn children_together_stay_below_their_parent() {
     assert_eq!(fed.start(), [""; 0]);
 }
 
+/// Nodes of another kind are tried, whatever ranks first.
+#[test]
+fn a_limit_on_one_pool_leaves_the_cards_of_another() {
+    let mut fed = leader(&[("a", 2), ("b", 2)]);
+    fed.namespace("vision", "vision");
+    for (node, pool) in [("a", "h"), ("b", "l")] {
+        for slice in slices(node, 2, managed()) {
+            let tessera_cluster::Object::ResourceSlice(mut slice) = slice else { panic!("a slice") };
+            for device in slice.spec.devices.iter_mut().flatten() {
+                let text = json!({ "string": pool });
+                device.attributes.as_mut().unwrap().insert("gpuPool".to_owned(), read(text));
+            }
+            fed.apply(slice.into());
+        }
+    }
+    let one = json!({ "name": "h", "unit": "Cards", "limit": 0, "cards": "device.attributes['gpu.tessera.dev'].gpuPool == 'h'" });
+    let other = json!({ "name": "l", "unit": "Cards", "limit": 1, "cards": "device.attributes['gpu.tessera.dev'].gpuPool == 'l'" });
+    fed.quota("vision", json!({ "amounts": [one, other] }));
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    fed.ask_in("vision", "v2", "gpu", 1, |_| {});
+    let allocated: Vec<(String, String)> =
+        fed.allocates().into_iter().map(|(pod, node, _)| (pod, node)).collect();
+    assert_eq!(allocated, [("v1".to_owned(), "b".to_owned())]);
+}
+
 #[test]
 fn a_limit_holds_for_some_cards_only_and_ends_with_the_quota() {
     let never = json!({ "name": "hopper", "unit": "Cards", "limit": 0,

@@ -36,12 +36,21 @@ fn mistakes_are_told_and_limit_nobody() {
     assert_eq!(fed.start(), ["v1"]);
     let all = fed.decider.quotas();
     let problems = all["vision"].problems.join("\n");
-    for part in [
-        "its parent nobody does not exist",
-        "amounts[odd].cards: ",
-        "that all selects, too: this one decides",
-    ] {
+    for part in ["its parent nobody does not exist", "amounts[odd].cards: "] {
         assert!(problems.contains(part), "{part}: {problems}");
     }
-    assert_eq!(all["all"].problems, ["vision decides on 1 namespace that this one selects, too"]);
+    assert_eq!(all["vision"].overlaps, ["selects 1 namespace that all selects, too: this one decides"]);
+    assert_eq!(all["all"].overlaps, ["vision decides on 1 namespace that this one selects, too"]);
+    assert_eq!(all["all"].problems, [""; 0], "a quota for the rest is no mistake");
+}
+
+#[test]
+fn a_quota_that_cannot_be_read_says_so() {
+    let mut fed = teams(1, &["vision"]);
+    let (kind, key) = (Kind::GpuQuota, Key::cluster("vision"));
+    let unreadable =
+        Observation::Unreadable { kind, key, why: "weight: must be 1 or more".to_owned(), holds: None };
+    fed.decider.observe(fed.now, unreadable).unwrap();
+    fed.decide();
+    assert_eq!(fed.decider.quotas()["vision"].problems, ["counts as absent: weight: must be 1 or more"]);
 }

@@ -131,6 +131,37 @@ fn who_does_not_borrow_waits_for_the_guarantee_and_is_never_asked() {
     assert_eq!(fed.takes(), ["n3"]);
 }
 
+/// What kube-scheduler allocated fills the guarantee first: it cannot be taken back.
+#[test]
+fn native_use_counts_within_the_guarantee() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(2, None));
+    fed.quota("nlp", cards(2, None));
+    let mut native = allocated(claim("native", "gpu", 2), "a", &[card(0), card(1)]);
+    native["metadata"]["namespace"] = json!("nlp");
+    fed.apply_claim(native);
+    fed.ask_in("nlp", "n1", "gpu", 2, |_| {});
+    assert_eq!(fed.start(), ["n1"]);
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 2, |_| {});
+    assert_eq!(fed.takes(), ["n1"]);
+}
+
+/// Nothing is guaranteed to a namespace in no quota.
+#[test]
+fn who_does_not_borrow_gets_nothing_in_no_quota() {
+    let keeps = |pod: &mut Value| {
+        pod["metadata"]["labels"] = json!({ "gpu.tessera.dev/borrow": "false" });
+    };
+    let mut fed = teams(2, &["vision", "nlp"]);
+    fed.ask_in("nlp", "n1", "gpu", 1, keeps);
+    assert_eq!(fed.start(), ["n1"], "without any quota the label means nothing");
+    fed.quota("vision", cards(1, None));
+    fed.ask_in("nlp", "n2", "gpu", 1, keeps);
+    assert_eq!(fed.start(), [""; 0]);
+    assert_eq!(fed.why("nlp", "n2").0, "TeamLimit");
+}
+
 /// A team within its guarantee keeps its devices, whoever is below.
 #[test]
 fn what_is_guaranteed_is_not_taken_back() {
