@@ -56,6 +56,8 @@ pub fn run(arguments: &ExplainArguments) -> Result<Verdict, CommandError> {
             let lower = explanation.lower;
             explanation = explain::explain(&cluster, &subject, first_news, &mut asker)?;
             explanation.lower = lower.filter(|_| explanation.lower.is_some());
+            // There the controller's reason is told already.
+            explanation.steering.take_if(|steering| !steering.gated && steering.nominated.is_none());
             explanation.managed = Some(Managed { controller, event });
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tessera_api::gpu_pool::Allocation;
+use tessera_api::waiting::WAITING_ANNOTATION;
 use tessera_cluster::outcome::Reason;
 use tessera_cluster::subject::Subject;
 use tessera_cluster::{Cluster, PodExt};
@@ -61,11 +62,18 @@ pub struct Nominated {
 }
 
 impl Steering {
-    /// Whether the controller has a part in the pod's placement: the pod has its gate, or a proposed node and none of its own
-    /// yet.
+    /// Whether the controller has a part in the pod's placement: the pod has its gate, a proposed node and none of its own
+    /// yet, or the controller's reason why it waits.
     pub fn concerns(subject: &Subject) -> bool {
-        subject::is_steered(subject) || nominated(subject).is_some()
+        subject::is_steered(subject) || nominated(subject).is_some() || is_noted(subject)
     }
+}
+
+/// Whether the controller wrote on the pod why it waits.
+fn is_noted(subject: &Subject) -> bool {
+    let pod = subject.pod.as_ref().filter(|pod| pod.node_name().is_none());
+    let annotations = pod.and_then(|pod| pod.metadata.annotations.as_ref());
+    annotations.is_some_and(|annotations| annotations.contains_key(WAITING_ANNOTATION))
 }
 
 /// The proposed node of an unbound pod.

@@ -187,7 +187,7 @@ fn topology() {
 #[test]
 fn explain_steering() {
     let file = "../pools.yaml";
-    for pod in ["gated", "queued", "crowded", "proposed", "nothing", "unmade", "with-disk"] {
+    for pod in ["gated", "queued", "crowded", "proposed", "nothing", "unmade", "noted", "with-disk"] {
         golden(&format!("steering-{pod}"), &["explain", &format!("pod/{pod}"), "-f", file], "");
     }
     golden("steering-gated-allocate", &["allocate", "pod/gated", "-f", file], "");

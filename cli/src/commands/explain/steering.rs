@@ -50,7 +50,8 @@ pub fn text(steering: &Steering, needs: Needs, shown: usize, paint: Paint) -> St
         lines.extend(pools(steering, shown).into_iter().map(Line::plain));
     }
     lines.extend(nominated(steering));
-    let mut text = format!("\n{}\n", paint.bold("Steering"));
+    let is_steered = steering.gated || steering.nominated.is_some();
+    let mut text = format!("\n{}\n", paint.bold(if is_steered { "Steering" } else { "Controller" }));
     for line in lines {
         let said = printable(&line.text);
         text += &format!("  {}\n", if line.is_bad { paint.bad(&said) } else { said });
