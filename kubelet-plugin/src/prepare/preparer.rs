@@ -95,6 +95,7 @@ impl Preparer {
             activities: Activities::default(),
             unreleased: Unreleased::default(),
             released: broadcast::Sender::new(RELEASES),
+            done: watch::Sender::default(),
         };
         worker.recover().await?;
         Ok(Self { worker: Arc::new(worker), work: Arc::default() })
@@ -227,6 +228,12 @@ impl Preparer {
         Ok([("mig_partition", partitions), ("mig_mode", modes)])
     }
 
+    /// Number of ended pieces of work on claims: after each, claims may hold other devices.
+    #[must_use]
+    pub fn done(&self) -> watch::Receiver<u64> {
+        self.worker.done.subscribe()
+    }
+
     /// Names of the devices held by claims on this node, by the journal on disk. They must stay published.
     ///
     /// # Errors
@@ -280,6 +287,7 @@ impl Preparer {
                 let answer = worker.work(operation, &claim, &call).await;
                 let outcome = answer.as_ref().map_or_else(PrepareError::reason, |_| "success");
                 worker.observer.claim(operation, outcome, start.elapsed());
+                worker.done.send_modify(|done| *done += 1);
                 match (operation, &answer) {
                     (Operation::Prepare, Ok(_)) => {
                         worker.device_status.prepared(&claim, call.found().as_deref())

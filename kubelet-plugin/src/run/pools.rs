@@ -4,7 +4,7 @@ mod driver_away;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tessera_api::health::HealthPolicy;
+use tessera_api::{health::HealthPolicy, offer::OfHeldCards};
 use tessera_inventory::{
     Machine, Pool, PoolOptions, Warning,
     machine::Health,
@@ -90,6 +90,7 @@ impl PoolMaker {
         let mut status_of_published = self.published;
         let mut driver_files = self.driver_files;
         let mut is_let_go = self.is_let_go;
+        let mut work_on_claims = preparer.done();
         let mut taints_are_kept = true;
         let cgroup_version = cgroup_version();
         // The last publication: by the previous instance, then by this one.
@@ -107,8 +108,13 @@ impl PoolMaker {
             let resolution = resolutions.borrow_and_update().clone();
             let earlier = before.borrow().clone().filter(|before| is_away && !before.is_empty());
             let mut recheck = false;
+            let mut follows_claims = false;
             if let Some(resolution) = resolution {
                 let machine = &*resolution.machine;
+                let mut offers =
+                    machine.cards.iter().map(|card| &resolution.offers.of(card.pci).offer.partitioning);
+                follows_claims = offers.any(|partitioning| partitioning.of_held_cards == OfHeldCards::First);
+                work_on_claims.mark_unchanged();
                 let held = held(published.as_deref().unwrap_or_default(), &preparer).await;
                 let options = PoolOptions {
                     held,
@@ -176,6 +182,7 @@ impl PoolMaker {
                 // The senders live as long as the plugin.
                 Ok(()) = driver_files.changed() => {}
                 Ok(()) = is_let_go.changed() => {}
+                Ok(()) = work_on_claims.changed(), if follows_claims => {}
                 () = &mut waited, if !layouts_settled => layouts_settled = true,
                 () = tokio::time::sleep(RECHECK), if recheck => {}
             }

@@ -139,6 +139,27 @@ async fn without_a_pool_cards_are_partitioned_from_1_37_on() {
 }
 
 #[tokio::test]
+async fn of_a_card_held_whole_one_partition_is_published_until_the_claim_ends() {
+    let node = Node::new("of-held", "hgx-h100-80gb").await;
+    node.pool("all", json!({"offer": {"partitioning": {"profiles": ["3g.40gb"], "ofHeldCards": "First"}}}))
+        .await;
+    let plugin = node.plugin(None);
+    let registered = node.register().await;
+    plugin.ready().await;
+    until(&node, &plugin, &[("gpu", Some("all"), 8), ("mig", Some("all"), 16)]).await;
+    let generation = node.slices().await[0].spec.pool.generation;
+    let card = node.devices().await.remove(0);
+    let claim = node.claim(&[&card]).await;
+    registered.prepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+    until(&node, &plugin, &[("gpu", Some("all"), 8), ("mig", Some("all"), 15)]).await;
+    assert_eq!(node.tainted().await, []);
+    assert_eq!(node.slices().await[0].spec.pool.generation, generation, "one slice is written");
+    registered.unprepare(std::slice::from_ref(&claim)).await.unwrap()[&claim.uid].as_ref().unwrap();
+    until(&node, &plugin, &[("gpu", Some("all"), 8), ("mig", Some("all"), 16)]).await;
+    plugin.terminate().await;
+}
+
+#[tokio::test]
 async fn an_expression_that_fails_takes_no_card_and_is_told_without_a_new_generation() {
     let node = Node::new("selectors", "t4").await;
     node.pool("all", json!({})).await;

@@ -26,6 +26,9 @@ pub use status::{GpuPoolStatus, UnmetDemand, condition};
     }, {
         "rule": "!has(self.placement.spreadTopologyKey) || self.placement.strategy == 'Spread'",
         "message": "placement.spreadTopologyKey needs placement.strategy Spread",
+    }, {
+        "rule": "!has(self.offer.partitioning.ofHeldCards) || self.offer.partitioning.ofHeldCards != 'First' || self.allocation == 'Native'",
+        "message": "offer.partitioning.ofHeldCards First needs allocation Native: the controller plans with all partitions",
     }]))
 )]
 #[cfg_attr(

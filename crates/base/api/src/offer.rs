@@ -6,7 +6,7 @@ mod partitioning;
 mod sharing;
 
 pub use error::OfferError;
-pub use partitioning::{Partitioning, PartitioningMode, PlacementOrder};
+pub use partitioning::{OfHeldCards, Partitioning, PartitioningMode, PlacementOrder};
 pub use sharing::{ConsumableShares, ConsumableSharesMode, Mps, Sharing, TimeSliceInterval, TimeSlicing};
 
 use serde::{Deserialize, Serialize};

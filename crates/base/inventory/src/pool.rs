@@ -24,8 +24,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{CounterSet, Device, DeviceAttribute};
+use tessera_api::gpu_pool::Allocation;
 use tessera_api::health::{HealthFault, HealthPolicy};
-use tessera_api::offer::PlacementOrder;
+use tessera_api::offer::{OfHeldCards, PlacementOrder};
 use tessera_api::{DeviceName, PciBusId};
 
 use crate::machine::{Card, Machine};
@@ -248,6 +249,12 @@ impl PoolBuilder<'_> {
         } else if possible.partitions() && !is_as_before {
             let mut partitions = partition::on_demand(card, &grid, set);
             partitions.retain(|partition| offer.offers_partition(&partition.profile.facts.name));
+            let publishes_first = offer.partitioning.of_held_cards == OfHeldCards::First
+                && card_offer.allocation == Allocation::Native;
+            if publishes_first && held.holds(&whole_card) {
+                // Without any, the number of slices would change, and with it each slice of the node.
+                partitions.truncate(1);
+            }
             partitions
         } else {
             Vec::new()

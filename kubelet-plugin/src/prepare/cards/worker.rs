@@ -45,6 +45,8 @@ pub(in crate::prepare) struct Worker {
     pub unreleased: Unreleased,
     /// UIDs of claims after the release of their devices.
     pub released: broadcast::Sender<Arc<str>>,
+    /// Number of ended pieces of work on claims.
+    pub done: watch::Sender<u64>,
 }
 
 impl Worker {

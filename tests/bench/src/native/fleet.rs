@@ -44,7 +44,9 @@ pub enum Published {
     Cards,
     /// A pool with whole cards and partitions.
     Partitions,
-    /// The same, and shares by MPS of cards and of 3g.40gb partitions.
+    /// The same with one partition of each card that a claim holds whole: `ofHeldCards: First`.
+    FirstOfHeld,
+    /// Whole cards, partitions, and shares by MPS of cards and of 3g.40gb partitions.
     Shares,
 }
 
@@ -60,6 +62,7 @@ impl Published {
             Self::Plain => "whole cards, by a driver without counters",
             Self::Cards => "whole cards",
             Self::Partitions => "whole cards and partitions",
+            Self::FirstOfHeld => "whole cards and partitions, of held cards the first",
             Self::Shares => "whole cards, partitions and shares",
         }
     }
@@ -67,7 +70,7 @@ impl Published {
     fn offer(self) -> Value {
         match self {
             Self::Plain | Self::Cards => json!({ "partitioning": { "mode": "None" } }),
-            Self::Partitions => json!({}),
+            Self::Partitions | Self::FirstOfHeld => json!({}),
             Self::Shares => json!({ "sharing": { "mps": { "partitions": ["3g.40gb"] } } }),
         }
     }
@@ -175,6 +178,7 @@ impl Fleet {
     /// Makes claims hold `percent` of the cards; `before` percent are held already.
     pub async fn fill(&self, cluster: &Cluster, before: usize, percent: usize) -> Result<()> {
         let claims: &Api<ResourceClaim> = &Api::default_namespaced(cluster.client().await?);
+        let slices: &Api<ResourceSlice> = &Api::all(cluster.client().await?);
         let all: Vec<(usize, usize)> = (0..self.nodes)
             .flat_map(|number| {
                 let cards = self.held_of(number, before)..self.held_of(number, percent);
@@ -197,9 +201,33 @@ impl Fleet {
             let allocation = json!({ "devices": { "results": [result] }, "nodeSelector": on_node });
             let status = Patch::Merge(json!({ "status": { "allocation": allocation } }));
             claims.patch_status(&name, &PatchParams::default(), &status).await?;
+            if self.published == Published::FirstOfHeld {
+                self.keep_first_partition(slices, number, card).await?;
+            }
             anyhow::Ok(())
         });
         done("held", count, writes.buffer_unordered(AT_ONCE)).await
+    }
+
+    /// Publishes of a held card's partitions the first alone, as the plugin does.
+    async fn keep_first_partition(
+        &self,
+        slices: &Api<ResourceSlice>,
+        number: usize,
+        card: usize,
+    ) -> Result<()> {
+        let suffix = format!("2-partitions-{card:04}");
+        let slice = self.objects.iter().skip(1).map(|(_, text)| serde_json::from_str::<ResourceSlice>(text));
+        let slice = slice
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .find(|slice| slice.name_any().ends_with(&suffix));
+        let slice = slice.context("no slice of the card's partitions")?;
+        let first = slice.spec.devices.iter().flatten().take(1).collect::<Vec<_>>();
+        let name = slice.name_any().replace(&self.first, &self.node(number));
+        let patch = Patch::Merge(json!({ "spec": { "devices": first } }));
+        slices.patch(&name, &PatchParams::default(), &patch).await?;
+        Ok(())
     }
 }
 

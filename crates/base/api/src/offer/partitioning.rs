@@ -29,6 +29,25 @@ pub struct Partitioning {
     pub profiles: Option<Vec<String>>,
     /// The order in which the placements of a profile are tried.
     pub placement_order: PlacementOrder,
+    /// What is published of the partitions of a card that a claim holds whole.
+    #[serde(skip_serializing_if = "is_all")]
+    pub of_held_cards: OfHeldCards,
+}
+
+fn is_all(of_held_cards: &OfHeldCards) -> bool {
+    *of_held_cards == OfHeldCards::All
+}
+
+/// What is published of the partitions of a card that a claim holds whole: nobody can have one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum OfHeldCards {
+    /// All of them. kube-scheduler evaluates the selectors of each claim on each of them, on every node.
+    #[default]
+    All,
+    /// The first one alone; the others from the end of the claim on. Only where kube-scheduler allocates alone: others plan with all partitions.
+    /// Not with a cluster-autoscaler: the slices of a node whose cards are held would be its model of a new node.
+    First,
 }
 
 /// Whether partitions are created.

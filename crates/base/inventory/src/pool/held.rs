@@ -82,6 +82,11 @@ impl Held {
         self.devices.get(name).is_some_and(|held| !draws_on_counters(held))
     }
 
+    /// Whether the device of this name is held.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.devices.contains_key(name)
+    }
+
     /// Whether the device of this name is held and draws on counters.
     pub(super) fn holds_with_counters(&self, name: &str) -> bool {
         self.devices.get(name).is_some_and(draws_on_counters)

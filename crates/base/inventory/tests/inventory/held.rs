@@ -1,13 +1,19 @@
 //! Devices that claims hold outlive their cards.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSliceSpec};
 use proptest::prelude::*;
+use tessera_api::Offer;
+use tessera_api::gpu_pool::Allocation;
+use tessera_api::offer::{OfHeldCards, Partitioning};
 use tessera_inventory::Warning;
-use tessera_inventory::pool::{CardOffer, Contents, Held, PoolOptions, Slice};
+use tessera_inventory::pool::{CardOffer, CardOffers, Contents, Held, PoolOptions, Slice};
 use tessera_inventory::{Machine, Pool};
 
 use crate::any_machine;
 use crate::api_limits::violations;
+use crate::mig_models;
 use crate::pool::{hgx_h100, options, whole_cards, with_time_slices};
 
 /// The pool as it would be read back from an API server.
@@ -203,4 +209,40 @@ proptest! {
             prop_assert!(after.device_names().any(|device| **device == *name));
         }
     }
+}
+
+#[test]
+fn of_a_card_that_is_held_whole_one_partition_is_published_where_the_pool_says_so() {
+    let machine = mig_models::named("H100-80GB").machine(2);
+    let offer = |of_held_cards| Offer {
+        partitioning: Partitioning { of_held_cards, ..Partitioning::default() },
+        ..Offer::default()
+    };
+    let of_card = |pool: &Pool| {
+        let names = pool.device_names().filter(|name| name.starts_with("gpu-11-00-mig"));
+        names.cloned().collect::<Vec<_>>()
+    };
+    let next = |held, of_held_cards, allocation| {
+        let mut offers = CardOffers::default();
+        for card in &machine.cards {
+            let offer = Arc::new(offer(of_held_cards));
+            offers.set(card.pci, CardOffer { offer, allocation, ..CardOffer::default() });
+        }
+        Pool::new(&machine, &PoolOptions { held, offers, ..options() })
+    };
+    let free = next(Held::default(), OfHeldCards::First, Allocation::Native);
+    let is_held = |name: &str| name == "gpu-11-00";
+    let pool = |of_held_cards, allocation| next(Held::new(&free.slices, is_held), of_held_cards, allocation);
+    let first = pool(OfHeldCards::First, Allocation::Native);
+    assert_eq!(violations(&first), [""; 0]);
+    assert_eq!(of_card(&first), of_card(&free)[..1]);
+    assert_eq!(first.no_longer_offered, [""; 0]);
+    // One write: the others are as before.
+    let changed = first.slices.iter().zip(&free.slices).filter(|(now, before)| now != before);
+    assert_eq!((first.slices.len(), changed.count()), (free.slices.len(), 1));
+    assert_eq!(pool(OfHeldCards::All, Allocation::Native).slices, free.slices);
+    assert_eq!(of_card(&pool(OfHeldCards::First, Allocation::Steered)), of_card(&free));
+    // All come back with the end of the claim.
+    let after = Held::new(&first.slices, |_| false);
+    assert_eq!(next(after, OfHeldCards::First, Allocation::Native), free);
 }
