@@ -3,6 +3,7 @@
 mod complete;
 mod done;
 mod error;
+mod formed;
 pub mod labels;
 mod timeout;
 mod workload;
@@ -11,8 +12,8 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gang::{
-    FORMED_ANNOTATION, GROUP_LABEL, GROUP_MIN_LABEL, GROUP_SIZE_LABEL, MAX_SIZE, WHEN_PARTIAL_EVICT,
-    WHEN_PARTIAL_KEEP, WHEN_PARTIAL_LABEL,
+    GROUP_LABEL, GROUP_MIN_LABEL, GROUP_SIZE_LABEL, MAX_SIZE, WHEN_PARTIAL_EVICT, WHEN_PARTIAL_KEEP,
+    WHEN_PARTIAL_LABEL,
 };
 
 use crate::key::Key;
@@ -20,6 +21,7 @@ use crate::objects::Objects;
 
 pub use done::done_and_gone;
 pub use error::GangError;
+pub use formed::{formed, formed_by};
 pub use timeout::partial_timeout;
 pub use workload::{job_set_of, named_by};
 
@@ -92,14 +94,6 @@ pub fn of_pod(objects: &Objects, pod: &Pod) -> Result<Option<Membership>, GangEr
     let member = membership(pod, gang, size)?;
     complete::may_be_complete(objects, pod, member.min)?;
     Ok(Some(member))
-}
-
-/// Number of pods that the pod's gang started with, as written when the pod's gate was removed; 0 for a pod that never started
-/// with a gang.
-pub fn formed(pod: &Pod) -> usize {
-    let annotations = pod.metadata.annotations.as_ref();
-    let formed = annotations.and_then(|all| all.get(FORMED_ANNOTATION)?.parse::<u32>().ok());
-    formed.map_or(0, |formed| formed.min(MAX_SIZE) as usize)
 }
 
 /// Whether all pods of the pod's group lose their gates together: since Kubernetes 1.37 kube-scheduler holds back a whole PodGroup

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaim, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use crate::change::Kind;
@@ -165,6 +166,11 @@ pub fn waiting(objects: &Objects) -> Vec<Subject> {
 pub fn of_claim(claim: &ResourceClaim) -> Subject {
     let wanted = Wanted { claim: claim.clone(), made_from: None, extended_resources: Vec::new() };
     Subject { pod: None, claims: vec![wanted], obstacles: Vec::new() }
+}
+
+/// When the last of the pod's claims got its devices; `None` where no claim says it.
+pub fn allocated_at(objects: &Objects, pod: &Pod) -> Option<Timestamp> {
+    of_pod(objects, pod).claims.iter().filter_map(|wanted| wanted.claim.allocated_at()).max()
 }
 
 /// The pod with its claims. Claims to be created are built as they will be.

@@ -1,6 +1,8 @@
 //! The gang of a pod, from objects as written by users and completed by their controllers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -274,4 +276,49 @@ fn the_pod_or_its_owner_says_how_long_the_gang_may_run_in_part() {
         annotated["metadata"]["annotations"] = json!({ NAME: value });
         assert_eq!(timeout(&objects, &annotated), Some(expected), "{value}");
     }
+}
+
+/// Number of pods that a gang of `size` runs with. `started`: for each pod without a gate the number written on it, and the second of
+/// its allocation; `gated`: the second of creation of each pod with a gate.
+fn formed_by(size: usize, started: &[(u32, i64)], gated: &[i64]) -> usize {
+    let at = |second: i64| k8s_openapi::jiff::Timestamp::from_second(second).unwrap().to_string();
+    let mut objects = Objects::default();
+    let mut pods: Vec<Pod> = Vec::new();
+    for (place, (number, second)) in started.iter().enumerate() {
+        let name = format!("claim-{place}");
+        let claim = json!({ "metadata": { "name": name, "namespace": "team" }, "spec": {},
+            "status": { "allocation": { "allocationTimestamp": at(*second) } } });
+        objects.claims.insert(key(&name), Arc::new(read(claim)));
+        let mut pod = pod(&format!("started-{place}"), json!({}));
+        pod["metadata"]["annotations"] = json!({ tessera_api::gang::FORMED_ANNOTATION: number.to_string() });
+        pod["spec"] =
+            json!({ "containers": [], "resourceClaims": [{ "name": "gpus", "resourceClaimName": name }] });
+        pods.push(read(pod));
+    }
+    for (place, second) in gated.iter().enumerate() {
+        let mut pod = pod(&format!("gated-{place}"), json!({}));
+        pod["metadata"]["creationTimestamp"] = json!(at(*second));
+        pod["spec"] =
+            json!({ "containers": [], "schedulingGates": [{ "name": tessera_api::steering::GATE }] });
+        pods.push(read(pod));
+    }
+    gang::formed_by(&objects, size, pods.iter())
+}
+
+#[test]
+fn a_gang_has_grown_when_all_of_its_pods_lost_their_gates() {
+    let two = [(2, 10), (2, 10)];
+    let and = |added: &[(u32, i64)]| [two.as_slice(), added].concat();
+    assert_eq!(formed_by(4, &two, &[20, 20]), 2);
+    assert_eq!(formed_by(4, &and(&[(4, 30), (4, 30)]), &[]), 4);
+    // The gate of a pod stays.
+    assert_eq!(formed_by(4, &and(&[(4, 30)]), &[20]), 2);
+    assert_eq!(formed_by(4, &and(&[(4, 30)]), &[30]), 2);
+    // A pod that lost its gate was lost, and made anew.
+    assert_eq!(formed_by(4, &and(&[(4, 30)]), &[40]), 4);
+    assert_eq!(formed_by(4, &and(&[(4, 30), (4, 50)]), &[40]), 4);
+    // Others found no room, and are not counted by the number.
+    assert_eq!(formed_by(6, &and(&[(4, 30), (4, 30)]), &[20, 20]), 4);
+    // It never ran as a whole.
+    assert_eq!(formed_by(2, &[(2, 30)], &[20]), 2);
 }

@@ -98,13 +98,14 @@ pub(crate) fn group_of(
     let pods = || found.iter().map(|found| found.pod.as_ref());
     let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let objects = state.world.cluster.objects();
+    let size = first.map_or(1, |first| count(first.size));
     let mut group = Group {
         id: id.clone(),
-        size: first.map_or(1, |first| count(first.size)),
+        size,
         min: first.map_or(1, |first| count(first.min)),
         when_partial: first.map_or(WhenPartial::Keep, |first| first.when_partial),
         done: id.gang().map_or(0, |_| gang::done_and_gone(objects, &pods().collect::<Vec<_>>())),
-        formed: id.gang().map_or(0, |gang| state.gangs.formed(gang, pods())),
+        formed: id.gang().map_or(0, |gang| state.gangs.formed(objects, gang, size, pods())),
         members: Vec::new(),
         unfit: None,
     };

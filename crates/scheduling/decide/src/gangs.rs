@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::gang::{GangId, Membership, formed};
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::gang::{GangId, Membership, formed_by};
+use tessera_cluster::{Key, Objects};
 use tessera_placement::Time;
 
 use crate::group::GroupId;
@@ -64,10 +64,15 @@ impl Gangs {
         self.least.remove(gang);
     }
 
-    /// Number of pods that the gang started with, less where it needed fewer since then; 0 before its start.
-    pub fn formed<'p>(&self, gang: &GangId, pods: impl Iterator<Item = &'p Pod>) -> usize {
-        // The gate is removed and the number written in one patch.
-        let formed = pods.filter(|pod| !pod.is_gated()).map(formed).max().unwrap_or_default();
+    /// Number of pods that the gang of `size` pods started with, less where it needed fewer since then; 0 before its start.
+    pub fn formed<'p>(
+        &self,
+        objects: &Objects,
+        gang: &GangId,
+        size: usize,
+        pods: impl Iterator<Item = &'p Pod>,
+    ) -> usize {
+        let formed = formed_by(objects, size, pods);
         self.least.get(gang).map_or(formed, |least| formed.min(*least))
     }
 

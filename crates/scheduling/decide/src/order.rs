@@ -48,8 +48,10 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
     let objects = world.cluster.objects();
     let pods = || gangs.members(gang).filter_map(|key| objects.pods.get(key)).map(AsRef::as_ref);
     let member = pods().next().and_then(|pod| gang::of_pod(objects, pod).ok().flatten());
-    let min = member.and_then(|member| usize::try_from(member.min).ok()).unwrap_or(usize::MAX);
-    Order::of_gang(pods(), min, gangs.formed(gang, pods()))
+    let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+    let (size, min) =
+        member.map_or((usize::MAX, usize::MAX), |member| (count(member.size), count(member.min)));
+    Order::of_gang(pods(), min, gangs.formed(objects, gang, size, pods()))
 }
 
 /// The queue position of a group; `None` for a pod that no longer exists.

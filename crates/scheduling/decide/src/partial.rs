@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::ClaimExt;
 use tessera_cluster::gang::{GangId, WhenPartial, partial_timeout};
+use tessera_cluster::subject;
 use tessera_placement::Time;
 
 use crate::commit;
@@ -83,13 +83,10 @@ fn partial_since(world: &World, now: Time, group: &Group, missing: usize) -> Tim
     allocated.into_iter().chain(came).max().unwrap_or(now).min(now)
 }
 
-/// When the last of the pod's claims got its devices.
+/// When the last of the pod's claims got its devices, in whole seconds.
 fn allocated_at(world: &World, pod: &Pod) -> Option<Time> {
-    let subject = tessera_cluster::subject::of_pod(world.cluster.objects(), pod);
-    let times = subject.claims.iter().filter_map(|wanted| {
-        u64::try_from(wanted.claim.allocated_at()?.as_second()).ok().map(Time::from_secs)
-    });
-    times.max()
+    let at = subject::allocated_at(world.cluster.objects(), pod)?;
+    u64::try_from(at.as_second()).ok().map(Time::from_secs)
 }
 
 /// Takes devices back from pods not yet bound. Bound and released pods are evicted, or kept if the gang says so.

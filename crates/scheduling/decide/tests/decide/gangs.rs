@@ -3,6 +3,7 @@
 mod apart;
 mod equal_priority;
 mod growth;
+mod growth_refused;
 mod incomplete;
 mod jobs;
 mod leaving;

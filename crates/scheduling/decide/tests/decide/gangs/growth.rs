@@ -14,7 +14,7 @@ use crate::leader::leader;
 use crate::objects::*;
 
 /// A member of a gang of `size` that started with `formed` pods and runs on the node.
-fn running(number: usize, size: usize, formed: usize, node: &str) -> serde_json::Value {
+pub fn running(number: usize, size: usize, formed: usize, node: &str) -> serde_json::Value {
     let mut pod = member("train", number, size);
     pod["metadata"]["annotations"] = json!({ FORMED_ANNOTATION: formed.to_string() });
     pod["spec"]["schedulingGates"] = json!([]);
