@@ -89,6 +89,25 @@ impl Charges {
         is_change
     }
 
+    /// Whether these are the charges of all holders, with nothing left over, and nobody is left out while devices are charged for.
+    pub(crate) fn are_of<'c>(&self, holds: impl Iterator<Item = (&'c Holder, Option<&'c Charge>)>) -> bool {
+        let mut anew = Charges::default();
+        for (holder, charge) in holds {
+            if charge.is_some() != self.driver.is_some() {
+                return false;
+            }
+            charge.into_iter().for_each(|charge| anew.add(holder, charge));
+        }
+        self.guessed == anew.guessed && self.sums().eq(anew.sums())
+    }
+
+    fn sums(&self) -> impl Iterator<Item = (&str, &CardClass, Worth)> {
+        let all = self.namespaces().flat_map(|namespace| {
+            self.of_namespace(namespace).map(move |(class, worth)| (namespace, class, worth))
+        });
+        all.filter(|(.., worth)| *worth != Worth::default())
+    }
+
     /// Holders with a device unknown when it was charged for.
     pub(crate) fn guessed(&self) -> impl Iterator<Item = &Holder> {
         self.guessed.iter()

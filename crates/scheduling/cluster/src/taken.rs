@@ -225,7 +225,11 @@ impl Taken {
         if self.held != other.held {
             return Some("of some device something else is taken than its holders take".to_owned());
         }
-        (self.usages != other.usages)
-            .then(|| "of some node something else is taken than its pods take".to_owned())
+        if self.usages != other.usages {
+            return Some("of some node something else is taken than its pods take".to_owned());
+        }
+        let charges = self.holds.iter().map(|(holder, hold)| (holder, hold.charge.as_ref()));
+        (!self.charges.are_of(charges))
+            .then(|| "some namespace is charged for something else than its holders take".to_owned())
     }
 }

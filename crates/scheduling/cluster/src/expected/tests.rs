@@ -105,10 +105,12 @@ fn the_index_is_what_holders_take_after_every_step() {
         for step in 0..60 {
             let key = Key::new("n", ["p", "q"][next(2)]);
             let of_claim = Key::new("n", ["c", "d"][next(2)]);
-            let device = DEVICES.get(next(4)).copied();
+            let device = [DEVICES.as_slice(), &["unknown"]].concat().get(next(5)).copied();
             let (allocated, node) = (claim(&of_claim.name, device), ["a"].get(next(2)).copied());
-            match next(12) {
-                0 => drop(cluster.apply(allocated).unwrap()),
+            match next(14) {
+                0 => cluster.charge_for([None, Some("d")][next(2)]),
+                13 => cluster.charge_guessed_anew(),
+                12 => drop(cluster.apply(allocated).unwrap()),
                 1 => cluster.delete(Kind::ResourceClaim, &of_claim),
                 2 => drop(cluster.apply(pod(&key.name, node)).unwrap()),
                 3 => cluster.delete(Kind::Pod, &key),
