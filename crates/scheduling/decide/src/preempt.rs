@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
 use tessera_cluster::{AllocationExt, Holder, Key, Kind, PodExt};
@@ -228,6 +229,23 @@ fn planned_victim(world: &World, nomination: &Nomination, text: &str) -> Option<
     (is_it && !pod.is_finished()).then_some(key)
 }
 
+/// Whether the nominated devices are still within the guarantee of the group's team: other pods of the team may have started since.
+fn is_within_guarantee(world: &World, group: &Group, nominated: &[(&Member, Nomination)]) -> bool {
+    let devices = |nomination: &Nomination| {
+        let pool = holders::pool_of(world, &nomination.node);
+        let result = |device: &String| DeviceRequestAllocationResult {
+            driver: world.driver.clone(),
+            pool: pool.clone(),
+            device: device.clone(),
+            ..DeviceRequestAllocationResult::default()
+        };
+        nomination.devices.iter().map(result).collect::<Vec<_>>()
+    };
+    let devices: Vec<_> = nominated.iter().flat_map(|(_, nomination)| devices(nomination)).collect();
+    let limit = world.teams.limit(group.id.namespace(), true);
+    limit.is_none_or(|limit| limit.allows(&world.cluster, &world.driver, &devices))
+}
+
 /// Evicts the holders of nominated devices, and the pods of the plan that hold other room.
 fn evict_for(
     world: &mut World,
@@ -269,6 +287,9 @@ fn evict_for(
     let takes_back = others.peek().is_some();
     if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
+    }
+    if takes_back && !is_within_guarantee(world, group, nominated) {
+        return withdraw(nominated, "its team has its guarantee without them");
     }
     let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
     if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {

@@ -175,6 +175,19 @@ fn what_is_guaranteed_is_not_taken_back() {
     assert_eq!(fed.takes(), [""; 0]);
 }
 
+/// Between the plan and the eviction other pods of the team may get what is guaranteed to it.
+#[test]
+fn a_team_that_has_its_guarantee_meanwhile_takes_nothing_back() {
+    let mut fed = borrowing(0);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    let intents = fed.decide();
+    assert_eq!(nominated(&mut fed, &intents), 1);
+    let mut other = allocated(claim("other", "gpu", 2), "b", &[card(0), card(1)]);
+    other["metadata"]["namespace"] = json!("vision");
+    fed.apply_claim(other);
+    assert_eq!(evicted(&fed.decide()), [""; 0]);
+}
+
 /// The next leader goes on with what its predecessor nominated.
 #[test]
 fn the_next_leader_takes_back_what_was_nominated() {
