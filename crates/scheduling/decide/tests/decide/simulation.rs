@@ -13,17 +13,20 @@ mod kubernetes;
 mod oracle;
 mod pairs;
 mod play;
+mod quotas;
 mod replica;
 mod scene;
 mod scheduler;
 mod surroundings;
 mod users;
 
+use tessera_cluster::Kind;
 use tessera_decide::Time;
 
 use api_server::{Server, Surroundings};
 use bug::Bug;
 use jobs::Jobs;
+use quotas::{NAMESPACES, QuotaAdmins};
 use replica::{Lease, Replica};
 use scheduler::Scheduler;
 use users::Users;
@@ -41,8 +44,11 @@ const SETTLE: Time = Time::from_secs(800);
 const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within this many seeds.
 const SEEDS: u64 = 5_000;
-/// Bugs found only after hundreds of seeds, each with a seed that finds the bug: the search starts there.
-const LATE: [(Bug, u64); 4] = [
+/// Bugs found only after many seeds, each with a seed that finds the bug: the search starts there.
+const LATE: [(Bug, u64); 7] = [
+    (Bug::LimitBeforeChoice, 28),
+    (Bug::GuaranteeNotObserved, 54),
+    (Bug::GuaranteeOverrun, 17),
     (Bug::NominationNotObserved, 865),
     (Bug::UidNotChecked, 429),
     (Bug::ReservationNotObserved, 177),
@@ -54,9 +60,22 @@ struct Run {
     log: Vec<String>,
 }
 
-fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
+/// Whether a run has GpuQuotas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotas {
+    Without,
+    With,
+}
+
+fn run(seed: u64, quotas: Quotas, bug: Option<Bug>, with_log: bool) -> Run {
     let mut around = Surroundings::new(seed, None, bug, with_log);
     let mut server = Server::default();
+    let mut admins = None;
+    if quotas == Quotas::With {
+        around.namespaces = &NAMESPACES;
+        server = Server::with_kinds(&[Kind::Namespace, Kind::GpuQuota]);
+        admins = Some(QuotaAdmins::new(&mut around, &mut server));
+    }
     let mut users = Users::new(&mut around, &mut server);
     let mut jobs = Jobs::default();
     let mut scheduler = Scheduler::new(&mut around, &mut server);
@@ -76,6 +95,7 @@ fn run(seed: u64, bug: Option<Bug>, with_log: bool) -> Run {
         if around.is_faulty {
             users.step(&mut around, &mut server);
             jobs.act(&mut around, &mut server);
+            admins.iter_mut().for_each(|admins| admins.step(&mut around, &mut server));
         }
         jobs.step(&mut around, &mut server);
         users.untaint(&mut around, &mut server);
@@ -99,33 +119,52 @@ fn first() -> u64 {
 }
 
 /// Number of seeds that must pass without a bug; `SIMULATION_SEEDS` overrides it.
-fn seeds() -> u64 {
-    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
+fn seeds(usual: u64) -> u64 {
+    std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-#[test]
-fn every_run_ends_well() {
-    for seed in first()..first() + seeds() {
-        if let Some(violation) = run(seed, None, false).violation {
-            let log = run(seed, None, true).log.join("\n");
+fn all_end_well(quotas: Quotas, count: u64) {
+    for seed in first()..first() + count {
+        if let Some(violation) = run(seed, quotas, None, false).violation {
+            let log = run(seed, quotas, None, true).log.join("\n");
             panic!("{log}\nseed {seed}: {violation}");
         }
     }
 }
 
-#[test]
-fn every_planted_bug_is_found() {
+/// Searches runs for each of these bugs whose name contains `SIMULATION_BUG`, until one says this.
+fn all_are_found(bugs: impl IntoIterator<Item = (Bug, &'static str)>, quotas: Quotas) {
     let mut missed = Vec::new();
     let only = std::env::var("SIMULATION_BUG").unwrap_or_default();
-    for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").contains(&only)) {
-        let first =
-            LATE.into_iter().find_map(|(late, seed)| (late == bug).then_some(seed)).unwrap_or_default();
-        let found =
-            (first..first + SEEDS).find_map(|seed| Some((seed, run(seed, Some(bug), false).violation?)));
-        match found {
+    for (bug, text) in bugs.into_iter().filter(|(bug, _)| format!("{bug:?}").contains(&only)) {
+        let late = LATE.into_iter().find_map(|(late, seed)| (late == bug).then_some(seed));
+        let first = late.unwrap_or_default().max(first());
+        let violation =
+            |seed| run(seed, quotas, Some(bug), false).violation.filter(|found| found.contains(text));
+        match (first..first + SEEDS).find_map(|seed| Some((seed, violation(seed)?))) {
             Some((seed, violation)) => println!("{bug:?}: seed {seed}: {violation}"),
             None => missed.push(bug),
         }
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn every_run_ends_well() {
+    all_end_well(Quotas::Without, seeds(100));
+}
+
+#[test]
+fn every_run_with_quotas_ends_well() {
+    all_end_well(Quotas::With, seeds(40));
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    all_are_found(Bug::ALL.map(|bug| (bug, "")), Quotas::Without);
+}
+
+#[test]
+fn every_planted_bug_about_quotas_is_found() {
+    all_are_found(Bug::OF_TEAMS, Quotas::With);
 }

@@ -1,5 +1,7 @@
 //! Mistakes a controller could make, planted to check the simulation.
 
+mod teams;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -93,6 +95,26 @@ pub enum Bug {
     SchedulerNameNotObserved,
     /// Completed indexes of a Job are not observed.
     JobStatusNotObserved,
+    /// A claim that is gone is still charged.
+    ChargeNotReleased,
+    /// A claim with devices is charged for one card more.
+    ChargedTwice,
+    /// Limits of quotas are not observed.
+    LimitNotChecked,
+    /// Of `firstAvailable` only the first choice is looked at.
+    LimitBeforeChoice,
+    /// One quota's guarantee is not observed: its devices count as borrowed.
+    GuaranteeNotObserved,
+    /// Devices are taken back beyond the guarantee, without end where two teams do.
+    GuaranteeOverrun,
+    /// Parents of quotas are not observed.
+    ParentNotObserved,
+    /// Pods that do not borrow count as others.
+    BorrowNotObserved,
+    /// Devices are taken back at once.
+    MinRuntimeSkipped,
+    /// Devices are taken back at once when a quota changes.
+    GraceSkipped,
 }
 
 impl Bug {
@@ -130,6 +152,20 @@ impl Bug {
         Bug::ReservationNotObserved,
         Bug::DeadlineTakenForShort,
         Bug::BudgetNotObserved,
+    ];
+
+    /// Bugs found by random runs with quotas, each with what the check says that is to find it.
+    pub const OF_TEAMS: [(Bug, &str); 10] = [
+        (Bug::ChargeNotReleased, "is charged"),
+        (Bug::ChargedTwice, "is charged"),
+        (Bug::LimitNotChecked, "beyond"),
+        (Bug::LimitBeforeChoice, "fits on"),
+        (Bug::GuaranteeNotObserved, "its team is within its guarantee"),
+        (Bug::GuaranteeOverrun, "which gets more than"),
+        (Bug::ParentNotObserved, "beyond"),
+        (Bug::BorrowNotObserved, "beyond"),
+        (Bug::MinRuntimeSkipped, "gives back before"),
+        (Bug::GraceSkipped, "gives back too soon"),
     ];
 
     /// Bugs found by pairs of faults.
@@ -217,7 +253,7 @@ impl Bug {
             }
             (Bug::BudgetNotObserved, Object::DisruptionBudget(_)) => return None,
             (Bug::NodeReadOnce, Object::Node(_)) if before.is_some() => return None,
-            _ => {}
+            _ => self.change_for_teams(&mut object),
         }
         Some(Observation::Applied(Box::new(object)))
     }

@@ -6,6 +6,7 @@ pub mod gangs;
 pub mod on_the_way;
 mod queue;
 mod reasons;
+pub mod teams;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -15,7 +16,7 @@ use tessera_api::{NodeReport, node_report};
 use tessera_cluster::{Key, Kind, Object};
 use tessera_decide::{Intent, PodReference, Time};
 
-use super::api_server::{Surroundings, gates, has_ended, is_refused, node_name};
+use super::api_server::{Server, Surroundings, gates, has_ended, is_refused, node_name};
 use super::oracle;
 use super::replica::Replica;
 use super::users::cards_asked;
@@ -165,7 +166,7 @@ pub fn failed(replica: &mut Replica, pod: &PodReference) {
 }
 
 /// Checks the intent against the replica's view.
-pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
+pub fn intent(around: &mut Surroundings, replica: &Replica, server: &Server, intent: &Intent) {
     let Some(about) = intent.pod() else { return };
     if let Intent::Nominate { nomination: Some(nomination), .. } = intent {
         queue::may_nominate(around, replica, nomination);
@@ -185,12 +186,19 @@ pub fn intent(around: &mut Surroundings, replica: &Replica, intent: &Intent) {
         around.violated(|| format!("{intent:?}, but its gates are {:?}", gates(pod)));
     }
     match intent {
-        Intent::Steer { node, .. } => steer(around, replica, pod, node),
+        Intent::Steer { node, .. } => {
+            steer(around, replica, pod, node);
+            teams::may_steer(around, replica, server, pod, node);
+        }
         Intent::Release { why, .. } => release(around, replica, pod, why),
-        Intent::Evict { why, .. } => gangs::may_evict(around, replica, pod, why),
+        Intent::Evict { why, .. } => {
+            gangs::may_evict(around, replica, pod, why);
+            teams::may_evict(around, replica, server, pod, why);
+        }
         // Whether the devices are free is checked at the write.
         Intent::Allocate { claims, node, .. } if !claims.is_empty() => {
             queue::may_allocate(around, replica, pod, node);
+            teams::may_allocate(around, replica, server, pod, claims);
         }
         Intent::Allocate { lifts_gate: true, .. } => gangs::may_lift(around, replica, pod),
         _ => {}

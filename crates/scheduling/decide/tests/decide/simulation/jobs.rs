@@ -23,6 +23,7 @@ const TEMPLATES: [&str; 3] = ["one", "two", "half"];
 #[derive(Debug, Clone)]
 pub struct Job {
     pub name: String,
+    pub namespace: &'static str,
     pub uid: String,
     pub size: usize,
     pub min: usize,
@@ -39,6 +40,12 @@ pub struct Jobs {
     jobs: Vec<Job>,
     made: usize,
     next: Time,
+}
+
+impl Job {
+    fn pod(&self, number: usize) -> Key {
+        Key::new(self.namespace, format!("{}-{number}", self.name))
+    }
 }
 
 impl Jobs {
@@ -59,6 +66,7 @@ impl Jobs {
         let min = if around.percent(25) { around.rng.usize(1..=size) } else { size };
         let job = Job {
             name: format!("g{}", self.made),
+            namespace: around.namespace(self.made),
             uid: format!("job-{}", server.next_uid()),
             size,
             min,
@@ -80,7 +88,7 @@ impl Jobs {
     pub fn step(&self, around: &mut Surroundings, server: &mut Server) {
         for job in &self.jobs {
             for number in 0..job.size {
-                let key = objects::key(&format!("{}-{number}", job.name));
+                let key = job.pod(number);
                 if server.pod(&key).is_none() && around.percent(40) {
                     create(around, server, job, &key, number);
                 }
@@ -123,6 +131,6 @@ fn create(around: &mut Surroundings, server: &mut Server, job: &Job, key: &Key, 
 fn delete(around: &mut Surroundings, server: &mut Server, job: &Job) {
     around.note(|| format!("deleting Job {}", job.name));
     for number in 0..job.size {
-        kubernetes::delete_pod(around, server, &objects::key(&format!("{}-{number}", job.name)));
+        kubernetes::delete_pod(around, server, &job.pod(number));
     }
 }

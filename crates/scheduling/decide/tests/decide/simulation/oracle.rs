@@ -4,6 +4,7 @@
 mod devices;
 mod fit;
 mod holdings;
+mod teams;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use k8s_openapi::api::resource::v1::{
 use tessera_cluster::{Key, Kind, Object};
 
 pub use devices::{DeviceId, has_managed_devices, published};
-pub use fit::{Offer, fit};
+pub use fit::{Offer, fit, fits};
 pub use holdings::Holdings;
+pub use teams::{OF_SOME_CARDS, PRODUCT_OF, Taken, Teams, borrows, taken};
 
 /// Objects as seen by one observer.
 pub type View = BTreeMap<(Kind, Key), Arc<Object>>;

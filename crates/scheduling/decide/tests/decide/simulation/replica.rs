@@ -12,8 +12,10 @@ use super::api_server::{Seen, Server, Surroundings};
 use super::bug::Bug;
 use super::checks;
 use super::checks::on_the_way::{self, OnTheWay};
+use super::checks::teams::Terms;
 use super::faults::Incident;
 use super::oracle::View;
+use super::quotas::GRACE;
 use crate::objects::{DRIVER, share_ids};
 use writing::Writing;
 
@@ -49,7 +51,8 @@ pub const HANDOVER: Time = Time::from_secs(30);
 
 fn decider(around: &Surroundings) -> Decider {
     let handover = if around.has(Bug::HandoverSkipped) { Time::ZERO } else { HANDOVER };
-    Decider::new(DRIVER, share_ids()).with_handover(handover)
+    let grace = if around.has(Bug::GraceSkipped) { Time::ZERO } else { GRACE };
+    Decider::new(DRIVER, share_ids()).with_handover(handover).with_quota_grace(grace)
 }
 
 /// Kinds that only gangs and preemption need.
@@ -90,6 +93,7 @@ pub struct Replica {
     /// Time of the last intent for each pod.
     pub acted: BTreeMap<Key, Time>,
     pub on_the_way: OnTheWay,
+    pub terms: Terms,
 }
 
 impl Replica {
@@ -116,6 +120,7 @@ impl Replica {
             told: BTreeMap::new(),
             acted: BTreeMap::new(),
             on_the_way: OnTheWay::default(),
+            terms: Terms::default(),
         }
     }
 
@@ -183,6 +188,7 @@ impl Replica {
         self.view.clear();
         self.allocated.clear();
         self.at_once.clear();
+        self.terms = Terms::default();
         self.next_round = around.now;
     }
 
@@ -217,7 +223,9 @@ impl Replica {
                 }
             };
             if let Some(observation) = observation {
+                let more = around.bug.and_then(|bug| bug.observation_after(&observation));
                 self.observe(around, observation);
+                more.into_iter().for_each(|more| self.observe(around, more));
             }
             self.is_new = true;
         }
@@ -304,6 +312,7 @@ impl Replica {
         }
         self.is_new = false;
         self.next_round = around.now + ROUND;
+        checks::teams::look(around, self);
         for _ in 0..MOST_AT_ONCE {
             let intents = self.decider.decide(around.now);
             self.check_taken(around);
@@ -342,6 +351,11 @@ impl Replica {
         self.is_told
             && self.may_write(around)
             && self.decider.wake().is_some_and(|wake| wake < around.now + SOON)
+    }
+
+    /// Whether the loop knows that it leads.
+    pub fn leads(&self) -> bool {
+        self.is_told
     }
 
     /// Holds back events of this kind until then.

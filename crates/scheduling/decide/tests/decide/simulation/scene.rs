@@ -226,7 +226,17 @@ impl Stage {
 
 pub fn gang(name: &str, size: usize, template: &'static str) -> Job {
     let (name, uid) = (name.to_owned(), format!("job-{name}"));
-    Job { name, uid, size, min: size, template, is_kept: false, priority: 0, is_never_bound: false }
+    Job {
+        name,
+        namespace: "team",
+        uid,
+        size,
+        min: size,
+        template,
+        is_kept: false,
+        priority: 0,
+        is_never_bound: false,
+    }
 }
 
 fn lose_node_of(around: &mut Surroundings, server: &mut Server, name: &str) {

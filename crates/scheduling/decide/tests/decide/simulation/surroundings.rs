@@ -23,6 +23,8 @@ pub struct Surroundings {
     /// History of gangs.
     pub gangs: Gangs,
     pub placement: Placement,
+    /// Namespaces of pods: several where there are quotas.
+    pub namespaces: &'static [&'static str],
 }
 
 /// Queueing settings of the pool.
@@ -47,7 +49,18 @@ impl Surroundings {
             log: with_log.then(Vec::new),
             gangs: Gangs::default(),
             placement: Placement::default(),
+            namespaces: &["team"],
         }
+    }
+
+    /// Whether the run has GpuQuotas.
+    pub fn has_quotas(&self) -> bool {
+        self.namespaces.len() > 1
+    }
+
+    /// The namespace of the pod or Job of this number: names are unique in all namespaces together.
+    pub fn namespace(&self, number: usize) -> &'static str {
+        self.namespaces[number % self.namespaces.len()]
     }
 
     pub fn violated(&mut self, what: impl FnOnce() -> String) {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
+use tessera_api::gpu_quota::BORROW_LABEL;
 use tessera_api::steering::GATE;
 use tessera_cluster::workloads::DisruptionBudget;
 use tessera_cluster::{Key, Kind};
@@ -13,6 +14,7 @@ use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, gates};
 use super::kubernetes::{self, KEPT_LABEL, LEAST_ANNOTATION};
+use super::quotas;
 use super::surroundings::Placement;
 use crate::objects;
 
@@ -30,6 +32,9 @@ pub const TEMPLATES: [(&str, &str, usize); 6] = [
     ("late", "gpu", 1),
     ("nic", "nic", 0),
 ];
+
+/// Template for a whole card or, second, a part of one.
+const EITHER: &str = "either";
 
 /// Users and admins.
 pub struct Users {
@@ -50,6 +55,10 @@ const NEVER: Time = Time::from_secs(86_400);
 const TAINTED: Time = Time::from_secs(60);
 
 fn allocation(around: &mut Surroundings) -> &'static str {
+    // Only managed cards are taken back.
+    if around.has_quotas() && around.percent(60) {
+        return "Managed";
+    }
     match around.rng.u32(0..100) {
         0..45 => "Steered",
         45..60 => "Native",
@@ -57,9 +66,18 @@ fn allocation(around: &mut Surroundings) -> &'static str {
     }
 }
 
-fn template(name: &str, class: &str, count: usize) -> ResourceClaimTemplate {
+/// A template of this name in each namespace.
+fn apply_template(around: &mut Surroundings, server: &mut Server, name: &str, class: &str, count: usize) {
     let spec = objects::claim("any", class, count.max(1))["spec"].clone();
-    objects::read(json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "spec": spec } }))
+    apply_template_with(around, server, name, &spec);
+}
+
+fn apply_template_with(around: &mut Surroundings, server: &mut Server, name: &str, spec: &Value) {
+    for namespace in around.namespaces {
+        let metadata = json!({ "name": name, "namespace": namespace });
+        let template = json!({ "metadata": metadata, "spec": { "spec": spec } });
+        server.apply(around, objects::read::<ResourceClaimTemplate>(template));
+    }
 }
 
 impl Users {
@@ -71,7 +89,13 @@ impl Users {
             { "cel": { "expression": "device.driver == 'nic.example.com'" } }] } });
         server.apply(around, objects::read::<DeviceClass>(nic));
         for (name, class, count) in TEMPLATES.into_iter().filter(|(name, ..)| *name != "late") {
-            server.apply(around, template(name, class, count));
+            apply_template(around, server, name, class, count);
+        }
+        if around.has_quotas() {
+            let exactly = |name: &str, class: &str| json!({ "name": name, "deviceClassName": class, "allocationMode": "ExactCount", "count": 1 });
+            let either = json!([exactly("whole", "gpu"), exactly("part", "half")]);
+            let request = json!({ "name": "gpus", "firstAvailable": either });
+            apply_template_with(around, server, EITHER, &json!({ "devices": { "requests": [request] } }));
         }
         let mut users = Users {
             cards: BTreeMap::new(),
@@ -84,6 +108,10 @@ impl Users {
             25..60 => Placement { is_strict: false, reserve_after: Some(RESERVE_AFTER) },
             _ => Placement::default(),
         };
+        if around.has_quotas() {
+            // The order of teams is none that the checks of queues know.
+            around.placement = Placement::default();
+        }
         if around.percent(50) {
             let least = around.rng.u32(1..3);
             let budget = json!({
@@ -100,16 +128,19 @@ impl Users {
             server.apply(around, objects::node(node));
             users.publish(around, server, node);
         }
-        for name in ["shared-0", "shared-1"] {
-            users.share(around, server, name);
+        for namespace in around.namespaces {
+            for name in ["shared-0", "shared-1"] {
+                users.share(around, server, &Key::new(*namespace, name));
+            }
         }
         users
     }
 
-    fn share(&self, around: &mut Surroundings, server: &mut Server, name: &str) {
+    fn share(&self, around: &mut Surroundings, server: &mut Server, key: &Key) {
         let mut claim = objects::claim("any", "gpu", 1);
         let uid = server.next_uid();
-        claim["metadata"] = json!({ "name": name, "namespace": "team", "uid": format!("shared-{uid}") });
+        claim["metadata"] =
+            json!({ "name": key.name, "namespace": key.namespace, "uid": format!("shared-{uid}") });
         server.apply(around, objects::read::<ResourceClaim>(claim));
     }
 
@@ -120,6 +151,7 @@ impl Users {
         let pool = json!({ "pool": "main", "allocation": self.allocation[node], "placement": placement });
         let is_tainted = self.allocation[node] == "Managed" || self.tainted.contains_key(node);
         for slice in objects::slices_with(node, self.cards[node], pool, is_tainted) {
+            let slice = if around.has_quotas() { quotas::with_product(slice, node) } else { slice };
             server.apply(around, slice);
         }
     }
@@ -157,7 +189,8 @@ impl Users {
     }
 
     fn create(&self, around: &mut Surroundings, server: &mut Server) {
-        let key = objects::key(&format!("p{}", around.rng.usize(0..NAMES)));
+        let number = around.rng.usize(0..NAMES);
+        let key = Key::new(around.namespace(number), format!("p{number}"));
         if server.pod(&key).is_some() {
             return;
         }
@@ -184,6 +217,12 @@ impl Users {
             }
         };
         pod["spec"]["resourceClaims"] = claim;
+        if around.has_quotas() && around.percent(15) {
+            pod["spec"]["resourceClaims"] = json!([{ "name": "gpus", "resourceClaimTemplateName": EITHER }]);
+        }
+        if around.has_quotas() && around.percent(20) {
+            pod["metadata"]["labels"][BORROW_LABEL] = json!("false");
+        }
         if around.percent(15) {
             // A pod without opt-in.
             pod["spec"]["schedulingGates"] = json!([]);
@@ -202,7 +241,8 @@ impl Users {
             pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet",
                 "name": "owner", "uid": format!("owner-{owner}"), "controller": true }]);
         }
-        if around.percent(30) {
+        // The budget is in the first namespace.
+        if around.percent(30) && key.namespace == "team" {
             pod["metadata"]["labels"][KEPT_LABEL] = json!("yes");
         }
         if around.percent(40) {
@@ -273,7 +313,7 @@ impl Users {
         let late = Key::new("team", "late".to_owned());
         if server.get(Kind::ResourceClaimTemplate, &late).is_none() && around.percent(30) {
             around.note(|| "the late template comes".to_owned());
-            server.apply(around, template("late", "gpu", 1));
+            apply_template(around, server, "late", "gpu", 1);
         }
     }
 
@@ -302,7 +342,7 @@ impl Users {
         }
         let late = Key::new("team", "late".to_owned());
         if server.get(Kind::ResourceClaimTemplate, &late).is_none() {
-            server.apply(around, template("late", "gpu", 1));
+            apply_template(around, server, "late", "gpu", 1);
         }
         let keys: Vec<Key> = server.pods().map(|(key, _)| key).collect();
         for key in keys {

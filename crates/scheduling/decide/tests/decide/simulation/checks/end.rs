@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_cluster::Key;
 use tessera_decide::Time;
 
-use super::{gangs, queue};
+use super::{gangs, queue, teams};
 use crate::simulation::api_server::{
     Server, Surroundings, gates, has_ended, is_refused, node_name, refuses_writes,
 };
 use crate::simulation::kubernetes::has_label;
-use crate::simulation::oracle::{self, Asked, Holdings, Offer};
+use crate::simulation::oracle::{self, Asked, DeviceId, Holdings, Offer};
 use crate::simulation::replica::Replica;
 use crate::simulation::scheduler::{self, FAILS_TO_BIND};
 use crate::simulation::users::cards_asked;
@@ -27,6 +27,7 @@ pub fn end(around: &mut Surroundings, server: &Server, replicas: &[Replica], qui
     waits_although_it_fits(around, server);
     not_looked_at(around, server);
     devices_of_nobody(around, server);
+    teams::waits_for_what_others_borrow(around, server);
     for replica in replicas {
         one(around, server, replica, quiet_since);
     }
@@ -59,12 +60,19 @@ fn keeps_its_gate(around: &mut Surroundings, server: &Server, name: &str, pod: &
     let holdings = Holdings::of(server.view());
     for node in oracle::nodes(server.view()) {
         let node_name = node.metadata.name.as_deref().unwrap_or_default();
-        if !scheduler::dislikes(pod, node_name)
-            && oracle::fit(server.view(), &holdings, pod, node, Offer::Native).is_some()
-        {
+        if !scheduler::dislikes(pod, node_name) && fits(server, &holdings, pod, node, Offer::Native) {
             around.violated(|| format!("{name} fits on {node_name} and keeps its gate"));
         }
     }
+}
+
+/// Whether the pod fits on the node, within the limits of its team.
+fn fits(server: &Server, holdings: &Holdings, pod: &Pod, node: &Node, offer: Offer) -> bool {
+    let mut fits = oracle::fits(server.view(), holdings, pod, node, offer);
+    fits.any(|fit| {
+        let devices: Vec<DeviceId> = fit.values().flat_map(oracle::devices_in).collect();
+        teams::may_have(server, pod, &devices)
+    })
 }
 
 fn asks_for_nothing(spec: &PodSpec) -> bool {
@@ -84,7 +92,7 @@ fn waits_although_it_fits(around: &mut Surroundings, server: &Server) {
         for node in oracle::nodes(view) {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let is_kept = oracle::has_managed_devices(view, name) && queue::is_kept_from(around, server, pod);
-            if !is_kept && oracle::fit(view, &holdings, pod, node, Offer::Any).is_some() {
+            if !is_kept && fits(server, &holdings, pod, node, Offer::Any) {
                 around.violated(|| format!("{} fits on {name} and waits", key.name));
             }
         }
@@ -145,6 +153,7 @@ fn one(around: &mut Surroundings, server: &Server, replica: &Replica, quiet_sinc
     if on_their_way > 0 {
         return;
     }
+    teams::are_charged(around, server, replica);
     let cluster = decider.cluster();
     let counted = cluster.inventory().devices().map(|device| {
         (device.pool().to_owned(), device.name().to_owned(), cluster.held().holds_whole(device))

@@ -9,8 +9,8 @@ use tessera_cluster::{Key, Object};
 use tessera_decide::Time;
 
 use super::end::is_unserved;
-use super::queue;
-use super::reasons::preemptor;
+use super::reasons::{preemptor, taker};
+use super::{queue, teams};
 use crate::simulation::FAULTS;
 use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
 use crate::simulation::oracle::{self, DeviceId, Holdings, Offer, View};
@@ -135,7 +135,7 @@ pub fn may_lift(around: &mut Surroundings, replica: &Replica, pod: &Pod) {
 }
 
 /// Whether `name` is the pod's or its gang's.
-fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
+pub fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
     let labels = pod.metadata.labels.as_ref();
     let group = labels.and_then(|labels| labels.get(GROUP_LABEL)).unwrap_or(&key.name);
     format!("{}/{group}", key.namespace) == name
@@ -143,19 +143,19 @@ fn is_called(key: &Key, pod: &Pod, name: &str) -> bool {
 
 /// A budget allowed less than observed by the replica: earlier evictions made in vain are then no violation.
 pub fn kept(around: &mut Surroundings, why: &str) {
-    if let Some(name) = preemptor(why) {
+    if let Some(name) = preemptor(why).or(taker(why)) {
         around.gangs.preempting.remove(name);
     }
 }
 
-/// Checks an eviction: a preemptor needs a higher priority than the victim, and a nomination observed on one of its pods.
+/// Checks an eviction: a preemptor needs a higher priority than the victim, and anybody a nomination observed on one of its pods.
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why: &str) {
-    let Some(name) = preemptor(why) else { return };
+    let Some(name) = preemptor(why).or(taker(why)) else { return };
     let of_victim = |pod: &&Pod| queue::who(pod) == queue::who(victim) && !is_lost(pod);
     let for_whom = |pod: &&Pod| is_called(&Key::from(&pod.metadata), pod, name) && !is_lost(pod);
     let lowest = queue::lowest_priority(replica.pods().filter(for_whom));
     let of_others = queue::lowest_priority(replica.pods().filter(of_victim));
-    if lowest <= of_others {
+    if lowest <= of_others && taker(why).is_none() {
         around.violated(|| format!("evicted for {name} of priority {lowest}: one of {of_others}"));
     }
     let is_nominated = replica.view.iter().any(|((_, key), object)| match object.as_ref() {
@@ -200,11 +200,15 @@ pub fn end(around: &mut Surroundings, server: &Server) {
         let there = members.iter().filter(is_there).count();
         let open: Vec<&Key> = members.iter().filter(|key| !is_there(key)).collect();
         let waiting = open.iter().filter_map(|key| server.pod(key));
+        let before = holdings.clone();
         let places = waiting
             .filter_map(|pod| Some((pod.metadata.name.clone()?, place(server.view(), &mut holdings, pod)?)));
         let places: Vec<(String, String)> = places.collect();
         let first = members.first().and_then(|key| server.pod(key));
-        let is_kept = first.is_some_and(|pod| queue::is_kept_from(around, server, pod));
+        let more: Vec<DeviceId> = holdings.beyond(&before);
+        let is_kept = first.is_some_and(|pod| {
+            queue::is_kept_from(around, server, pod) || !teams::may_have(server, pod, &more)
+        });
         if !places.is_empty() && there + places.len() >= min && !is_kept {
             around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {places:?} fit"));
         }

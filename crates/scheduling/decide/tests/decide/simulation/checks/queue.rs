@@ -188,7 +188,7 @@ pub fn may_nominate(around: &mut Surroundings, replica: &Replica, nomination: &N
             continue;
         }
         for user in status.reserved_for.iter().flatten() {
-            let pod = replica.pod(&Key::new("team", user.name.clone()));
+            let pod = replica.pod(&Key::from(&claim.metadata).with_name(&user.name));
             let kept = pod.filter(|pod| !has_ended(pod) && pod.metadata.deletion_timestamp.is_none());
             if kept.is_some_and(|pod| is_kept(replica, pod)) {
                 around.violated(|| format!("{nomination:?} is what {} has, whom a budget keeps", user.name));

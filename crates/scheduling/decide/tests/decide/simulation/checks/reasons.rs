@@ -5,6 +5,11 @@ pub fn preemptor(why: &str) -> Option<&str> {
     why.strip_prefix("preempted by ")?.split(' ').next()
 }
 
+/// The gang or pod for which a pod gives back borrowed devices, as `namespace/name`.
+pub fn taker(why: &str) -> Option<&str> {
+    why.strip_prefix("taken back for ")?.split(':').next()
+}
+
 /// A waiting pod's place in the queue, by the loop's reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {

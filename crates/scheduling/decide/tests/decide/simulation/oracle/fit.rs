@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, Device, DeviceAllocationResult, DeviceRequestAllocationResult,
+    AllocationResult, Device, DeviceAllocationResult, DeviceRequest, DeviceRequestAllocationResult,
 };
 
 use super::devices::{Counters, Published, consumed, is_managed};
@@ -25,7 +25,7 @@ pub enum Offer {
 struct Slot<'v> {
     /// Index of the claim among the pod's claims.
     claim: usize,
-    request: &'v str,
+    request: String,
     class: &'v str,
 }
 
@@ -46,6 +46,31 @@ pub fn fit(
     node: &Node,
     offer: Offer,
 ) -> Option<BTreeMap<usize, AllocationResult>> {
+    fits(view, holdings, pod, node, offer).next()
+}
+
+/// The same for each choice that the claims leave (`firstAvailable`), the first choice first.
+pub fn fits<'a>(
+    view: &'a View,
+    holdings: &'a Holdings,
+    pod: &'a Pod,
+    node: &'a Node,
+    offer: Offer,
+) -> impl Iterator<Item = BTreeMap<usize, AllocationResult>> + 'a {
+    let claims = asked(view, pod).unwrap_or_default();
+    let alternatives = |request: &DeviceRequest| request.first_available.as_ref().map_or(1, Vec::len);
+    let count = claims.iter().flat_map(|asked| asked.requests()).map(alternatives).max().unwrap_or(1);
+    (0..count).filter_map(move |choice| fit_choice(view, holdings, pod, node, offer, choice))
+}
+
+fn fit_choice(
+    view: &View,
+    holdings: &Holdings,
+    pod: &Pod,
+    node: &Node,
+    offer: Offer,
+    choice: usize,
+) -> Option<BTreeMap<usize, AllocationResult>> {
     let name = node.metadata.name.as_deref()?;
     let claims = asked(view, pod)?;
     let is_elsewhere =
@@ -54,7 +79,7 @@ pub fn fit(
         return None;
     }
     let slots: Vec<Slot<'_>> =
-        claims.iter().enumerate().flat_map(|(claim, asked)| slots(claim, *asked)).collect();
+        claims.iter().enumerate().flat_map(|(claim, asked)| slots(claim, *asked, choice)).collect();
     if slots.is_empty() {
         return Some(BTreeMap::new());
     }
@@ -78,7 +103,7 @@ pub fn fit(
         let (pool, device) = published.devices[*number];
         let allocation = results.entry(slot.claim).or_insert_with(|| empty(name));
         let result = DeviceRequestAllocationResult {
-            request: slot.request.to_owned(),
+            request: slot.request.clone(),
             driver: DRIVER.to_owned(),
             pool: pool.to_owned(),
             device: device.name.clone(),
@@ -94,13 +119,19 @@ fn is_cordoned(node: &Node) -> bool {
 }
 
 /// Devices requested by the claim; none if already allocated.
-fn slots(claim: usize, asked: Asked<'_>) -> impl Iterator<Item = Slot<'_>> {
+fn slots(claim: usize, asked: Asked<'_>, choice: usize) -> impl Iterator<Item = Slot<'_>> {
     let open = asked.allocation().is_none();
     asked.requests().filter(move |_| open).flat_map(move |request| {
-        let exactly = request.exactly.as_ref().expect("all requests here are exact");
-        let count = usize::try_from(exactly.count.unwrap_or(1)).expect("a small number");
-        let slot = move |()| Slot { claim, request: &request.name, class: &exactly.device_class_name };
-        std::iter::repeat_n((), count).map(slot)
+        let (name, class, count) = match (&request.exactly, &request.first_available) {
+            (Some(exactly), _) => (request.name.clone(), &exactly.device_class_name, exactly.count),
+            (_, Some(all)) => {
+                let chosen = &all[choice.min(all.len() - 1)];
+                (format!("{}/{}", request.name, chosen.name), &chosen.device_class_name, chosen.count)
+            }
+            _ => panic!("a request asks for devices"),
+        };
+        let count = usize::try_from(count.unwrap_or(1)).expect("a small number");
+        std::iter::repeat_n((), count).map(move |()| Slot { claim, request: name.clone(), class })
     })
 }
 
@@ -137,7 +168,7 @@ impl Search<'_> {
         // Slots of one request are alike: devices before the last choice were tried already.
         let before = self.chosen.len().checked_sub(1).map(|last| &self.slots[last]);
         let is_like_before =
-            before.is_some_and(|before| (before.claim, before.request) == (slot.claim, slot.request));
+            before.is_some_and(|before| (before.claim, &before.request) == (slot.claim, &slot.request));
         let first = self.chosen.last().filter(|_| is_like_before).map_or(0, |last| last + 1);
         for number in first..self.published.devices.len() {
             let (_, device) = self.published.devices[number];

@@ -33,6 +33,15 @@ impl Holdings {
         self.devices.extend(devices);
     }
 
+    pub fn remove_devices(&mut self, devices: &[DeviceId]) {
+        self.devices.retain(|device| !devices.contains(device));
+    }
+
+    /// Devices in use here, and not in the others.
+    pub fn beyond(&self, others: &Holdings) -> Vec<DeviceId> {
+        self.devices.difference(&others.devices).cloned().collect()
+    }
+
     pub fn add_pod(&mut self, node: &str, pod: &Pod) {
         *self.cpu.entry(node.to_owned()).or_default() += cpu_of(pod);
     }

@@ -128,7 +128,7 @@ impl Replica {
         if is_about(&intent) && self.writings.iter().any(is_twice) {
             around.violated(|| format!("{intent:?} while the one before it is still carried out"));
         }
-        checks::intent(around, self, &intent);
+        checks::intent(around, self, server, &intent);
         if let Some(pod) = intent.pod() {
             self.acted.insert(pod.key.clone(), around.now);
         }
@@ -246,7 +246,8 @@ impl Replica {
                     let answer = server.allocate(around, &claim, allocation);
                     let version =
                         server.claim(&claim.key).and_then(|claim| claim.metadata.resource_version.clone());
-                    if answer == Answer::Done {
+                    // A claim of an earlier process is fenced or seen, and not counted before.
+                    if answer == Answer::Done && !writing.is_of_earlier_process {
                         let version = version.unwrap_or_default();
                         self.on_the_way.arrived.push(Arrived {
                             claim: claim.key.clone(),
