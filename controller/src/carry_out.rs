@@ -250,12 +250,15 @@ impl Writer {
                     .await
                     .map(drop);
             }
-            Intent::Note { nodes, evictions, .. } => {
+            Intent::Note { nodes, evictions, formed, .. } => {
                 let evictions = Some(evictions).filter(|count| **count > 0).map(ToString::to_string);
-                let annotations = json!({
+                let mut annotations = json!({
                     REFUSED_NODES_ANNOTATION: nodes.encode(),
                     EVICTIONS_ANNOTATION: evictions,
                 });
+                if let Some(formed) = formed {
+                    annotations[FORMED_ANNOTATION] = json!(formed.to_string());
+                }
                 let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
                 return self
                     .once(pods.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tessera_api::managed::RefusedNodes;
+
 use super::*;
 
 /// Patches sent to the API server for the intent, each with its path. After `allowed` writes the Lease is lost. Every object has
@@ -33,7 +35,9 @@ async fn patches(intent: Intent, allowed: usize) -> Vec<(String, Value)> {
     let list_claims = watch::channel(0).0;
     let writer = Writer::new(client, events, carried, Arc::new(may_write), Metrics::new(), list_claims);
     writer.start(intent);
-    told.recv().await.unwrap();
+    drop(writer);
+    // The outcome, or the end of an intent without one.
+    told.recv().await;
     let patches = patches.lock().unwrap();
     patches.clone()
 }
@@ -97,4 +101,15 @@ async fn nothing_is_written_any_more_once_the_lease_is_lost() {
     }
     let fence = Intent::Fence { claims: ["c", "d"].map(claim).to_vec(), epoch: "one".to_owned() };
     assert_eq!(patches(fence, 0).await, []);
+}
+
+#[tokio::test]
+async fn a_note_lowers_the_number_of_a_gang_or_leaves_it() {
+    for formed in [Some(2), None] {
+        let pod = PodReference { key: Key::new("team", "p"), uid: "uid-p".to_owned() };
+        let intent = Intent::Note { pod, nodes: RefusedNodes::default(), evictions: 0, formed };
+        let patches = patches(intent, 1).await;
+        let annotations = &patches[0].1["metadata"]["annotations"];
+        assert_eq!(annotations.get(FORMED_ANNOTATION), formed.map(|_| json!("2")).as_ref());
+    }
 }

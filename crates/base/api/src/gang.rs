@@ -34,7 +34,8 @@ pub const OPT_IN_LABEL: &str = "gpu.tessera.dev/gang";
 pub const OPT_IN_VALUE: &str = "enabled";
 
 /// Key of the annotation of Pods with the number of pods at the start of their gang. The controller writes the annotation when
-/// removing the gate. A gang that grows later is not partial while this many of its pods run.
+/// removing the gate, and lowers the number when the gang shrinks. A gang that grows later is not partial while this many of its pods
+/// run.
 pub const FORMED_ANNOTATION: &str = "gpu.tessera.dev/gang-formed";
 
 /// Most pods of a gang.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::gang::{GangId, Membership, formed_by};
-use tessera_cluster::{Key, Objects};
+use tessera_cluster::gang::{GangId, Membership, formed, formed_by};
+use tessera_cluster::{Key, Objects, PodExt};
 use tessera_placement::Time;
 
 use crate::group::GroupId;
@@ -20,18 +20,27 @@ pub(crate) struct Gangs {
     unfit: BTreeSet<GangId>,
     /// When to look at groups even if nothing else changes.
     due: BTreeMap<GroupId, Time>,
-    /// The least that a gang has needed since its gates were last removed: it may have shrunk.
-    least: BTreeMap<GangId, usize>,
+    least: BTreeMap<GangId, Least>,
     /// Largest number of a gang's pods its nodes ever had room for when empty.
     room: BTreeMap<GangId, usize>,
+}
+
+/// The least since the gates of a gang were last removed: the gang may have shrunk.
+#[derive(Debug)]
+struct Least {
+    /// Number of pods that it needed.
+    min: usize,
+    size: usize,
 }
 
 impl Gangs {
     /// Sets the pod's membership; `None` for a pod of no gang or a deleted pod.
     pub fn set(&mut self, pod: &Key, member: Option<Membership>) {
         let gang = member.map(|member| {
-            let min = usize::try_from(member.min).unwrap_or(usize::MAX);
-            self.least.entry(member.gang.clone()).and_modify(|least| *least = min.min(*least)).or_insert(min);
+            let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+            let (min, size) = (count(member.min), count(member.size));
+            let least = self.least.entry(member.gang.clone()).or_insert(Least { min, size });
+            *least = Least { min: min.min(least.min), size: size.min(least.size) };
             member.gang
         });
         if self.of_pod.get(pod) == gang.as_ref() {
@@ -73,7 +82,13 @@ impl Gangs {
         pods: impl Iterator<Item = &'p Pod>,
     ) -> usize {
         let formed = formed_by(objects, size, pods);
-        self.least.get(gang).map_or(formed, |least| formed.min(*least))
+        self.least.get(gang).map_or(formed, |least| formed.min(least.min))
+    }
+
+    /// Size of the pod's gang, if it started with more pods and has shrunk.
+    pub fn shrunk_to(&self, key: &Key, pod: &Pod) -> Option<usize> {
+        let size = self.least.get(self.of(key)?)?.size;
+        (!pod.is_gated() && size < formed(pod)).then_some(size)
     }
 
     pub fn of(&self, pod: &Key) -> Option<&GangId> {

@@ -73,7 +73,7 @@ pub enum Intent {
     /// Restart the watch of claims with a list bypassing the API server's cache. Observe the listed claims, then
     /// [`crate::Observation::ClaimsListed`].
     ListClaims,
-    /// Annotate the pod with facts about its owner's pods needed after a restart.
+    /// Annotate the pod with facts about its owner's pods or its gang needed after a restart.
     Note {
         /// The pod.
         pod: PodReference,
@@ -81,6 +81,9 @@ pub enum Intent {
         nodes: RefusedNodes,
         /// Number of evicted pods of the owner.
         evictions: u32,
+        /// Size of its gang, if less than the number written on the pod ([`tessera_api::gang::FORMED_ANNOTATION`]); `None`
+        /// leaves the annotation as it is.
+        formed: Option<usize>,
     },
     /// Write the devices planned for the pod once the pods in its way have ended. `None` withdraws the plan.
     Nominate {

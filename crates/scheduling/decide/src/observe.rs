@@ -212,7 +212,7 @@ fn regroup_pods(state: &mut State, kind: Kind, key: &Key) {
     for pod in state.workload_pods.of(kind, key) {
         let Some(found) = state.world.cluster.objects().pods.get(pod) else { continue };
         let gang = gang::of_pod(state.world.cluster.objects(), found).ok().flatten();
-        state.gangs.set(pod, gang);
+        pods::set_gang(&mut state.gangs, &mut state.marks, &state.leadership, (pod, found), gang);
         state.waits.mark_due_if_waiting(pod);
     }
 }

@@ -2,11 +2,15 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::managed::{REFUSED_NODES_ANNOTATION, RefusedNodes};
+use tessera_cluster::gang::Membership;
 use tessera_cluster::usage::take_the_same;
 use tessera_cluster::{Key, PodExt, gang};
 use tessera_placement::Time;
 
+use crate::gangs::Gangs;
+use crate::leadership::Leadership;
 use crate::ledger::Ledger;
+use crate::marks::Marks;
 use crate::on_the_way::{self, has_its_devices};
 use crate::pod::{is_open, reference};
 use crate::queue::Queue;
@@ -62,7 +66,7 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     if let Some(member) = gang.as_ref().filter(|_| has_started) {
         state.gangs.set_started(&member.gang);
     }
-    state.gangs.set(key, gang);
+    set_gang(&mut state.gangs, &mut state.marks, &state.leadership, (key, pod), gang);
     learn::add_arrival(&mut state.world, &mut state.learned, key, pod);
     unplaced::track_unplaced(&mut state.unplaced, key, pod);
     if let Some(noted) = pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION)) {
@@ -114,6 +118,20 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
         }
     } else {
         on_the_way::apply_verdict(&mut state.ledger, now, key, pod);
+    }
+}
+
+/// Sets the pod's gang. After a gang shrank, the next leader reads so on its pods.
+pub(crate) fn set_gang(
+    gangs: &mut Gangs,
+    marks: &mut Marks,
+    leadership: &Leadership,
+    (key, pod): (&Key, &Pod),
+    gang: Option<Membership>,
+) {
+    gangs.set(key, gang);
+    if leadership.term.is_some() && gangs.shrunk_to(key, pod).is_some() {
+        marks.to_note.insert(key.clone());
     }
 }
 

@@ -27,14 +27,15 @@ pub(crate) fn give_up_overdue(state: &mut State, now: Time) {
     }
 }
 
-/// Intents to persist refused nodes and evictions for the next leader, on the pods.
+/// Intents to persist refused nodes, evictions, and sizes of gangs that shrank for the next leader, on the pods.
 pub(crate) fn note(state: &mut State) -> Vec<Intent> {
     let keys = std::mem::take(&mut state.marks.to_note);
     let pods = keys.iter().filter_map(|key| state.world.cluster.objects().pods.get(key));
     let notes = pods.map(|pod| {
         let owner = refusals::owner(pod);
         let (nodes, evictions) = (state.refusals.to_note(&owner), unready::evictions_of(&state.healing, pod));
-        Intent::Note { pod: reference(pod), nodes, evictions }
+        let formed = state.gangs.shrunk_to(&pod.key(), pod);
+        Intent::Note { pod: reference(pod), nodes, evictions, formed }
     });
     notes.collect()
 }

@@ -16,6 +16,7 @@ mod repaired;
 mod reservations;
 mod rolling_update;
 mod room;
+mod shrinking;
 mod states;
 mod unlisted;
 mod where_they_go;

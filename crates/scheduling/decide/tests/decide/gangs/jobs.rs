@@ -9,7 +9,7 @@ use crate::gangs::steps;
 use crate::leader::leader;
 use crate::objects::*;
 
-fn job(pods: u32, status: Value) -> tessera_cluster::Object {
+pub fn job(pods: u32, status: Value) -> tessera_cluster::Object {
     let job = json!({
         "metadata": { "name": "train", "namespace": "team", "uid": "job-train",
             "labels": { "gpu.tessera.dev/gang": "enabled" } },
@@ -19,7 +19,7 @@ fn job(pods: u32, status: Value) -> tessera_cluster::Object {
     read::<Job>(job).into()
 }
 
-fn of_index(index: u32, attempt: &str) -> Value {
+pub fn of_index(index: u32, attempt: &str) -> Value {
     let mut pod = pod(&format!("train-{index}-{attempt}"));
     pod["metadata"]["labels"] = json!({ "gpu.tessera.dev/gang": "enabled",
         "batch.kubernetes.io/job-completion-index": index.to_string() });

@@ -101,12 +101,13 @@ impl Server {
         Answer::Done
     }
 
-    /// Records the refusing nodes on the pod.
-    pub fn note_refusals(
+    /// Records the refusing nodes on the pod, and the size of a gang that shrank.
+    pub fn note(
         &mut self,
         around: &mut Surroundings,
         pod: &PodReference,
         nodes: &RefusedNodes,
+        formed: Option<usize>,
     ) -> Answer {
         if let Err(answer) = self.found(around, pod) {
             return answer;
@@ -114,6 +115,7 @@ impl Server {
         self.update_pod(around, &pod.key, |found| {
             let annotations = found.metadata.annotations.get_or_insert_default();
             annotations.insert(REFUSED_NODES_ANNOTATION.to_owned(), nodes.encode().unwrap_or_default());
+            annotations.extend(formed.map(|formed| (FORMED_ANNOTATION.to_owned(), formed.to_string())));
         });
         Answer::Done
     }

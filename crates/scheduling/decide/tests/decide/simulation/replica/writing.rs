@@ -273,7 +273,7 @@ impl Replica {
                 (_, Intent::Nominate { pod, nomination }, _) => {
                     server.note_nomination(around, pod, nomination.as_ref())
                 }
-                (_, Intent::Note { pod, nodes, .. }, _) => server.note_refusals(around, pod, nodes),
+                (_, Intent::Note { pod, nodes, formed, .. }, _) => server.note(around, pod, nodes, *formed),
                 (_, intent, _) => {
                     let is_steer = matches!(intent, Intent::Steer { .. });
                     let formed = match &intent {
