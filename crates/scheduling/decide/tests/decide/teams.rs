@@ -4,6 +4,8 @@ mod limits;
 mod order;
 mod summaries;
 mod taking_back;
+mod who_gives_back;
+mod whose_turn;
 
 use serde_json::{Value, json};
 use tessera_cluster::{GpuQuota, Key, Kind};
