@@ -111,8 +111,6 @@ pub enum Bug {
     ParentNotObserved,
     /// Pods that do not borrow count as others.
     BorrowNotObserved,
-    /// Devices are taken back at once.
-    MinRuntimeSkipped,
     /// Devices are taken back at once when a quota changes.
     GraceSkipped,
 }
@@ -155,7 +153,7 @@ impl Bug {
     ];
 
     /// Bugs found by random runs with quotas, each with what the check says that is to find it.
-    pub const OF_TEAMS: [(Bug, &str); 10] = [
+    pub const OF_TEAMS: [(Bug, &str); 9] = [
         (Bug::ChargeNotReleased, "is charged"),
         (Bug::ChargedTwice, "is charged"),
         (Bug::LimitNotChecked, "beyond"),
@@ -164,7 +162,6 @@ impl Bug {
         (Bug::GuaranteeOverrun, "which gets more than"),
         (Bug::ParentNotObserved, "beyond"),
         (Bug::BorrowNotObserved, "beyond"),
-        (Bug::MinRuntimeSkipped, "gives back before"),
         (Bug::GraceSkipped, "gives back too soon"),
     ];
 

@@ -45,7 +45,6 @@ impl Bug {
                 cards.for_each(|amount| (amount.guaranteed, amount.limit) = (Some(more.clone()), None));
             }
             (Bug::ParentNotObserved, Object::GpuQuota(GpuQuota { spec, .. })) => spec.parent = None,
-            (Bug::MinRuntimeSkipped, Object::GpuQuota(GpuQuota { spec, .. })) => spec.min_runtime_seconds = 0,
             (Bug::BorrowNotObserved, Object::Pod(pod)) => {
                 pod.metadata.labels.iter_mut().for_each(|labels| drop(labels.remove(BORROW_LABEL)));
             }
