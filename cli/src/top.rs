@@ -1,6 +1,6 @@
 //! Rows of `kubectl gpu top`: cards allocated to nodes, cards, pods and namespaces, and their usage.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use tessera_api::fleet_view::{CardView, FleetView, Holder};
@@ -17,6 +17,9 @@ pub struct Row {
     /// Node of a card or pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Team of a pod or namespace; absent in no GpuQuota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
     /// Product of a card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
@@ -65,6 +68,7 @@ pub fn rows(
     namespace: Option<&str>,
     sort: Option<SortBy>,
 ) -> Vec<Row> {
+    let teams = view.teams_of_namespaces();
     let nodes = view.nodes.iter().filter(|known| node.is_none_or(|node| known.name == node));
     let mut found: Vec<Row> = match rows {
         Rows::Nodes => nodes.map(of_node).collect(),
@@ -73,7 +77,7 @@ pub fn rows(
                 node.cards.iter().map(|(address, card)| of_card(&node.name, &address.to_string(), card))
             })
             .collect(),
-        Rows::Pods => of_holders(nodes, namespace, |node, holder| {
+        Rows::Pods => of_holders(nodes, namespace, &teams, |node, holder| {
             // A claim not reserved for any pod has a row of its own.
             let name = match holder.pods.as_slice() {
                 [] => format!("{}/(claim {})", holder.namespace, holder.claim),
@@ -82,7 +86,9 @@ pub fn rows(
             };
             (name, Some(node.to_owned()))
         }),
-        Rows::Namespaces => of_holders(nodes, namespace, |_, holder| (holder.namespace.clone(), None)),
+        Rows::Namespaces => {
+            of_holders(nodes, namespace, &teams, |_, holder| (holder.namespace.clone(), None))
+        }
     };
     let by_default = match rows {
         Rows::Nodes | Rows::Cards => SortBy::Name,
@@ -144,6 +150,7 @@ fn of_card(node: &str, address: &str, card: &CardView) -> Row {
 fn of_holders<'v>(
     nodes: impl Iterator<Item = &'v tessera_api::fleet_view::NodeView>,
     namespace: Option<&str>,
+    teams: &HashMap<&str, &str>,
     name: impl Fn(&str, &Holder) -> (String, Option<String>),
 ) -> Vec<Row> {
     let mut rows: BTreeMap<String, (Row, HashSet<&str>)> = BTreeMap::new();
@@ -156,6 +163,7 @@ fn of_holders<'v>(
                 let (row, pods) = rows.entry(name.clone()).or_default();
                 row.name = name;
                 row.node = node;
+                row.team = teams.get(holder.namespace.as_str()).map(ToString::to_string);
                 add(row, &of_holder(card, holder));
                 pods.extend(holder.pods.iter().map(String::as_str));
             }

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::gpu_quota::condition::{self, Condition};
 use tessera_api::gpu_quota::{AmountStatus, GpuQuotaStatus};
-use tessera_decide::{AmountSummary, QuotaSummary};
+use tessera_decide::QuotaSummary;
 
 use crate::status_writer::condition;
 
@@ -16,17 +16,9 @@ pub fn status(
     now: Timestamp,
 ) -> GpuQuotaStatus {
     let conditions = before.map_or(&[][..], |before| &before.conditions);
-    let amount = |amount: &AmountSummary| AmountStatus {
-        name: amount.name.clone(),
-        guaranteed: amount.unit.text(amount.guaranteed),
-        limit: amount.limit.map(|limit| amount.unit.text(limit)),
-        used: amount.unit.text(amount.used),
-        borrowed: amount.unit.text(amount.borrowed),
-        lent: amount.unit.text(amount.lent),
-    };
     GpuQuotaStatus {
         observed_generation: generation,
-        amounts: summary.amounts.iter().map(amount).collect(),
+        amounts: summary.amounts.iter().map(AmountStatus::from).collect(),
         waiting: u32::try_from(summary.waiting).unwrap_or(u32::MAX),
         share: format!("{}.{}", summary.share / 10, summary.share % 10),
         conditions: vec![ready(summary, conditions, now), exclusive(summary, conditions, now)],
@@ -60,6 +52,7 @@ fn exclusive(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Co
 #[cfg(test)]
 mod tests {
     use tessera_api::gpu_quota::Unit;
+    use tessera_decide::AmountSummary;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use tessera_api::fleet_view::FleetView;
 use crate::api_server::{FleetPort, block_on, connect};
 use crate::arguments::QueueArguments;
 use crate::commands::top::read;
-use crate::output::{self, CommandError, Verdict};
+use crate::output::{self, CommandError, Verdict, or_dash};
 
 /// A pod by itself, or a gang.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -16,6 +16,9 @@ pub struct Row {
     pub place: u32,
     /// `namespace/name` of the pod or the gang.
     pub name: String,
+    /// Its team; absent in no GpuQuota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
     /// How many of its pods wait.
     pub pods: usize,
     /// Its priority.
@@ -44,7 +47,7 @@ pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
     match arguments.output {
         Some(format) => output::structured(format, &rows)?,
         None if rows.is_empty() => output::print("no pod waits\n")?,
-        None => output::print(&table(&rows))?,
+        None => output::print(&table(&rows, !view.teams.is_empty()))?,
     }
     Ok(Verdict::Yes)
 }
@@ -57,6 +60,7 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
         .filter(|pod| namespace.is_none_or(|namespace| pod.namespace == namespace))
         .collect();
     waiting.sort_by_key(|pod| (pod.place == 0, pod.place, &pod.namespace, &pod.name));
+    let teams = view.teams_of_namespaces();
     let mut rows: Vec<Row> = Vec::new();
     for pod in waiting {
         let name = format!("{}/{}", pod.namespace, pod.gang.as_ref().unwrap_or(&pod.name));
@@ -75,6 +79,7 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
             None => rows.push(Row {
                 place: pod.place,
                 name,
+                team: teams.get(pod.namespace.as_str()).map(ToString::to_string),
                 pods: 1,
                 priority: pod.priority,
                 waits_seconds,
@@ -86,12 +91,15 @@ fn rows(view: &FleetView, namespace: Option<&str>) -> Vec<Row> {
     rows
 }
 
-fn table(rows: &[Row]) -> String {
-    let header = ["PLACE", "NAME", "PODS", "PRIORITY", "POOLS", "WAITS", "WHY"];
+fn table(rows: &[Row], has_teams: bool) -> String {
+    let mut header = vec!["PLACE", "NAME", "PODS", "PRIORITY", "POOLS", "WAITS", "WHY"];
+    if has_teams {
+        header.insert(2, "TEAM");
+    }
     let cells = rows.iter().map(|row| {
         let place = if row.place == 0 { "-".to_owned() } else { row.place.to_string() };
         let why = if row.why.is_empty() { "not considered yet".to_owned() } else { row.why.clone() };
-        vec![
+        let mut cells = vec![
             place,
             row.name.clone(),
             row.pods.to_string(),
@@ -99,7 +107,11 @@ fn table(rows: &[Row]) -> String {
             if row.pools.is_empty() { "-".to_owned() } else { row.pools.join(",") },
             time(row.waits_seconds),
             why,
-        ]
+        ];
+        if has_teams {
+            cells.insert(2, or_dash(row.team.as_ref()));
+        }
+        cells
     });
     output::table(&header, cells)
 }
@@ -150,7 +162,7 @@ mod tests {
         let ours = [("team/train", 2, "train-0 waits"), ("team/late", 1, "late waits")];
         assert_eq!(found[..2], ours);
         assert_eq!(found[2..], [("team/native", 1, "native waits")], "it has no place in this queue");
-        assert!(table(&rows).contains("15m"));
+        assert!(table(&rows, false).contains("15m"));
         assert!(super::rows(&view, Some("other")).is_empty());
     }
 }

@@ -8,7 +8,7 @@ use tessera_api::fleet_view::{FleetView, cards, memory};
 
 use crate::api_server::{FleetPort, block_on, connect};
 use crate::arguments::{Rows, TopArguments};
-use crate::output::{self, CommandError, Verdict, warn};
+use crate::output::{self, CommandError, Verdict, or_dash, warn};
 use crate::top::{Row, rows};
 
 /// Refresh interval at a terminal; the controller's own answer is as old.
@@ -76,12 +76,12 @@ fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandEr
         Some(format) => output::structured(format, &rows)?,
         None if view.nodes.is_empty() => output::print("no node has published cards\n")?,
         None if rows.is_empty() => output::print("no claim holds a card\n")?,
-        None => output::print(&table(arguments.rows, &rows))?,
+        None => output::print(&table(arguments.rows, &rows, !view.teams.is_empty()))?,
     }
     Ok(if view.nodes.is_empty() { Verdict::No } else { Verdict::Yes })
 }
 
-fn table(kind: Rows, rows: &[Row]) -> String {
+fn table(kind: Rows, rows: &[Row], has_teams: bool) -> String {
     let header: &[&str] = match kind {
         Rows::Nodes => &["NODE", "CARDS", "ALLOCATED", "BUSY", "IDLE", "MEMORY", "POWER", "TROUBLE"],
         Rows::Cards => &[
@@ -96,12 +96,14 @@ fn table(kind: Rows, rows: &[Row]) -> String {
             "TEMPERATURE",
             "TROUBLE",
         ],
-        Rows::Pods => &["POD", "NODE", "ALLOCATED", "BUSY", "IDLE", "MEMORY"],
-        Rows::Namespaces => &["NAMESPACE", "PODS", "ALLOCATED", "BUSY", "IDLE", "MEMORY"],
+        Rows::Pods => &["POD", "TEAM", "NODE", "ALLOCATED", "BUSY", "IDLE", "MEMORY"],
+        Rows::Namespaces => &["NAMESPACE", "TEAM", "PODS", "ALLOCATED", "BUSY", "IDLE", "MEMORY"],
     };
+    let header: Vec<&str> = header.iter().copied().filter(|column| has_teams || *column != "TEAM").collect();
     let cell = |row: &Row, column: &str| match column {
         "NODE" => row.node.clone().unwrap_or_else(|| row.name.clone()),
         "CARD" | "POD" | "NAMESPACE" => row.name.clone(),
+        "TEAM" => or_dash(row.team.as_ref()),
         "PRODUCT" => row.product.clone().unwrap_or_default(),
         "POOL" => row.pool.clone().unwrap_or_else(|| "-".to_owned()),
         "CARDS" | "PODS" => row.count.unwrap_or_default().to_string(),
@@ -113,7 +115,7 @@ fn table(kind: Rows, rows: &[Row]) -> String {
         "TEMPERATURE" => number(row.temperature_celsius, " °C"),
         _ => row.trouble.clone().unwrap_or_default(),
     };
-    output::table(header, rows.iter().map(|row| header.iter().map(|column| cell(row, column)).collect()))
+    output::table(&header, rows.iter().map(|row| header.iter().map(|column| cell(row, column)).collect()))
 }
 
 fn number(value: Option<f64>, unit: &str) -> String {

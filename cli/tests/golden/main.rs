@@ -32,6 +32,9 @@ fn top() {
     golden("top-sorted", &["top", "pods", "-f", "../fleet.json", "--sort-by", "memory", "-n", "search"], "");
     golden("top-json", &["top", "namespaces", "-f", "../fleet.json", "-o", "json", "--node", "node-a"], "");
     golden("top-no-node", &["top", "cards", "-f", "../fleet.json", "--node", "node-c"], "");
+    for rows in ["pods", "namespaces"] {
+        golden(&format!("top-{rows}-teams"), &["top", rows, "-f", "../teams-fleet.json"], "");
+    }
     golden("top-no-fleet", &["top", "-f", "slices.yaml"], "");
 }
 
@@ -39,6 +42,8 @@ fn top() {
 fn queue() {
     golden("queue", &["queue", "-f", "../fleet.json"], "");
     golden("queue-json", &["queue", "-n", "search", "-f", "../fleet.json", "-o", "json"], "");
+    golden("queue-teams", &["queue", "-f", "../teams-fleet.json"], "");
+    golden("queue-teams-json", &["queue", "-n", "images", "-f", "../teams-fleet.json", "-o", "json"], "");
     golden("queue-nobody", &["queue", "-n", "nobody", "-f", "../fleet.json"], "");
 }
 

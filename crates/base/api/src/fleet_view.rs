@@ -1,11 +1,12 @@
 //! The controller's view of the fleet for people: the JSON behind its page and `kubectl gpu top`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
 use crate::PciBusId;
 use crate::gpu_pool::Allocation;
+use crate::gpu_quota::AmountStatus;
 use crate::usage::CardUsage;
 
 /// Path at which the controller serves a [`FleetView`] as JSON.
@@ -30,11 +31,26 @@ pub struct FleetView {
     pub waiting: Vec<WaitingPod>,
     /// Cards by the deciding GpuPool's name; cards without a pool come first.
     pub pools: Vec<PoolUse>,
+    /// Teams, by name; without any GpuQuota none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<TeamView>,
     /// Sums over the last day.
     pub day: DayView,
     /// Why the administrator's prices are not applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices_error: Option<String>,
+}
+
+impl FleetView {
+    /// Name of the team by namespace; absent for a namespace in no GpuQuota.
+    #[must_use]
+    pub fn teams_of_namespaces(&self) -> HashMap<&str, &str> {
+        let mut teams = HashMap::new();
+        for team in &self.teams {
+            teams.extend(team.namespaces.iter().map(|namespace| (namespace.as_str(), team.name.as_str())));
+        }
+        teams
+    }
 }
 
 /// Cards' worth, or card-hours, with two decimals. A figure has the same digits wherever shown.
@@ -82,6 +98,23 @@ pub struct PoolUse {
     pub allocated: f64,
     /// Cards' worth of busy multiprocessors.
     pub busy: f64,
+}
+
+/// A team: the namespaces of a GpuQuota.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TeamView {
+    /// Name of the quota.
+    pub name: String,
+    /// Name of the quota to which its use counts, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Namespaces on which this quota decides, sorted.
+    pub namespaces: Vec<String>,
+    /// Use by amount, in the order of the quota.
+    pub amounts: Vec<AmountStatus>,
+    /// Number of pods waiting for devices, with its children's; 0 unless the answering replica leads.
+    pub waiting: u32,
 }
 
 /// The last day, as far as known.

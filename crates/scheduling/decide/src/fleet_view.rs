@@ -9,6 +9,7 @@ use tessera_placement::Time;
 use crate::order;
 use crate::queue::Order;
 use crate::state::State;
+use crate::teams::{self, Place, TeamId};
 use crate::unplaced::{self, Unplaced, is_waiting};
 use crate::view::{self, FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
@@ -32,6 +33,7 @@ pub(crate) fn view_next(world: &mut World, pass: &mut ViewPass) -> bool {
 #[must_use]
 pub(crate) fn finish_view(state: &State, pass: ViewPass, now: Time) -> FleetSnapshot {
     let mut of_gangs: BTreeMap<&GangId, Order> = BTreeMap::new();
+    let mut places: BTreeMap<TeamId, Place> = BTreeMap::new();
     let mut waiting = Vec::new();
     for (key, why) in waiting_pods(state) {
         let pod = state.world.cluster.objects().pods.get(key).map(AsRef::as_ref);
@@ -43,6 +45,9 @@ pub(crate) fn finish_view(state: &State, pass: ViewPass, now: Time) -> FleetSnap
                 .clone(),
             None => Order::of_gang(pod.into_iter(), 1, 0),
         };
+        let team = state.world.teams.team_of(&key.namespace);
+        let place = places.entry(team).or_insert_with(|| state.world.teams.place(&state.world.cluster, team));
+        let order = order.of_team(*place);
         let text = state.waits.shape_text(key);
         let waits = view::waiting_pod(key, pod, gang, why.to_owned(), pools_of_shape(&state.unplaced, text));
         waiting.push((Some(order), waits));
@@ -55,7 +60,8 @@ pub(crate) fn finish_view(state: &State, pass: ViewPass, now: Time) -> FleetSnap
         waits.priority = pod.priority();
         waiting.push((None, waits));
     }
-    FleetSnapshot { at: now.as_secs(), leads: state.leadership.term.is_some(), nodes: pass.nodes, waiting }
+    let (at, leads) = (now.as_secs(), state.leadership.term.is_some());
+    FleetSnapshot { at, leads, nodes: pass.nodes, waiting, teams: teams::views(state) }
 }
 
 /// Pods with our gate, and pods without devices of managed cards, each with its reason for waiting.

@@ -21,8 +21,8 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use borrowed::{is_own_only, reclaimable};
-pub(crate) use summary::summaries;
 pub use summary::{AmountSummary, QuotaSummary};
+pub(crate) use summary::{summaries, views};
 
 /// Place of a namespace's teams in the queue: of the parent, then of the team itself. The least goes first; whether the team has its guarantee
 /// comes before its parent's use.

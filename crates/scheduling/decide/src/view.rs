@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_allocator::inventory::DeviceRef;
-use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, WaitingPod};
+use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, TeamView, WaitingPod};
 use tessera_api::{PciBusId, attribute, capacity, managed};
 use tessera_cluster::gang::GangId;
 use tessera_cluster::{ClaimExt, Cluster, Key};
@@ -31,6 +31,7 @@ pub struct FleetSnapshot {
     pub(crate) nodes: Vec<NodeView>,
     /// Each with its order; `None` for pods not ordered by the controller.
     pub(crate) waiting: Vec<(Option<Order>, WaitingPod)>,
+    pub(crate) teams: Vec<TeamView>,
 }
 
 impl FleetSnapshot {
@@ -43,7 +44,7 @@ impl FleetSnapshot {
     /// The fleet with nodes sorted by name and waiting pods numbered by place. Usage of cards is not known here.
     #[must_use]
     pub fn into_view(self) -> FleetView {
-        let FleetSnapshot { at, leads, mut nodes, mut waiting } = self;
+        let FleetSnapshot { at, leads, mut nodes, mut waiting, teams } = self;
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let ordered = waiting.iter_mut().filter_map(|(order, pod)| Some((order.as_ref()?, pod)));
         let mut orders: Vec<(&Order, &mut WaitingPod)> = ordered.collect();
@@ -58,7 +59,7 @@ impl FleetSnapshot {
             (pod.place, pod.priority) = (place, order.priority());
         }
         let waiting = waiting.into_iter().map(|(_, pod)| pod).collect();
-        FleetView { at, leads, nodes, waiting, ..FleetView::default() }
+        FleetView { at, leads, nodes, waiting, teams, ..FleetView::default() }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_api::gpu_quota::Unit;
+use tessera_api::fleet_view::TeamView;
+use tessera_api::gpu_quota::{AmountStatus, Unit};
 use tessera_cluster::Kind;
 
 use super::{Amount, Team, count};
@@ -42,6 +43,41 @@ pub struct AmountSummary {
     pub borrowed: u64,
     /// The part of the guarantee that is not used, as far as others borrow.
     pub lent: u64,
+}
+
+impl From<&AmountSummary> for AmountStatus {
+    fn from(amount: &AmountSummary) -> Self {
+        AmountStatus {
+            name: amount.name.clone(),
+            guaranteed: amount.unit.text(amount.guaranteed),
+            limit: amount.limit.map(|limit| amount.unit.text(limit)),
+            used: amount.unit.text(amount.used),
+            borrowed: amount.unit.text(amount.borrowed),
+            lent: amount.unit.text(amount.lent),
+        }
+    }
+}
+
+/// The teams for display.
+pub(crate) fn views(state: &State) -> Vec<TeamView> {
+    let teams = &state.world.teams;
+    let mut namespaces: Vec<Vec<String>> = vec![Vec::new(); teams.teams.len()];
+    for (namespace, team) in &teams.of_namespaces {
+        namespaces[*team].push(namespace.clone());
+    }
+    namespaces.iter_mut().for_each(|names| names.sort_unstable());
+    let mut summaries = summaries(state);
+    let view = |(team, namespaces): (&Team, Vec<String>)| {
+        let summary = summaries.remove(&team.name).unwrap_or_default();
+        TeamView {
+            name: team.name.clone(),
+            parent: team.spec.parent.clone(),
+            namespaces,
+            amounts: summary.amounts.iter().map(AmountStatus::from).collect(),
+            waiting: u32::try_from(summary.waiting).unwrap_or(u32::MAX),
+        }
+    };
+    teams.teams.iter().zip(namespaces).map(view).collect()
 }
 
 /// The summary of each quota.

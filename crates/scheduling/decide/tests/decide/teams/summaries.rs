@@ -54,3 +54,25 @@ fn a_quota_that_cannot_be_read_says_so() {
     fed.decide();
     assert_eq!(fed.decider.quotas()["vision"].problems, ["counts as absent: weight: must be 1 or more"]);
 }
+
+#[test]
+fn the_view_has_the_teams_and_their_order() {
+    let mut fed = teams(2, &["vision", "nlp"]);
+    fed.quota("vision", cards(1, None));
+    fed.ask_in("nlp", "n1", "gpu", 2, |_| {});
+    assert_eq!(fed.start(), ["n1"]);
+    fed.ask_in("nlp", "n2", "gpu", 1, |_| {});
+    fed.ask_in("vision", "v1", "gpu", 1, |pod| {
+        pod["metadata"]["creationTimestamp"] = json!("1970-01-01T00:15:00Z");
+    });
+    fed.decide();
+    let mut pass = tessera_decide::ViewPass::default();
+    while fed.decider.view_next(&mut pass) {}
+    let mut view = fed.decider.view(pass, fed.now).into_view();
+    view.waiting.sort_by_key(|pod| pod.place);
+    let order: Vec<&str> = view.waiting.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(order, ["v1", "n2"], "the younger pod's team is below its guarantee");
+    let team = &view.teams[0];
+    assert_eq!((view.teams.len(), team.name.as_str(), team.waiting), (1, "vision", 1));
+    assert_eq!((&team.namespaces[..], team.amounts[0].lent.as_str()), (&["vision".to_owned()][..], "1.00"));
+}
