@@ -181,6 +181,7 @@ impl DecideLoop {
                     self.note_waiting(now, &decider, &mut notes);
                 }
                 let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas() });
+                self.metrics.quotas.send_replace(leads.then(|| summaries.clone()));
                 self.summaries.send_if_modified(|known| {
                     let is_new = known.as_ref() != Some(&summaries);
                     if is_new {

@@ -21,6 +21,7 @@ mod listed;
 pub mod metrics;
 pub mod options;
 pub mod pool_status;
+mod quota_metrics;
 pub mod quota_status;
 pub mod run;
 pub mod status_writer;

@@ -8,6 +8,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 use tessera_kube_util::metrics::add;
+use tokio::sync::watch;
+
+use crate::decide_loop::Summaries;
+use crate::quota_metrics::QuotaCollector;
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub struct Metrics {
     pub panics: Counter,
     /// Refused connections for metrics.
     pub http_connections_refused: Counter,
+    /// Use of GpuQuotas, while this replica is the leader.
+    pub quotas: watch::Sender<Option<Summaries>>,
     registry: Arc<Registry>,
 }
 
@@ -81,6 +87,8 @@ impl Metrics {
             Unit::Seconds,
             view_step.clone(),
         );
+        let quotas = watch::Sender::new(None);
+        registry.register_collector(Box::new(QuotaCollector(quotas.subscribe())));
         Metrics {
             outcomes: add(&mut registry, "pods", "Pods by what was done for them"),
             waiting: add(&mut registry, "gated_pods", "Pods that wait with the steering gate"),
@@ -103,6 +111,7 @@ impl Metrics {
                 "http_connections_refused",
                 "Connections for metrics that were refused",
             ),
+            quotas,
             round,
             view_step,
             registry: Arc::new(registry),

@@ -59,7 +59,8 @@ fn body(view: &FleetView) -> Markup {
             (map::map(view))
         }
         section { h2 { "Who holds what" } (tables::claims(view)) }
-        section { h2 { "Teams" } (tables::teams(view)) }
+        @if !view.teams.is_empty() { section { h2 { "Teams" } (tables::teams(view)) } }
+        section { h2 { "Namespaces" } (tables::namespaces(view)) }
         section { h2 { "Waiting pods" } (tables::waiting(view)) }
         section { h2 { "Pools" } (tables::pools(view)) }
         section { h2 { "Nodes" } (tables::nodes(view)) }
@@ -72,7 +73,8 @@ fn tile(name: &str, number: &str, more: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use tessera_api::fleet_view::{CardView, Holder, NodeView, WaitingPod};
+    use tessera_api::fleet_view::{CardView, Holder, NodeView, TeamView, WaitingPod};
+    use tessera_api::gpu_quota::AmountStatus;
     use tessera_api::usage::CardUsage;
 
     use super::*;
@@ -110,6 +112,22 @@ mod tests {
         assert!(page.matches("&lt;script&gt;alert(1)").count() >= 8, "{page}");
         assert_eq!(page.matches("<script").count(), 1, "only the page's own: {page}");
         assert!(!page.contains("style="), "the policy of the page allows no styles in it");
+    }
+
+    #[test]
+    fn teams_have_a_table_where_there_are_any() {
+        let amount = AmountStatus {
+            name: "cards".to_owned(),
+            guaranteed: "12.00".to_owned(),
+            used: "8.50".to_owned(),
+            lent: "3.50".to_owned(),
+            ..AmountStatus::default()
+        };
+        let team = TeamView { name: "vision".to_owned(), amounts: vec![amount], ..TeamView::default() };
+        let page = text(&FleetView { teams: vec![team], ..FleetView::default() });
+        let cells = "vision</th><td>-</td><td>cards</td><td>12.00</td><td>-</td><td>8.50</td><td></td><td>3.50</td><td>0</td>";
+        assert!(page.contains(cells), "{page}");
+        assert!(!text(&FleetView::default()).contains("Teams"));
     }
 
     #[test]

@@ -95,8 +95,30 @@ pub fn claims(view: &FleetView) -> Markup {
     }
 }
 
-/// Card-hours by namespace, most idle first.
+/// Teams, with a row for each amount.
 pub fn teams(view: &FleetView) -> Markup {
+    let rows = || view.teams.iter().flat_map(|team| team.amounts.iter().map(move |amount| (team, amount)));
+    html! {
+        div.wide { table data-sortable="" {
+            caption { "GpuQuotas, in cards or bytes of memory" }
+            thead { tr {
+                th scope="col" { "Team" } th scope="col" { "Parent" } th scope="col" { "Amount" } th scope="col" { "Guaranteed" }
+                th scope="col" { "Limit" } th scope="col" { "Used" } th scope="col" { "Borrowed" } th scope="col" { "Lent" }
+                th scope="col" { "Waiting" }
+            } }
+            tbody { @for (team, amount) in rows().take(MOST_ROWS) { tr {
+                th scope="row" { (team.name) }
+                td { (team.parent.as_deref().unwrap_or("-")) } td { (amount.name) } td { (amount.guaranteed) }
+                td { (amount.limit.as_deref().unwrap_or("-")) } td { (amount.used) } td { (amount.borrowed) } td { (amount.lent) }
+                td { (team.waiting) }
+            } } }
+        } }
+        (more(rows().count()))
+    }
+}
+
+/// Card-hours by namespace, most idle first.
+pub fn namespaces(view: &FleetView) -> Markup {
     let mut rows: Vec<&NamespaceDay> = view.day.namespaces.iter().collect();
     rows.sort_by(|one, other| other.idle_hours.total_cmp(&one.idle_hours));
     let has_prices = view.day.idle_cost.is_some();

@@ -221,6 +221,12 @@ impl Scene {
 async fn every_query_of_the_dashboards_finds_something() {
     play("every_query_of_the_dashboards_finds_something", async |scene| {
         let stage = scene.stage;
+        scene
+            .apply(json!({
+                "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuQuota", "metadata": {"name": "dashboards"},
+                "spec": {"amounts": [{"name": "cards", "unit": "Cards", "guaranteed": 1}]},
+            }))
+            .await;
         scene.template("card", &[cards("card", 1)]).await;
         scene.template("part", &[partition("part", "1g.10gb")]).await;
         scene.steered("first", &["card", "part"]).await;
@@ -237,7 +243,8 @@ async fn every_query_of_the_dashboards_finds_something() {
             };
             scrapes.extend(told.clone());
             let is_told = series("tessera_claim_sm_activity_ratio{") == 3
-                && series("tessera_claim_memory_used_mib{") == 3;
+                && series("tessera_claim_memory_used_mib{") == 3
+                && told.iter().any(|scrape| scrape.text.contains("tessera_controller_quota_used{"));
             tokio::time::sleep(Duration::from_secs(1)).await;
             is_told.then_some(())
         })

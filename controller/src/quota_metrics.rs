@@ -1,0 +1,106 @@
+//! Use of GpuQuotas as OpenMetrics: at most five series for each amount, and one for each quota.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tessera_api::gpu_quota::{MILLIONTHS, Unit};
+use tessera_decide::AmountSummary;
+use tokio::sync::watch;
+
+use crate::decide_loop::Summaries;
+
+/// Collects the last summaries; nothing for `None`.
+#[derive(Debug)]
+pub struct QuotaCollector(pub watch::Receiver<Option<Summaries>>);
+
+/// Name, help text and value of a figure.
+type Figure = (&'static str, &'static str, fn(&AmountSummary) -> Option<u64>);
+
+const AMOUNT: [Figure; 5] = [
+    ("quota_guaranteed", "What is guaranteed to a team, in cards or bytes", |amount| Some(amount.guaranteed)),
+    ("quota_limit", "The most that a team may have, in cards or bytes", |amount| amount.limit),
+    ("quota_used", "What a team has, in cards or bytes", |amount| Some(amount.used)),
+    ("quota_borrowed", "What a team has beyond its guarantee, in cards or bytes", |amount| {
+        Some(amount.borrowed)
+    }),
+    ("quota_lent", "What others have of a team's guarantee, in cards or bytes", |amount| Some(amount.lent)),
+];
+
+impl Collector for QuotaCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(summaries) = self.0.borrow().clone() else { return Ok(()) };
+        if summaries.quotas.is_empty() {
+            return Ok(());
+        }
+        for (name, help, value) in AMOUNT {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (quota, summary) in &summaries.quotas {
+                for amount in &summary.amounts {
+                    let Some(value) = value(amount) else { continue };
+                    let unit = format!("{:?}", amount.unit);
+                    let labels = [("quota", quota), ("amount", &amount.name), ("unit", &unit)];
+                    ConstGauge::new(number(value, amount.unit)).encode(metric.encode_family(&labels)?)?;
+                }
+            }
+        }
+        let help = "Pods of a team that wait for devices";
+        let mut metric = encoder.encode_descriptor("quota_waiting_pods", help, None, MetricType::Gauge)?;
+        for (quota, summary) in &summaries.quotas {
+            let waiting = i64::try_from(summary.waiting).unwrap_or(i64::MAX);
+            ConstGauge::new(waiting).encode(metric.encode_family(&[("quota", quota)])?)?;
+        }
+        Ok(())
+    }
+}
+
+/// In cards or bytes.
+fn number(value: u64, unit: Unit) -> f64 {
+    match unit {
+        Unit::Cards => value as f64 / MILLIONTHS as f64,
+        Unit::Memory => value as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use tessera_decide::QuotaSummary;
+
+    use super::*;
+    use crate::decide_loop::Known;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn teams_are_told_until_another_leads() {
+        let metrics = Metrics::new();
+        let amount = |name: &str, unit: Unit, used: u64| AmountSummary {
+            name: name.to_owned(),
+            unit,
+            guaranteed: 0,
+            limit: None,
+            used,
+            borrowed: used,
+            lent: 0,
+        };
+        let amounts = vec![amount("cards", Unit::Cards, 3_500_000), amount("memory", Unit::Memory, 80 << 30)];
+        let summary = QuotaSummary { amounts, waiting: 7, ..QuotaSummary::default() };
+        let quotas = BTreeMap::from([("vision".to_owned(), summary)]);
+        metrics.quotas.send_replace(Some(Arc::new(Known { pools: BTreeMap::new(), quotas })));
+        let text = metrics.encode().unwrap();
+        for line in [
+            r#"tessera_controller_quota_used{quota="vision",amount="cards",unit="Cards"} 3.5"#,
+            r#"tessera_controller_quota_borrowed{quota="vision",amount="memory",unit="Memory"} 85899345920.0"#,
+            r#"tessera_controller_quota_waiting_pods{quota="vision"} 7"#,
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("quota_limit{"), "there is none: {text}");
+        metrics.quotas.send_replace(None);
+        assert!(!metrics.encode().unwrap().contains("quota_"));
+    }
+}
