@@ -1,5 +1,6 @@
 //! Groups without room: their place in the queue, preemption of others for them, and nodes reserved for them.
 
+use k8s_openapi::jiff::Timestamp;
 use tessera_placement::Time;
 
 use crate::group::{Group, GroupId, Member};
@@ -56,6 +57,7 @@ pub(crate) fn no_room(
         }
         texts.push(preemption.why);
     }
+    texts.extend(guarantee_text(state, now, group));
     if is_over_limit {
         texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), false));
         intents.extend(gives_way(state, now, group, WaitReason::TeamLimit(texts.join("; "))));
@@ -70,6 +72,20 @@ pub(crate) fn no_room(
     let keeps_place = keeps_place && !reserve::is_passed(&state.standing, now, group);
     intents.extend(gives_way(state, now, group, WaitReason::NoNode { text, keeps_place }));
     intents
+}
+
+/// What the team lacks of its guarantees, and when borrowers may next have to give devices back: as a time of day, which does not change
+/// from round to round.
+fn guarantee_text(state: &State, now: Time, group: &Group) -> Option<String> {
+    let lacks = state.world.teams.guarantee_text(&state.world.cluster, group.id.namespace())?;
+    let next = state.round.next_take_back.filter(|next| *next > now);
+    let next = next.and_then(|next| Timestamp::from_second(i64::try_from(next.as_secs()).ok()?).ok());
+    Some(match next {
+        Some(next) => {
+            format!("{lacks}; borrowed devices may be taken back from {} UTC", next.strftime("%H:%M:%S"))
+        }
+        None => lacks,
+    })
 }
 
 /// The group gives up its devices, and waits.

@@ -238,6 +238,19 @@ impl Teams {
         used(cluster, cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none()))
     }
 
+    /// What the team has of its guarantees, for its members; `None` for a team that has all of each.
+    pub fn guarantee_text(&self, cluster: &Cluster, namespace: &str) -> Option<String> {
+        let team = self.get(self.team_of(namespace))?;
+        let missing = |amount: &Amount| {
+            let used = team.used(cluster, amount);
+            let (used, guaranteed) = (used < amount.guaranteed)
+                .then(|| (amount.unit.text(used), amount.unit.text(amount.guaranteed)))?;
+            Some(format!("team {} has {used} of {guaranteed} guaranteed ({})", team.name, amount.name))
+        };
+        let texts: Vec<String> = team.amounts.iter().filter_map(missing).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
+
     /// What the team has of its limits, for its members.
     pub fn limit_text(&self, cluster: &Cluster, namespace: &str, is_own_only: bool) -> String {
         let Some(team) = self.get(self.team_of(namespace)) else {

@@ -81,6 +81,9 @@ fn nothing_is_taken_back_before_the_least_runtime() {
     let mut fed = borrowing(600);
     fed.ask_in("vision", "v1", "gpu", 1, |_| {});
     assert_eq!(fed.takes(), [""; 0]);
+    let (_, why) = fed.why("vision", "v1");
+    let told = "team vision has 0.00 of 2.00 guaranteed (cards); borrowed devices may be taken back from ";
+    assert!(why.contains(told), "{why}");
     fed.pass(700);
     assert_eq!(fed.takes().len(), 1);
 }
