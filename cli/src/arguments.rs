@@ -233,6 +233,9 @@ pub struct QuotaArguments {
     /// The quota to describe. Default: list all quotas
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
+    /// Print the nearest ResourceQuota, for claims that kube-scheduler allocates
+    #[arg(long, conflicts_with = "output")]
+    pub native: bool,
     /// Print JSON, YAML or a wider table
     #[arg(short, long, value_enum)]
     pub output: Option<ListFormat>,

@@ -82,6 +82,9 @@ pub const QUOTA_HELP: &str = r#"Examples:
   # For a script
   kubectl gpu quota -o json
 
+  # The nearest ResourceQuota, for namespaces whose claims kube-scheduler allocates
+  kubectl gpu quota vision --native
+
 Cards have two decimals: a partition counts by its share of the card's memory. Of USED, BORROWED is beyond the guarantee. LENT is guaranteed, but used by other teams. WAITING is the number of the team's pods.
 
 Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error."#;

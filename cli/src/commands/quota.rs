@@ -1,5 +1,7 @@
 //! `kubectl gpu quota`: the GpuQuotas, or one of them.
 
+mod native;
+
 use std::collections::BTreeSet;
 
 use serde::Serialize;
@@ -28,6 +30,9 @@ pub fn run(arguments: &QuotaArguments) -> Result<Verdict, CommandError> {
                 .to_owned(),
         ));
     };
+    if arguments.native {
+        return native(arguments.name.as_deref(), quotas.values());
+    }
     match &arguments.name {
         None => list(arguments.output, quotas.values()),
         Some(name) => one(arguments.output, name, quotas.values()),
@@ -102,16 +107,41 @@ struct Described<'a> {
     min_runtime_seconds: u32,
 }
 
+/// The ResourceQuotas nearest to all quotas, or to this one.
+fn native<'q>(
+    name: Option<&str>,
+    quotas: impl Iterator<Item = &'q GpuQuota> + Clone,
+) -> Result<Verdict, CommandError> {
+    let wanted = match name {
+        Some(name) => vec![find(name, quotas)?],
+        None => quotas.collect(),
+    };
+    let manifests: Vec<String> = wanted.into_iter().filter_map(native::manifest).collect();
+    if manifests.is_empty() {
+        let why = "no ResourceQuota comes near: it takes a GpuQuota with a namespaceSelector and an amount of cards of any model";
+        return Err(CommandError::Asked(why.to_owned()));
+    }
+    output::print(&manifests.join("---\n"))?;
+    Ok(Verdict::Yes)
+}
+
+fn find<'q>(
+    name: &str,
+    mut quotas: impl Iterator<Item = &'q GpuQuota> + Clone,
+) -> Result<&'q GpuQuota, CommandError> {
+    let known: BTreeSet<String> = quotas.clone().filter_map(|quota| quota.metadata.name.clone()).collect();
+    quotas.find(|quota| quota.metadata.name.as_deref() == Some(name)).ok_or_else(|| {
+        let near = hints::nearest(name, &known).map(|near| format!(": did you mean {near}?"));
+        CommandError::Asked(format!("there is no GpuQuota {name}{}", near.unwrap_or_default()))
+    })
+}
+
 fn one<'q>(
     output: Option<ListFormat>,
     name: &str,
-    mut quotas: impl Iterator<Item = &'q GpuQuota> + Clone,
+    quotas: impl Iterator<Item = &'q GpuQuota> + Clone,
 ) -> Result<Verdict, CommandError> {
-    let known: BTreeSet<String> = quotas.clone().filter_map(|quota| quota.metadata.name.clone()).collect();
-    let Some(quota) = quotas.find(|quota| quota.metadata.name.as_deref() == Some(name)) else {
-        let near = hints::nearest(name, &known).map(|near| format!(": did you mean {near}?"));
-        return Err(CommandError::Asked(format!("there is no GpuQuota {name}{}", near.unwrap_or_default())));
-    };
+    let quota = find(name, quotas)?;
     let described = Described {
         view: QuotaView::of(quota),
         namespace_selector: quota.spec.namespace_selector.as_ref(),

@@ -152,6 +152,8 @@ fn quota() {
     golden("quota-vision", &["quota", "vision", "-f", file], "");
     golden("quota-vision-json", &["quota", "vision", "-f", file, "-o", "json"], "");
     golden("quota-research", &["quota", "research", "-f", file], "");
+    golden("quota-native", &["quota", "-f", file, "--native"], "");
+    golden("quota-native-research", &["quota", "research", "-f", file, "--native"], "");
     golden("quota-unknown", &["quota", "visoin", "-f", file], "");
     golden("quota-none", &["quota", "-f", "slices.yaml"], "");
 }

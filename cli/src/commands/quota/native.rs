@@ -1,0 +1,29 @@
+//! The ResourceQuota nearest to a GpuQuota, for claims that kube-scheduler allocates.
+
+use tessera_api::gpu_quota::{GpuQuota, MILLIONTHS, Unit};
+
+use crate::labels::labels;
+use crate::output::printable;
+
+/// A manifest for each namespace of the team; `None` for a quota without namespaces of its own, or without an amount in all cards.
+pub fn manifest(quota: &GpuQuota) -> Option<String> {
+    let selector = quota.spec.namespace_selector.as_ref()?;
+    let mut amounts = quota.spec.amounts.iter();
+    let amount = amounts.find(|amount| amount.unit == Unit::Cards && amount.cards.is_none())?;
+    // What is beyond the guarantee could never be taken back from such claims.
+    let (cards, which) = match amount.guaranteed() {
+        0 => (amount.limit()?, "limit"),
+        guaranteed => (guaranteed, "guarantee"),
+    };
+    let whole = cards / MILLIONTHS;
+    let name = printable(quota.metadata.name.as_deref().unwrap_or_default());
+    let namespaces = printable(&labels(selector));
+    Some(format!(
+        "# The {which} of GpuQuota {name}, in whole devices, for each of its namespaces ({namespaces}): divide it among them.\n\
+         apiVersion: v1\n\
+         kind: ResourceQuota\n\
+         metadata:\n  name: {name}\n\
+         spec:\n  hard:\n    gpu.tessera.dev.deviceclass.resource.k8s.io/devices: \"{whole}\"\n    \
+         requests.nvidia.com/gpu: \"{whole}\"\n"
+    ))
+}
