@@ -60,6 +60,14 @@ pub fn reference(claim: &ResourceClaim) -> String {
 }
 
 impl Objects {
+    /// The PodDisruptionBudgets of the pod.
+    pub fn budgets_of(&self, pod: &Pod) -> impl Iterator<Item = (&Key, &DisruptionBudget)> {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let budgets = self.budgets.iter();
+        budgets.filter(move |(key, budget)| key.namespace == namespace && budget.selects(&labels))
+    }
+
     /// The node of this name.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(&Key::cluster(name))

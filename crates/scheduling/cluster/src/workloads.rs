@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
 use tessera_api::label_selector::LabelSelector;
 
@@ -189,10 +190,14 @@ pub struct DisruptionBudget {
 
 /// See [`DisruptionBudget`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DisruptionBudgetSpec {
     /// Labels of the pods; without a selector, no pods are protected.
     pub selector: Option<LabelSelector>,
+    /// Pods that stay: a number, or a percentage.
+    pub min_available: Option<IntOrString>,
+    /// Pods that may be missing: a number, or a percentage.
+    pub max_unavailable: Option<IntOrString>,
 }
 
 /// See [`DisruptionBudget`].
@@ -201,11 +206,26 @@ pub struct DisruptionBudgetSpec {
 pub struct DisruptionBudgetStatus {
     /// Number of pods allowed to be evicted now.
     pub disruptions_allowed: u32,
+    /// Number of pods counted, ready or not; 0 before the first count.
+    pub expected_pods: u32,
+    /// Number of them that have to stay.
+    pub desired_healthy: u32,
 }
 
 impl DisruptionBudget {
     /// Whether the budget covers a pod of its namespace with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.spec.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+
+    /// Whether no eviction is allowed even when all pods are ready.
+    pub fn never_allows_any(&self) -> bool {
+        let is = |value: &Option<IntOrString>, percentage: &str| matches!(value, Some(IntOrString::String(text)) if text == percentage);
+        let DisruptionBudgetSpec { min_available, max_unavailable, .. } = &self.spec;
+        let DisruptionBudgetStatus { expected_pods, desired_healthy, .. } = self.status;
+        *max_unavailable == Some(IntOrString::Int(0))
+            || is(max_unavailable, "0%")
+            || is(min_available, "100%")
+            || (expected_pods > 0 && desired_healthy >= expected_pods)
     }
 }

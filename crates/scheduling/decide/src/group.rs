@@ -192,6 +192,12 @@ impl Group {
         self.members.iter().map(|member| member.pod.priority()).min().unwrap_or(i32::MIN)
     }
 
+    /// Whether its priority may make others go.
+    pub fn may_preempt(&self) -> bool {
+        let policy = |member: &Member| member.pod.spec.as_ref()?.preemption_policy.clone();
+        self.members.iter().all(|member| policy(member).as_deref() != Some("Never"))
+    }
+
     /// When the newest of its pods was created.
     pub fn newest(&self) -> Time {
         self.members.iter().map(|member| created(&member.pod)).max().unwrap_or_default()

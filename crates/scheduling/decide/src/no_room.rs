@@ -5,10 +5,11 @@ use tessera_placement::Time;
 
 use crate::group::{Group, GroupId, Member};
 use crate::intent::Intent;
-use crate::preempt;
+use crate::preempt::{self, Preemption};
 use crate::state::State;
+use crate::victims::Shortage;
 use crate::wait_reason::WaitReason;
-use crate::{commit, leadership, on_the_way, reserve, room, tell};
+use crate::{commit, leadership, on_the_way, reserve, room, teams, tell};
 
 /// No node has room for enough of the open pods of managed cards.
 pub(crate) fn no_room(
@@ -32,7 +33,8 @@ pub(crate) fn no_room(
     }
     let is_refused = room::is_refused_everywhere(state, now, open);
     // Nothing that becomes free would help, so nobody waits behind it.
-    let is_over_limit = state.world.teams.is_used_up(&state.world.cluster, group.id.namespace());
+    let is_own_only = teams::is_own_only(&state.world.cluster, open);
+    let is_over_limit = room::asks_for_more_than_is_left(state, group, open, needed, is_own_only);
     let keeps_place = !is_refused && !is_over_limit && !reserve::is_passed(&state.standing, now, group);
     if keeps_place {
         reserve::stand(state, group, open);
@@ -42,24 +44,19 @@ pub(crate) fn no_room(
         texts.push("others pass it".to_owned());
     }
     // Nodes refuse a gang for a reason that this loop does not foresee: eviction would hardly help.
-    let may_preempt = (group.is_alone() || !is_refused)
-        && leadership::may_allocate(&state.leadership)
-        && open.iter().filter_map(|member| member.demand.as_ref()).all(|demand| {
-            !on_the_way::is_being_written(&state.ledger, demand) && demand.shared().next().is_none()
-        });
-    let preemption = may_preempt.then(|| preempt::preempt(state, now, group, open, needed)).flatten();
-    if let Some(preemption) = preemption {
-        if preemption.is_under_way {
-            intents.extend(preemption.intents);
-            let why = WaitReason::Preempting(preemption.why);
-            intents.extend(tell::group_waits(state, now, &group.id, &why));
+    let may_preempt = group.is_alone() || !is_refused;
+    let preemption =
+        may_preempt.then(|| preemption(state, now, group, open, needed, Shortage::Room)).flatten();
+    match preemption {
+        Some(preemption) if preemption.is_under_way => {
+            intents.extend(waits_for(state, now, group, preemption));
             return intents;
         }
-        texts.push(preemption.why);
+        found => texts.extend(found.map(|found| found.why)),
     }
     texts.extend(guarantee_text(state, now, group));
     if is_over_limit {
-        texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), false));
+        texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), is_own_only));
         intents.extend(gives_way(state, now, group, WaitReason::TeamLimit(texts.join("; "))));
         return intents;
     }
@@ -86,6 +83,50 @@ fn guarantee_text(state: &State, now: Time, group: &Group) -> Option<String> {
         }
         None => lacks,
     })
+}
+
+/// Nodes have room, and the devices would exceed a limit of the team. The group keeps nobody waiting, but for what others of its team give
+/// up for it.
+pub(crate) fn over_limit(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    open: &[&Member],
+    needed: usize,
+    why: String,
+) -> Vec<Intent> {
+    let preemption = preemption(state, now, group, open, needed, Shortage::Limit);
+    match preemption {
+        Some(preemption) if preemption.is_under_way => waits_for(state, now, group, preemption),
+        found => {
+            let texts: Vec<String> = std::iter::once(why).chain(found.map(|found| found.why)).collect();
+            gives_way(state, now, group, WaitReason::TeamLimit(texts.join("; ")))
+        }
+    }
+}
+
+/// Preemption for the group, if it may and anybody helps.
+fn preemption(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    open: &[&Member],
+    needed: usize,
+    shortage: Shortage,
+) -> Option<Preemption> {
+    let may_preempt = leadership::may_allocate(&state.leadership)
+        && open.iter().filter_map(|member| member.demand.as_ref()).all(|demand| {
+            !on_the_way::is_being_written(&state.ledger, demand) && demand.shared().next().is_none()
+        });
+    may_preempt.then(|| preempt::preempt(state, now, group, open, needed, shortage)).flatten()
+}
+
+/// The group waits for those that make room for it.
+fn waits_for(state: &mut State, now: Time, group: &Group, preemption: Preemption) -> Vec<Intent> {
+    let mut intents = preemption.intents;
+    let why = WaitReason::Preempting(preemption.why);
+    intents.extend(tell::group_waits(state, now, &group.id, &why));
+    intents
 }
 
 /// The group gives up its devices, and waits.

@@ -8,24 +8,27 @@
 //! gets them once free.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
 use tessera_cluster::{AllocationExt, Holder, Key, Kind, PodExt};
 use tessera_placement::Time;
+use tessera_placement::fit::Fit;
+use tessera_placement::reason::Reason;
+use tessera_placement::statement::{Base, Statement};
+use tessera_placement::take_limit::TakeLimit;
 
-use crate::gangs::Gangs;
 use crate::group::{Group, Member, Placement};
 use crate::intent::Intent;
-use crate::ledger::Ledger;
 use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
 use crate::teams::Team;
-use crate::victims::{Ask, names};
+use crate::victims::{Ask, Shortage, names};
 use crate::world::World;
 use crate::{holders, order, teams, victims};
 
@@ -75,15 +78,15 @@ pub(crate) fn preempt(
     group: &Group,
     open: &[&Member],
     needed: usize,
+    shortage: Shortage,
 ) -> Option<Preemption> {
-    let policy = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.preemption_policy.clone());
-    if open.is_empty() || open.iter().any(|member| policy(&member.pod).as_deref() == Some("Never")) {
+    if open.is_empty() {
         return None;
     }
     let nominated: Vec<(&Member, Nomination)> =
         open.iter().filter_map(|member| Some((*member, nomination(&member.pod)?))).collect();
     if nominated.is_empty() {
-        return nominate(state, now, group, open, needed);
+        return nominate(state, now, group, open, needed, shortage);
     }
     let is_over = nominated.iter().any(|(_, nomination)| !is_in_force(nomination, now));
     if nominated.len() < needed && !is_over {
@@ -101,7 +104,7 @@ pub(crate) fn preempt(
     if nominated.len() < needed || is_over {
         return Some(withdraw(&nominated, "what was planned for it is out of date"));
     }
-    Some(evict_for(&mut state.world, &mut state.ledger, &mut state.gangs, now, group, &nominated))
+    Some(evict_for(state, now, group, &nominated, shortage))
 }
 
 /// Chooses victims, and nominates nodes and devices for the pods.
@@ -111,8 +114,9 @@ fn nominate(
     group: &Group,
     open: &[&Member],
     needed: usize,
+    shortage: Shortage,
 ) -> Option<Preemption> {
-    let asks = may_ask(state, now, group);
+    let asks = may_ask(state, now, group, shortage);
     if asks.is_empty() {
         return None;
     }
@@ -130,7 +134,7 @@ fn nominate(
     state.ledger.nominations.pause(&group.id, now + PLAN_AGAIN, now);
     let mut found = Err(NoVictims::Nobody);
     for ask in asks {
-        match (find_victims_once(state, now, group, open, needed, ask), &found) {
+        match (find_victims_once(state, now, group, open, needed, (ask, shortage)), &found) {
             (Ok(plan), _) => {
                 found = Ok(plan);
                 break;
@@ -161,14 +165,18 @@ fn nominate(
     let until = i64::try_from((now + longest_grace(&state.world, now, &victims) + KEPT).as_secs()).ok();
     let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
     let mut intents = Vec::new();
-    for placed in &placements {
+    for (place, placed) in placements.iter().enumerate() {
         let Placement { member, node, fit, .. } = placed;
         let results = fit.allocations.iter().flat_map(AllocationExt::results);
         let own = results.filter(|result| result.driver == state.world.driver);
         let devices = own.map(|result| result.device.clone()).collect();
         let on_node = victims.iter().filter_map(|key| state.world.cluster.objects().pods.get(key));
-        let on_node =
-            on_node.filter(|pod| node_of(&state.world, pod) == Some(node)).map(|pod| reference(pod));
+        // Devices in the way of a limit are anywhere.
+        let is_in_the_way = |pod: &Pod| match shortage {
+            Shortage::Room => node_of(&state.world, pod) == Some(node),
+            Shortage::Limit => place == 0,
+        };
+        let on_node = on_node.filter(|pod| is_in_the_way(pod)).map(|pod| reference(pod));
         let on_node = on_node.map(|pod| format!("{}/{}", pod.key, pod.uid)).collect();
         let nomination = Nomination { node: node.clone(), devices, victims: on_node, until };
         let pod = reference(&member.pod);
@@ -192,10 +200,10 @@ fn find_victims_once<'m>(
     group: &Group,
     open: &[&'m Member],
     needed: usize,
-    ask: Ask,
+    ask: (Ask, Shortage),
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let team = state.world.teams.team_of(group.id.namespace());
-    let alike = Alike::of(group, &state.refusals, team, ask, teams::is_own_only(open));
+    let alike = Alike::of(group, &state.refusals, team, ask, teams::is_own_only(&state.world.cluster, open));
     if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
         return Err(known);
     }
@@ -219,41 +227,62 @@ fn node_of<'w>(world: &'w World, pod: &'w Pod) -> Option<&'w str> {
         .or_else(|| world.cluster.hold(&Holder::Pod(pod.key())).and_then(tessera_cluster::Hold::node))
 }
 
-/// A pod of the plan that still runs on the nominated node.
-fn planned_victim(world: &World, nomination: &Nomination, text: &str) -> Option<Key> {
+/// A pod of the plan that still runs on the nominated node or, where a limit is in the way, anywhere, or has left its devices behind.
+fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: Shortage) -> Option<Key> {
     let (key, uid) = text.rsplit_once('/')?;
     let (namespace, name) = key.split_once('/')?;
     let key = Key::new(namespace, name);
-    let pod = world.cluster.objects().pods.get(&key)?;
-    let is_it = pod.metadata.uid.as_deref() == Some(uid) && node_of(world, pod) == Some(&nomination.node);
-    (is_it && !pod.is_finished()).then_some(key)
+    let is_limit = shortage == Shortage::Limit;
+    let Some(pod) = world.cluster.objects().pods.get(&key) else {
+        let holds = |key: &Key| holders::holding_pods(world).iter().any(|(pod, _)| pod == key);
+        return Some(key).filter(|key| is_limit && holds(key));
+    };
+    let is_there = is_limit || node_of(world, pod) == Some(&nomination.node);
+    (pod.metadata.uid.as_deref() == Some(uid) && is_there && !pod.is_finished()).then_some(key)
 }
 
-/// Whether the nominated devices are still within the guarantee of the group's team: other pods of the team may have started since.
-fn is_within_guarantee(world: &World, group: &Group, nominated: &[(&Member, Nomination)]) -> bool {
-    let devices = |nomination: &Nomination| {
-        let pool = holders::pool_of(world, &nomination.node);
-        let result = |device: &String| DeviceRequestAllocationResult {
-            driver: world.driver.clone(),
-            pool: pool.clone(),
-            device: device.clone(),
-            ..DeviceRequestAllocationResult::default()
-        };
-        nomination.devices.iter().map(result).collect::<Vec<_>>()
+/// Whether the team would have more than its limits with these nodes, once the victims and all pods that are ending are gone: the quota or
+/// the team's use may have changed.
+fn would_exceed(
+    world: &mut World,
+    now: Time,
+    limit: Option<&TakeLimit>,
+    nominated: &[(&Member, Nomination)],
+    victims: &BTreeSet<Key>,
+) -> bool {
+    let Some(limit) = limit else { return false };
+    let objects = world.cluster.objects();
+    let mut gone = victims.clone();
+    gone.extend(objects.pods.iter().filter(|(_, pod)| ends_soon(pod, now)).map(|(key, _)| key.clone()));
+    let is_left = |(key, claim): &(&Key, &Arc<ResourceClaim>)| {
+        let pods = holders::pods_holding(key, claim);
+        !pods.is_empty() && pods.iter().all(|pod| gone.contains(pod))
     };
-    let devices: Vec<_> = nominated.iter().flat_map(|(_, nomination)| devices(nomination)).collect();
-    let limit = world.teams.limit(group.id.namespace(), true);
-    limit.is_none_or(|limit| limit.allows(&world.cluster, &world.driver, &devices))
+    let claims: Vec<Key> = objects.claims.iter().filter(is_left).map(|(key, _)| key.clone()).collect();
+    let gone: Vec<Key> = gone.into_iter().collect();
+    let (base, ..) = world.base();
+    let mut statement = Statement::new(Base { limit: Some(limit), ..base });
+    statement.set_aside(&gone, &claims);
+    nominated.iter().any(|(member, nomination)| {
+        let index = statement.fleet().find(&nomination.node);
+        let (Some(demand), Some(index)) = (&member.demand, index) else { return false };
+        match statement.fit(demand, index) {
+            Fit::Takes(takes) => {
+                statement.place(&member.key, &member.pod, demand, index, &takes);
+                false
+            }
+            fit => matches!(fit, Fit::Blocked(Reason::TeamLimit)),
+        }
+    })
 }
 
 /// Evicts the holders of nominated devices, and the pods of the plan that hold other room.
 fn evict_for(
-    world: &mut World,
-    ledger: &mut Ledger,
-    gangs: &mut Gangs,
+    State { world, ledger, gangs, .. }: &mut State,
     now: Time,
     group: &Group,
     nominated: &[(&Member, Nomination)],
+    shortage: Shortage,
 ) -> Preemption {
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let mut victims: BTreeSet<Key> = BTreeSet::new();
@@ -270,7 +299,8 @@ fn evict_for(
             }
             victims.extend(users.into_iter().flat_map(|user| order::with_its_gang(world, gangs, &user)));
         }
-        let planned = nomination.victims.iter().filter_map(|text| planned_victim(world, nomination, text));
+        let planned = nomination.victims.iter();
+        let planned = planned.filter_map(|text| planned_victim(world, nomination, text, shortage));
         let planned = planned.filter(|pod| !own.contains(pod));
         victims.extend(planned.flat_map(|pod| order::with_its_gang(world, gangs, &pod)));
     }
@@ -278,20 +308,23 @@ fn evict_for(
         .iter()
         .filter_map(|victim| Some(world.cluster.objects().pods.get(victim)?.as_ref().clone()))
         .collect();
-    let is_higher = |victim: &&Key| {
+    let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
+    let is_higher = |victim: &Key| {
         let team = world.teams.team_of(&victim.namespace);
         victims::is_higher(&world.teams, group, team, order::priority_of(world, gangs, victim))
     };
     let taker = world.teams.team_of(group.id.namespace());
-    let mut others = victims.iter().filter(|victim| !is_higher(victim)).peekable();
-    let takes_back = others.peek().is_some();
-    if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others) {
+    let others: Vec<Key> = staying.iter().map(|pod| pod.key()).filter(|victim| !is_higher(victim)).collect();
+    let takes_back = !others.is_empty();
+    if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others.iter()) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
-    if takes_back && !is_within_guarantee(world, group, nominated) {
-        return withdraw(nominated, "its team has its guarantee without them");
+    let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
+    let is_own_only = takes_back || teams::is_own_only(&world.cluster, &open);
+    let limit = world.teams.limit(group.id.namespace(), is_own_only);
+    if would_exceed(world, now, limit.as_ref(), nominated, &victims) {
+        return withdraw(nominated, "its team may have no more");
     }
-    let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
     if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
         return withdraw(nominated, "a pod in its way may not be evicted");
     }
@@ -323,11 +356,18 @@ fn evict_for(
 }
 
 /// By what rights the group may ask any unit: a cheap test for the usual case without possible victims.
-fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
+fn may_ask(state: &mut State, now: Time, group: &Group, shortage: Shortage) -> Vec<Ask> {
     // What was lent comes back before the team's own pods go.
     let mut asks = Vec::new();
     let teams = &state.world.teams;
-    if teams.get(teams.team_of(group.id.namespace())).is_some_and(Team::has_guarantee) {
+    let is_limit = shortage == Shortage::Limit;
+    // A limit that was just written by mistake evicts nobody.
+    if is_limit && now < teams.reclaim_from() {
+        state.gangs.set_due(&group.id, teams.reclaim_from());
+        return asks;
+    }
+    let may_take_back = |team: &Team| team.has_guarantee() && (!is_limit || team.has_parent());
+    if teams.get(teams.team_of(group.id.namespace())).is_some_and(may_take_back) {
         if lowest(state, now, Ask::TakeBack) < victims::STAYS {
             asks.push(Ask::TakeBack);
         }
@@ -335,7 +375,7 @@ fn may_ask(state: &mut State, now: Time, group: &Group) -> Vec<Ask> {
             state.gangs.set_due(&group.id, next);
         }
     }
-    if lowest(state, now, Ask::Priority) < group.priority() {
+    if group.may_preempt() && lowest(state, now, Ask::Priority) < group.priority() {
         asks.push(Ask::Priority);
     }
     asks

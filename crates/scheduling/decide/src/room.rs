@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
+use tessera_allocator::inventory::SliceKind;
 use tessera_api::{DeviceName, DeviceType};
 use tessera_cluster::gang::GangId;
+use tessera_cluster::worth::Worth;
 use tessera_cluster::{Holder, Key};
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::NodeIndex;
-use tessera_placement::{ShapeId, Time};
+use tessera_placement::{ShapeId, Time, victims};
 
 use crate::group::{Group, GroupId, Member};
 use crate::state::State;
@@ -154,6 +156,47 @@ pub(crate) fn nodes_when_empty(
     };
     let found = could.iter().map(|index| (*index, pods(index))).filter(|(_, pods)| *pods > 0);
     Some(found.take(most).collect())
+}
+
+/// Whether a limit on all cards, of which something is taken whatever the nodes have, leaves too little for `needed` of these pods.
+pub(crate) fn asks_for_more_than_is_left(
+    state: &mut State,
+    group: &Group,
+    open: &[&Member],
+    needed: usize,
+    is_own_only: bool,
+) -> bool {
+    let Some(limit) = state.world.teams.limit(group.id.namespace(), is_own_only) else { return false };
+    let mut cards: Vec<u64> = open
+        .iter()
+        .filter_map(|member| member.demand.as_ref())
+        .map(|demand| least_cards(state, demand))
+        .collect();
+    cards.sort_unstable();
+    let cards = cards.into_iter().take(needed.max(1)).fold(0, u64::saturating_add);
+    limit.leaves_less(&state.world.cluster, Worth { cards, ..Worth::default() })
+}
+
+/// What the pod takes of cards at least, on whichever node.
+fn least_cards(state: &mut State, demand: &Demand) -> u64 {
+    if let Some(known) = state.round.least_cards(demand.shape) {
+        return known;
+    }
+    let could: Vec<NodeIndex> = nodes::ranked(&mut state.world, demand).ranking.could().collect();
+    let (mut view, _) = state.world.view();
+    let mut kinds: Vec<Vec<SliceKind>> = Vec::new();
+    let mut cards: Option<u64> = None;
+    for index in could {
+        let name = &view.fleet.node(index).name;
+        let kind: Vec<SliceKind> = view.cluster.inventory().kinds_of_node(name).collect();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+            cards = cards.into_iter().chain([victims::least_cards(demand, index, &mut view)]).min();
+        }
+    }
+    let cards = cards.unwrap_or_default();
+    state.round.set_least_cards(demand.shape, cards);
+    cards
 }
 
 /// When all cards of the node are expected to be free according to their pods' `activeDeadlineSeconds` (`true` if a pod has none),

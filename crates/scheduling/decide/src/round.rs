@@ -8,7 +8,7 @@ use tessera_placement::{ShapeId, Time};
 use crate::group::Group;
 use crate::refusals::{self, Refusals};
 use crate::teams::TeamId;
-use crate::victims::Ask;
+use crate::victims::{Ask, Shortage};
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
 const SELECTOR_COST: u64 = 6_000_000;
@@ -45,6 +45,8 @@ pub(crate) struct Round {
     unanswered: BTreeMap<ShapeId, String>,
     /// Whether no node could take pods of the shape even if empty.
     fits_no_empty_node: BTreeMap<ShapeId, bool>,
+    /// What pods of the shape take of cards at least.
+    least_cards: BTreeMap<ShapeId, u64>,
     /// Pods without possible victims.
     without_victims: BTreeMap<Alike, NoVictims>,
     /// Pods that hold devices, as units to evict. Computed on demand.
@@ -66,7 +68,7 @@ pub(crate) struct Alike {
     shape: ShapeId,
     priority: i32,
     team: TeamId,
-    ask: Ask,
+    ask: (Ask, Shortage),
     is_own_only: bool,
     /// The pod's owner, if nodes refused its pods.
     owner: Option<String>,
@@ -76,7 +78,13 @@ pub(crate) struct Alike {
 
 impl Alike {
     /// The key of a single pod. `None` for a gang, whose result depends on its own pods' devices.
-    pub fn of(group: &Group, refusals: &Refusals, team: TeamId, ask: Ask, is_own_only: bool) -> Option<Self> {
+    pub fn of(
+        group: &Group,
+        refusals: &Refusals,
+        team: TeamId,
+        ask: (Ask, Shortage),
+        is_own_only: bool,
+    ) -> Option<Self> {
         let [member] = group.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
         Some(Alike {
@@ -97,6 +105,7 @@ impl Default for Round {
             selector_cost: SELECTOR_COST,
             unanswered: BTreeMap::new(),
             fits_no_empty_node: BTreeMap::new(),
+            least_cards: BTreeMap::new(),
             without_victims: BTreeMap::new(),
             units: None,
             borrowed: None,
@@ -145,6 +154,16 @@ impl Round {
     /// Records whether no node could take pods of this shape even if empty.
     pub fn set_fits_no_empty_node(&mut self, shape: ShapeId, fits_none: bool) {
         self.fits_no_empty_node.insert(shape, fits_none);
+    }
+
+    /// What pods of this shape take of cards at least, in the unit of [`Worth::cards`](tessera_cluster::worth::Worth::cards), if known.
+    pub fn least_cards(&self, shape: ShapeId) -> Option<u64> {
+        self.least_cards.get(&shape).copied()
+    }
+
+    /// Records what pods of this shape take at least.
+    pub fn set_least_cards(&mut self, shape: ShapeId, cards: u64) {
+        self.least_cards.insert(shape, cards);
     }
 
     /// Why there are no victims for pods like these, if known.

@@ -309,7 +309,7 @@ fn place(
         Plan::Allocate(_) => commit::lift(state, now, group),
         // Pods that a growing gang lost have devices again; the added pods go on waiting.
         Plan::NoRoom(_) | Plan::OverLimit(_) if lost == 0 && has_allocated => commit::lift(state, now, group),
-        Plan::OverLimit(why) => no_room::gives_way(state, now, group, WaitReason::TeamLimit(why)),
+        Plan::OverLimit(why) => no_room::over_limit(state, now, group, &open, needed, why),
         Plan::NoRoom(why) => no_room::no_room(state, now, group, &open, needed, why),
         Plan::Steer { node, why } => {
             open.iter().filter_map(|pod| commit::steer(state, pod, &node, &why)).collect()

@@ -15,12 +15,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tessera_api::gpu_quota::{GpuQuotaSpec, Unit};
+use tessera_cluster::Cluster;
 use tessera_cluster::worth::Worth;
-use tessera_cluster::{CardClass, Cluster};
 use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
-pub(crate) use borrowed::{is_own_only, reclaimable};
+pub(crate) use borrowed::{charge_of, is_own_only, reclaimable};
 pub use summary::{AmountSummary, QuotaSummary};
 pub(crate) use summary::{summaries, views};
 
@@ -139,6 +139,11 @@ impl Team {
         self.amounts.iter().any(|amount| amount.guaranteed > 0)
     }
 
+    /// Whether it shares limits with other teams.
+    pub fn has_parent(&self) -> bool {
+        self.parent.is_some()
+    }
+
     /// The cards of which something is guaranteed.
     fn guaranteed_cards(&self) -> Vec<Arc<dyn Covers>> {
         let guaranteed = self.amounts.iter().filter(|amount| amount.guaranteed > 0);
@@ -203,14 +208,6 @@ impl Teams {
         let rules: Vec<Rule> = team.rules(is_own_only).chain(of_parent).collect();
         let only = is_own_only.then(|| team.guaranteed_cards());
         (!rules.is_empty() || only.is_some()).then_some(TakeLimit { rules, only })
-    }
-
-    /// Whether a limit on all cards leaves nothing to the namespace.
-    pub fn is_used_up(&self, cluster: &Cluster, namespace: &str) -> bool {
-        let limit = self.limit(namespace, false).unwrap_or_default();
-        let is_used_up =
-            |rule: &Rule| rule.covers.covers(&CardClass::default()) && rule.taken(cluster) >= rule.most;
-        limit.rules.iter().any(is_used_up)
     }
 
     /// The team's place in the queue now.

@@ -1,6 +1,7 @@
 //! Pods that may be evicted, as units for [`tessera_placement::victims`].
 
-use std::cmp::Reverse;
+mod over_limit;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +11,7 @@ use tessera_cluster::{Key, PodExt};
 use tessera_placement::Time;
 use tessera_placement::statement::{Base, Statement};
 use tessera_placement::take_limit::TakeLimit;
-use tessera_placement::victims::{self, Unit, Units};
+use tessera_placement::victims::{self, Unit, Units, key};
 
 use crate::gangs::Gangs;
 use crate::group::{Group, Member, Placement};
@@ -30,6 +31,15 @@ pub(crate) enum Ask {
     Priority,
     /// Its team is below its guarantee, and others borrow.
     TakeBack,
+}
+
+/// What keeps a group from its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shortage {
+    /// No node has room.
+    Room,
+    /// Nodes have room, and a limit of its team is in the way.
+    Limit,
 }
 
 /// A gang with pods that may be evicted.
@@ -91,27 +101,31 @@ pub(crate) fn find_victims<'m>(
     group: &Group,
     open: &[&'m Member],
     needed: usize,
-    ask: Ask,
+    (ask, shortage): (Ask, Shortage),
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
     let lower = evictable(&state.world.teams, group, &units, ask);
-    let is_own_only = ask == Ask::TakeBack || teams::is_own_only(open);
+    let is_own_only = ask == Ask::TakeBack || teams::is_own_only(&state.world.cluster, open);
     let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
     let wanted = Wanted { open, needed, limit: limit.as_ref() };
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
     let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
     let within_budgets = within_budgets(&state.world, &units, &all);
-    let mut found = plan(state, now, &wanted, &mut units, &within_budgets);
+    let plan = |state: &mut State, units: &mut Units, may: &[bool]| match shortage {
+        Shortage::Room => plan(state, now, &wanted, units, may),
+        Shortage::Limit => over_limit::plan(state, now, &wanted, units, may),
+    };
+    let mut found = plan(state, &mut units, &within_budgets);
     let mut is_kept = false;
     if found.is_none() && within_budgets != all {
-        let without_budgets = plan(state, now, &wanted, &mut units, &all);
+        let without_budgets = plan(state, &mut units, &all);
         is_kept = without_budgets.is_some_and(|(_, victims)| !victims.is_empty());
     }
     let why = match &found {
         _ if is_kept => NoVictims::Kept,
         None if lower != all => {
-            let wider = plan(state, now, &wanted, &mut units, &lower);
+            let wider = plan(state, &mut units, &lower);
             wider.map_or(NoVictims::Nobody, |(placed, victims)| in_the_way(&state.world, &placed, &victims))
         }
         _ => NoVictims::Nobody,
@@ -164,7 +178,7 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
         let all = units(&state.world, &state.ledger, &state.gangs, now);
         let (mut units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
         if ask == Ask::TakeBack {
-            let found = teams::reclaimable(&state.world.teams, &state.world.cluster, &units, now);
+            let found = teams::reclaimable(&state.world, (&units, &leaving), now);
             state.round.next_take_back = found.next;
             units.iter_mut().zip(found.ranks).for_each(|(unit, rank)| unit.priority = rank.unwrap_or(STAYS));
         }
@@ -182,7 +196,9 @@ pub(crate) fn put_back(state: &mut State, units: Units, ask: Ask) {
 
 /// Whether the group may ask a pod or gang of this team and priority to go because its own priority is higher.
 pub(crate) fn is_higher(teams: &Teams, group: &Group, team: TeamId, priority: i32) -> bool {
-    priority < group.priority() && (teams.is_empty() || teams.team_of(group.id.namespace()) == team)
+    priority < group.priority()
+        && group.may_preempt()
+        && (teams.is_empty() || teams.team_of(group.id.namespace()) == team)
 }
 
 /// Whether all these pods are of units that may be taken back for a team.
@@ -195,8 +211,8 @@ pub(crate) fn may_take_back<'k>(
     mut pods: impl Iterator<Item = &'k Key>,
 ) -> bool {
     let all = units(world, ledger, gangs, now);
-    let units: Vec<Unit> = all.into_iter().map(|(unit, _)| unit).collect();
-    let ranks = teams::reclaimable(&world.teams, &world.cluster, &units, now).ranks;
+    let (units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
+    let ranks = teams::reclaimable(world, (&units, &leaving), now).ranks;
     pods.all(|pod| {
         let mut of_pod = units.iter().zip(&ranks).filter(|(unit, _)| unit.pods.contains(pod));
         world.teams.team_of(&pod.namespace) != taker && of_pod.all(|(_, rank)| rank.is_some())
@@ -229,21 +245,12 @@ fn within_budgets(world: &World, units: &Units, among: &[bool]) -> Vec<bool> {
         left.insert(key, usize::try_from(budget.status.disruptions_allowed).unwrap_or(usize::MAX));
     }
     let mut order: Vec<usize> = (0..among.len()).filter(|unit| among[*unit]).collect();
-    order.sort_by_cached_key(|unit| {
-        let unit = &units.all()[*unit];
-        (unit.priority, unit.is_gang, unit.pods.len(), Reverse(unit.created.clone()))
-    });
+    order.sort_by_cached_key(|unit| key(&units.all()[*unit]));
     let mut may = vec![false; among.len()];
     for place in order {
         let mut taken: BTreeMap<&Key, usize> = BTreeMap::new();
         for pod in units.all()[place].pods.iter().filter_map(|key| objects.pods.get(key)) {
-            let labels = pod.metadata.labels.clone().unwrap_or_default();
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            for (key, _) in objects
-                .budgets
-                .iter()
-                .filter(|(key, budget)| key.namespace == namespace && budget.selects(&labels))
-            {
+            for (key, _) in objects.budgets_of(pod) {
                 *taken.entry(key).or_default() += 1;
             }
         }

@@ -57,18 +57,52 @@ impl Rule {
     }
 }
 
+/// The driver's devices among these.
+fn worths(
+    cluster: &Cluster,
+    driver: &str,
+    results: &[DeviceRequestAllocationResult],
+) -> Vec<(CardClass, Worth)> {
+    // A quantity that cannot be read is nobody's plan.
+    let holds = DeviceHold::of(results).unwrap_or_default();
+    let worth = |hold: &DeviceHold| {
+        let device = cluster.inventory().find(driver, hold.pool(), hold.device()).next()?;
+        Some((CardClass::of(device), Worth::of_hold(device, hold)))
+    };
+    holds.iter().filter(|hold| hold.driver() == driver).filter_map(worth).collect()
+}
+
 impl TakeLimit {
     /// Whether these devices of the driver may be taken.
     #[must_use]
     pub fn allows(&self, cluster: &Cluster, driver: &str, results: &[DeviceRequestAllocationResult]) -> bool {
-        // A quantity that cannot be read is nobody's plan.
-        let holds = DeviceHold::of(results).unwrap_or_default();
-        let worth = |hold: &DeviceHold| {
-            let device = cluster.inventory().find(driver, hold.pool(), hold.device()).next()?;
-            Some((CardClass::of(device), Worth::of_hold(device, hold)))
+        self.left(cluster, driver).allow(&worths(cluster, driver, results))
+    }
+
+    /// Whether a limit on all cards leaves less than this, or nothing.
+    #[must_use]
+    pub fn leaves_less(&self, cluster: &Cluster, than: Worth) -> bool {
+        let leaves_less = |rule: &Rule| {
+            let left = rule.most.saturating_sub(rule.taken(cluster));
+            rule.covers.covers(&CardClass::default()) && (left == 0 || left < (rule.count)(than))
         };
-        let own = holds.iter().filter(|hold| hold.driver() == driver);
-        self.left(cluster, driver).allow(&own.filter_map(worth).collect::<Vec<_>>())
+        self.rules.iter().any(leaves_less)
+    }
+
+    /// By limit: how much of what is taken would have to go, were these devices of the driver taken, too.
+    #[must_use]
+    pub fn excess(
+        &self,
+        cluster: &Cluster,
+        driver: &str,
+        results: &[DeviceRequestAllocationResult],
+    ) -> Vec<u64> {
+        let own = worths(cluster, driver, results);
+        let excess = |rule: &Rule| match rule.of(own.iter().map(|(class, worth)| (class, *worth))) {
+            0 => 0,
+            own => rule.taken(cluster).saturating_add(own).saturating_sub(rule.most),
+        };
+        self.rules.iter().map(excess).collect()
     }
 
     /// What the limits leave of the driver's devices.

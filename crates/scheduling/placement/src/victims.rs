@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use crate::ranking::Rankings;
 use crate::seats::{Filter, Placed, Seat};
 use crate::statement::Statement;
+pub use choice::{key, least_cards};
 use search::Search;
 pub use units::{Effort, Unit, Units};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gpu_quota::BORROW_LABEL;
 use tessera_cluster::worth::Worth;
-use tessera_cluster::{CardClass, Cluster, Hold, Holder};
+use tessera_cluster::{CardClass, Cluster, Hold, Holder, Key};
 use tessera_placement::Time;
 use tessera_placement::take_limit::Rule;
 use tessera_placement::victims::Unit;
@@ -14,16 +14,24 @@ use tessera_placement::victims::Unit;
 use super::{TeamId, Teams};
 use crate::group::Member;
 use crate::nominations::at;
+use crate::world::World;
 
-/// Whether the pod may use devices beyond its team's guarantee.
-fn may_borrow(pod: &Pod) -> bool {
+/// Whether the pod may use devices beyond its team's guarantee: what cannot be taken back is not lent.
+fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(BORROW_LABEL)).is_none_or(|value| value != "false")
+        && !cluster.objects().budgets_of(pod).any(|(_, budget)| budget.never_allows_any())
 }
 
 /// Whether these pods may only use what is guaranteed to their team.
-pub(crate) fn is_own_only(open: &[&Member]) -> bool {
-    !open.iter().all(|member| may_borrow(&member.pod))
+pub(crate) fn is_own_only(cluster: &Cluster, open: &[&Member]) -> bool {
+    !open.iter().all(|member| may_borrow(cluster, &member.pod))
+}
+
+/// What the rule counts of the unit's devices.
+pub(crate) fn charge_of(cluster: &Cluster, unit: &Unit, rule: &Rule) -> u64 {
+    let is_counted = |pod: &Key| rule.namespaces.contains(&pod.namespace);
+    if unit.pods.iter().any(is_counted) { rule.of(worths(cluster, unit)) } else { 0 }
 }
 
 /// Units that may be taken back.
@@ -35,8 +43,9 @@ pub(crate) struct Reclaimable {
     pub next: Option<Time>,
 }
 
-/// The units that may be taken back now.
-pub(crate) fn reclaimable(teams: &Teams, cluster: &Cluster, units: &[Unit], now: Time) -> Reclaimable {
+/// The units that may be taken back now. Those `leaving`, in their order, need not be.
+pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), now: Time) -> Reclaimable {
+    let World { teams, cluster, .. } = world;
     let mut found = Reclaimable { ranks: vec![None; units.len()], next: None };
     if teams.is_empty() {
         return found;
@@ -52,7 +61,8 @@ pub(crate) fn reclaimable(teams: &Teams, cluster: &Cluster, units: &[Unit], now:
     order.sort_by_cached_key(|team| Reverse(teams.place(cluster, *team)));
     let mut keys: Vec<(usize, i32, usize)> = Vec::new();
     for (rank, team) in order.iter().enumerate() {
-        for place in borrowed(teams, cluster, *team, units, of_teams.remove(team).unwrap_or_default()) {
+        let of_team = of_teams.remove(team).unwrap_or_default();
+        for place in borrowed(world, *team, (units, leaving), of_team) {
             match taken_back_from(teams, cluster, *team, &units[place]) {
                 Some(from) if from <= now => keys.push((rank, units[place].priority, place)),
                 Some(from) => found.next = found.next.into_iter().chain([from]).min(),
@@ -70,15 +80,18 @@ pub(crate) fn reclaimable(teams: &Teams, cluster: &Cluster, units: &[Unit], now:
     found
 }
 
-/// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age.
+/// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age. Units that are
+/// leaving are neither beyond it nor fill it: the team keeps what it will have.
 fn borrowed(
-    teams: &Teams,
-    cluster: &Cluster,
+    World { teams, cluster, .. }: &World,
     team: TeamId,
-    units: &[Unit],
+    (units, leaving): (&[Unit], &[bool]),
     mut of_team: Vec<usize>,
 ) -> Vec<usize> {
-    let Some(team) = teams.get(team) else { return of_team };
+    let Some(team) = teams.get(team) else {
+        of_team.retain(|place| !leaving[*place]);
+        return of_team;
+    };
     of_team.sort_by_cached_key(|place| {
         let unit = &units[*place];
         (borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
@@ -86,12 +99,13 @@ fn borrowed(
     let guaranteed = team.amounts.iter().filter(|amount| amount.guaranteed > 0);
     let guaranteed: Vec<Rule> =
         guaranteed.map(|amount| amount.rule(&team.namespaces, amount.guaranteed)).collect();
-    let of_unit = |place: &usize, rule: &Rule| rule.of(worths(cluster, &units[*place]));
+    let of_unit = |place: &usize, rule: &Rule| charge_of(cluster, &units[*place], rule);
     // Claims of nobody who can be asked, such as kube-scheduler's own, come first within the guarantee.
     let of_units =
         |rule: &Rule| of_team.iter().map(|place| of_unit(place, rule)).fold(0, u64::saturating_add);
     let mut sums: Vec<u64> =
         guaranteed.iter().map(|rule| rule.taken(cluster).saturating_sub(of_units(rule))).collect();
+    of_team.retain(|place| !leaving[*place]);
     of_team.retain(|place| {
         let more: Vec<u64> = guaranteed.iter().map(|rule| of_unit(place, rule)).collect();
         let after: Vec<u64> = sums.iter().zip(&more).map(|(sum, more)| sum.saturating_add(*more)).collect();
@@ -110,7 +124,7 @@ fn pods<'c>(cluster: &'c Cluster, unit: &'c Unit) -> impl Iterator<Item = &'c Po
 }
 
 fn borrows(cluster: &Cluster, unit: &Unit) -> bool {
-    pods(cluster, unit).all(may_borrow)
+    pods(cluster, unit).all(|pod| may_borrow(cluster, pod))
 }
 
 fn worths<'c>(cluster: &'c Cluster, unit: &'c Unit) -> impl Iterator<Item = (&'c CardClass, Worth)> {

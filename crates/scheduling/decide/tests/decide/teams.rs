@@ -1,11 +1,14 @@
 //! GpuQuotas: limits, guarantees, whose turn it is, and devices taken back.
 
+mod judged_anew;
 mod limits;
 mod order;
+mod over_limit;
 mod summaries;
 mod taking_back;
 mod who_gives_back;
 mod whose_turn;
+mod what_is_lent;
 
 use serde_json::{Value, json};
 use tessera_cluster::{GpuQuota, Key, Kind};

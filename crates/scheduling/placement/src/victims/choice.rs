@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use tessera_allocator::claim::Claim;
 use tessera_allocator::inventory::DeviceRef;
 use tessera_api::{DeviceName, PciBusId};
-use tessera_cluster::worth::slices;
+use tessera_cluster::worth::{Worth, slices};
 
 use super::{Cost, Unit};
 use crate::demand::Demand;
@@ -13,6 +13,7 @@ use crate::fit;
 use crate::fleet::NodeIndex;
 use crate::node_cards::{WHOLE, worth};
 use crate::statement::Statement;
+use crate::view::View;
 
 /// What a node lacks for a seat, at least.
 #[derive(Debug, Clone)]
@@ -124,10 +125,23 @@ impl Lack {
 }
 
 /// The order of units by what it costs to lose them.
-pub(super) fn key(
+pub fn key(
     unit: &Unit,
 ) -> (i32, bool, usize, Reverse<Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>>) {
     (unit.priority, unit.is_gang, unit.pods.len(), Reverse(unit.created.clone()))
+}
+
+/// What the demand takes of the driver's cards on the node at least, in the unit of [`Worth::cards`]: nothing is known of shares.
+#[must_use]
+pub fn least_cards(demand: &Demand, node: NodeIndex, view: &mut View<'_>) -> u64 {
+    let Some(object) = view.object(node) else { return 0 };
+    let (wanted, claims) = demand.on(object);
+    let ours = wanted.iter().zip(claims.iter()).filter(|(wanted, claim)| fit::may_be_managed(wanted, claim));
+    let ours: Vec<Claim> = ours.map(|(_, claim)| claim.clone()).collect();
+    let of_device =
+        |device: DeviceRef<'_>| [0, if device.is_shareable() { 0 } else { Worth::of_whole(device).cards }];
+    let sums = view.cluster.least_worth(object, &ours, view.driver, view.asker, of_device);
+    sums.into_iter().flatten().fold(0, |all, [_, cards]| all.saturating_add(cards))
 }
 
 /// Whole cards, and thousandths of cards in all, that the demand takes of the node's cards at least.
