@@ -1,7 +1,9 @@
 //! GpuQuotas with their status.
 
 use serde::Serialize;
-use tessera_api::gpu_quota::{Amount, AmountStatus, GpuQuota, Unit, condition};
+use tessera_api::gpu_quota::{
+    Amount, AmountStatus, Budget, GpuQuota, HoursStatus, PeriodStatus, Unit, condition,
+};
 
 use crate::status::Known;
 
@@ -26,6 +28,18 @@ pub struct QuotaView {
     pub waiting: Option<u32>,
     /// Part of the use of all teams, each divided by its weight, in percent.
     pub share: Option<String>,
+    /// Its budget of GPU hours, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// GPU hours of the current period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hours: Option<HoursStatus>,
+    /// GPU hours of the last periods, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub periods: Vec<PeriodStatus>,
+    /// Recent use in cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recent_use: Option<String>,
     /// Its conditions.
     pub conditions: Vec<condition::Condition>,
 }
@@ -72,8 +86,21 @@ impl QuotaView {
             amounts: spec.amounts.iter().map(amount).collect(),
             waiting: status.map(|status| status.waiting),
             share: status.map(|status| status.share.clone()),
+            budget: spec.budget.clone(),
+            hours: status.and_then(|status| status.hours.clone()),
+            periods: status.map(|status| status.periods.clone()).unwrap_or_default(),
+            recent_use: status.map(|status| status.recent_use.clone()).filter(|text| !text.is_empty()),
             conditions: status.map(|status| status.conditions.clone()).unwrap_or_default(),
         }
+    }
+
+    /// GPU hours of the current period, and the budget: `12.50 of 5000`.
+    pub fn hours_text(&self) -> Option<String> {
+        let used = &self.hours.as_ref()?.used;
+        Some(match &self.budget {
+            Some(budget) => format!("{used} of {}", budget.gpu_hours),
+            None => used.clone(),
+        })
     }
 
     /// The condition for the desired state.

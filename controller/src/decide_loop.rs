@@ -81,6 +81,8 @@ pub struct DecideLoop {
     pub heal_after: Duration,
     /// See [`Decider::with_quota_grace`].
     pub quota_grace: Duration,
+    /// See [`Decider::with_quota_half_life`].
+    pub quota_half_life: Duration,
     /// See [`Decider::with_partial_timeout`].
     pub partial_timeout: Duration,
     /// See [`Decider::with_topology_keys`].
@@ -97,6 +99,7 @@ impl DecideLoop {
             .with_handover(self.handover)
             .with_heal_after(self.heal_after)
             .with_quota_grace(self.quota_grace)
+            .with_quota_half_life(self.quota_half_life)
             .with_partial_timeout(self.partial_timeout)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));
@@ -105,6 +108,7 @@ impl DecideLoop {
         let mut batch = VecDeque::new();
         let mut next_summary = Instant::now();
         let mut notes = WaitingNotes::default();
+        let mut told_namespaces = BTreeSet::new();
         // The view of the fleet being built, and its requester.
         let mut viewing: Option<(ViewPass, oneshot::Sender<FleetSnapshot>)> = None;
         loop {
@@ -180,6 +184,7 @@ impl DecideLoop {
                 if leads {
                     self.note_waiting(now, &decider, &mut notes);
                 }
+                self.metrics.set_card_seconds(decider.card_seconds(), &mut told_namespaces);
                 let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas() });
                 self.metrics.quotas.send_replace(leads.then(|| summaries.clone()));
                 self.summaries.send_if_modified(|known| {

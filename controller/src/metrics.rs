@@ -6,7 +6,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tessera_kube_util::metrics::add;
 use tokio::sync::watch;
 
@@ -34,6 +36,8 @@ pub struct Metrics {
     pub claims_refused: Counter,
     /// Writes to pods rejected by the API server for a lasting reason.
     pub pods_refused: Counter,
+    /// Seconds of a card allocated to each namespace, while there are GpuQuotas.
+    pub card_seconds: Family<NamespaceLabels, Counter>,
     /// Panics.
     pub panics: Counter,
     /// Refused connections for metrics.
@@ -41,6 +45,13 @@ pub struct Metrics {
     /// Use of GpuQuotas, while this replica is the leader.
     pub quotas: watch::Sender<Option<Summaries>>,
     registry: Arc<Registry>,
+}
+
+/// Labels of [`Metrics::card_seconds`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct NamespaceLabels {
+    /// The namespace.
+    pub namespace: String,
 }
 
 /// Labels of [`Metrics::outcomes`].
@@ -105,6 +116,11 @@ impl Metrics {
                 "pods_refused",
                 "Writes to pods that the API server refused for a reason that stays",
             ),
+            card_seconds: add(
+                &mut registry,
+                "allocated_card_seconds",
+                "Time for which cards, or parts of them, were allocated, while this replica led and there were GpuQuotas",
+            ),
             panics: add(&mut registry, "panics", "Panics"),
             http_connections_refused: add(
                 &mut registry,
@@ -118,6 +134,23 @@ impl Metrics {
         }
     }
 
+    /// Sets the seconds of a card by namespace. `told`: the namespaces of the call before: those that are gone have no series any more.
+    pub fn set_card_seconds<'n>(
+        &self,
+        of_namespaces: impl Iterator<Item = (&'n str, u64)>,
+        told: &mut BTreeSet<String>,
+    ) {
+        let before = std::mem::take(told);
+        for (namespace, seconds) in of_namespaces {
+            let labels = NamespaceLabels { namespace: namespace.to_owned() };
+            self.card_seconds.get_or_create(&labels).inner().store(seconds, Ordering::Relaxed);
+            told.insert(labels.namespace);
+        }
+        for namespace in before.difference(told).cloned() {
+            self.card_seconds.remove(&NamespaceLabels { namespace });
+        }
+    }
+
     /// Encodes the metrics in the text format of OpenMetrics.
     ///
     /// # Errors
@@ -126,5 +159,21 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_gone_has_no_series() {
+        let metrics = Metrics::new();
+        let mut told = BTreeSet::new();
+        metrics.set_card_seconds([("vision", 60), ("nlp", 5)].into_iter(), &mut told);
+        metrics.set_card_seconds([("vision", 90)].into_iter(), &mut told);
+        let text = metrics.encode().unwrap();
+        let line = "tessera_controller_allocated_card_seconds_total{namespace=\"vision\"} 90\n";
+        assert!(text.contains(line) && !text.contains("nlp"), "{text}");
     }
 }

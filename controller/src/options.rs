@@ -10,6 +10,9 @@ use tessera_api::gang::MAX_PARTIAL_TIMEOUT;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
+/// A year, in hours.
+const LONGEST_HALF_LIFE: u64 = 8760;
+
 const OTHER_PROGRAM: &str = "controller probe asks a running controller whether it is well; see its --help.";
 
 /// Proposes a node for each GPU pod that opted in, and writes the status of GpuPools.
@@ -93,6 +96,10 @@ pub struct Options {
     #[arg(long, env = "QUOTA_GRACE", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub quota_grace: Duration,
 
+    /// Half-life of the use by which teams take turns: an hour of use counts half as much as one a half-life later. 0: the use of now.
+    #[arg(long, env = "QUOTA_HALF_LIFE", value_name = "HOURS", default_value = "168", value_parser = half_life)]
+    pub quota_half_life: Duration,
+
     /// How long some pods of a gang may run while the others find no room, where neither the pods nor their owner say so.
     ///
     /// By then one that is not bound gets devices on another node; where there are none the gang is given up.
@@ -167,6 +174,13 @@ fn partial_timeout(text: &str) -> Result<Duration, String> {
     seconds_up_to(text, MAX_PARTIAL_TIMEOUT.into())
 }
 
+fn half_life(text: &str) -> Result<Duration, String> {
+    match text.parse::<u64>() {
+        Ok(hours) if hours <= LONGEST_HALF_LIFE => Ok(Duration::from_secs(hours * 3600)),
+        _ => Err(format!("not a number of hours from 0 to {LONGEST_HALF_LIFE}")),
+    }
+}
+
 fn seconds_up_to(text: &str, most: u64) -> Result<Duration, String> {
     match text.parse::<u64>() {
         Ok(seconds) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
@@ -210,6 +224,7 @@ mod tests {
             ("--log-format", "xml"),
             ("--shutdown-timeout", "0"),
             ("--heal-after", "0"),
+            ("--quota-half-life", "8761"),
             ("--gang-partial-timeout", "0"),
             ("--handover", "an hour"),
             ("--schedulers", "default-scheduler,Not_One"),

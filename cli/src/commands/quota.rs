@@ -5,7 +5,7 @@ mod native;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tessera_api::gpu_quota::GpuQuota;
+use tessera_api::gpu_quota::{GpuQuota, PeriodStatus};
 use tessera_api::label_selector::LabelSelector;
 
 use crate::api_server::Wanted;
@@ -57,15 +57,25 @@ fn list<'q>(
 
 /// A row for each amount.
 fn table(views: &[QuotaView], is_wide: bool) -> String {
-    let mut header =
-        vec!["NAME", "AMOUNT", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT", "WAITING", "STATE"];
+    let mut header = vec![
+        "NAME",
+        "AMOUNT",
+        "GUARANTEED",
+        "LIMIT",
+        "USED",
+        "BORROWED",
+        "LENT",
+        "HOURS",
+        "WAITING",
+        "STATE",
+    ];
     if is_wide {
         header.extend(["PARENT", "WEIGHT", "PRIORITY", "SHARE", "MESSAGE"]);
     }
     let row = |view: &QuotaView, amount: Option<&AmountView>| {
         let mut row = vec![view.name.clone()];
         row.extend(cells(amount));
-        row.extend([or_dash(view.waiting), view.known.state(view.ready())]);
+        row.extend([or_dash(view.hours_text()), or_dash(view.waiting), view.known.state(view.ready())]);
         if is_wide {
             row.extend([
                 or_dash(view.parent.as_ref()),
@@ -180,9 +190,24 @@ fn text(described: &Described<'_>, paint: Paint) -> String {
         }
         text.push('\n');
     }
-    if view.amounts.is_empty() {
-        return text;
+    if let (Some(hours), Some(used)) = (&view.hours, view.hours_text()) {
+        text += &format!("  {} GPU hours since {}\n", printable(&used), printable(day(&hours.since)));
     }
-    let rows = view.amounts.iter().map(|amount| cells(Some(amount)).to_vec());
-    text + "\n" + &output::table(&["AMOUNT", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT"], rows)
+    if !view.amounts.is_empty() {
+        let rows = view.amounts.iter().map(|amount| cells(Some(amount)).to_vec());
+        let header = ["AMOUNT", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT"];
+        text = text + "\n" + &output::table(&header, rows);
+    }
+    if !view.periods.is_empty() {
+        let row = |period: &PeriodStatus| {
+            [day(&period.since), day(&period.until), &period.used].map(str::to_owned).to_vec()
+        };
+        text = text + "\n" + &output::table(&["SINCE", "UNTIL", "GPU HOURS"], view.periods.iter().map(row));
+    }
+    text
+}
+
+/// The day of a time at midnight.
+fn day(time: &str) -> &str {
+    time.split('T').next().unwrap_or(time)
 }

@@ -66,6 +66,7 @@ fn start(patience: Duration) -> Running {
         handover: LONG,
         heal_after: LONG,
         quota_grace: LONG,
+        quota_half_life: LONG,
         partial_timeout: LONG,
         topology_keys: Vec::new(),
         schedulers: Vec::new(),

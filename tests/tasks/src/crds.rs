@@ -53,7 +53,7 @@ fn definition(mut definition: CustomResourceDefinition) -> Result<String> {
 fn without_foreign_formats(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            if fields.get("format").is_some_and(|format| format == "uint32") {
+            if fields.get("format").is_some_and(|format| format == "uint32" || format == "uint64") {
                 fields.remove("format");
             }
             fields.values_mut().for_each(without_foreign_formats);

@@ -1,6 +1,7 @@
 //! `GpuQuota`: a team's guarantee and limit in allocated GPUs.
 
 mod amount;
+mod budget;
 mod error;
 mod status;
 
@@ -12,8 +13,9 @@ use serde_json::Value;
 use crate::label_selector::LabelSelector;
 
 pub use amount::{Amount, LARGEST_CARDS, LARGEST_MEMORY, MILLIONTHS, Unit};
+pub use budget::{Budget, LARGEST_BUDGET, Period, WhenSpent};
 pub use error::GpuQuotaError;
-pub use status::{AmountStatus, GpuQuotaStatus, condition};
+pub use status::{AmountStatus, GpuQuotaStatus, HoursStatus, PeriodStatus, condition};
 
 /// Label of a pod that waits for its team's guarantee, and whose devices are never taken back, with the value `false`.
 pub const BORROW_LABEL: &str = "gpu.tessera.dev/borrow";
@@ -46,6 +48,8 @@ pub const MIN_RUNTIME_SECONDS: u32 = 600;
         printcolumn(json_path = ".status.amounts[0].used", name = "Used", type_ = "string"),
         printcolumn(json_path = ".status.amounts[0].borrowed", name = "Borrowed", type_ = "string"),
         printcolumn(json_path = ".status.amounts[0].lent", name = "Lent", type_ = "string"),
+        printcolumn(json_path = ".status.hours.used", name = "Hours", type_ = "string"),
+        printcolumn(json_path = ".spec.budget.gpuHours", name = "Budget", type_ = "integer"),
         printcolumn(json_path = ".status.waiting", name = "Waiting", type_ = "integer"),
         printcolumn(json_path = r#".status.conditions[?(@.type=="Ready")].reason"#, name = "State", type_ = "string"),
         printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
@@ -76,6 +80,9 @@ pub struct GpuQuotaSpec {
     /// The team's part of idle devices and its place in the queue, compared with the weights of other teams.
     #[cfg_attr(feature = "crd", schemars(range(min = 1, max = 10_000)))]
     pub weight: u32,
+    /// GPU hours of a period, with those of children. Absent: no budget; hours are counted by month.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// Seconds for which borrowed devices stay with their pods, before devices may be taken back.
     #[cfg_attr(feature = "crd", schemars(range(max = 31_536_000)))]
     pub min_runtime_seconds: u32,
@@ -89,6 +96,7 @@ impl Default for GpuQuotaSpec {
             parent: None,
             amounts: Vec::new(),
             weight: 1,
+            budget: None,
             min_runtime_seconds: MIN_RUNTIME_SECONDS,
         }
     }
@@ -113,6 +121,9 @@ impl GpuQuotaSpec {
     pub fn check(&self) -> Result<(), GpuQuotaError> {
         if self.weight == 0 {
             return Err(GpuQuotaError::value("weight", "must be 1 or more"));
+        }
+        if let Some(budget) = &self.budget {
+            budget.check()?;
         }
         if self.amounts.len() > MOST_AMOUNTS {
             return Err(GpuQuotaError::value("amounts", format!("must be at most {MOST_AMOUNTS}")));
@@ -203,6 +214,10 @@ mod tests {
                 amount(json!({"guaranteed": 2, "limit": "1500m"})),
                 "amounts[cards].guaranteed: must not exceed limit",
             ),
+            (json!({"budget": {"gpuHours": 0}}), "budget.gpuHours: must be from 1 to 1000000000"),
+            (json!({"budget": {"gpuHours": 2_000_000_000}}), "budget.gpuHours: must be from 1 to 1000000000"),
+            (json!({"budget": {"period": "Day"}}), "gpuHours"),
+            (json!({"budget": {"gpuHours": 1, "period": "Year"}}), "Year"),
             (amount(json!({"cards": ""})), "amounts[cards].cards: must not be empty"),
         ] {
             let error = GpuQuotaSpec::decode(&fields).unwrap_err().to_string();

@@ -56,6 +56,10 @@ impl Charge {
     pub fn parts(&self) -> impl Iterator<Item = (&CardClass, Worth)> {
         self.parts.iter().map(|(class, worth)| (class.as_ref(), *worth))
     }
+
+    fn cards(&self) -> u64 {
+        self.parts.iter().map(|(_, worth)| *worth).sum::<Worth>().cards
+    }
 }
 
 /// Charges of all namespaces.
@@ -66,6 +70,8 @@ pub struct Charges {
     classes: BTreeSet<Arc<CardClass>>,
     of_namespaces: BTreeMap<String, BTreeMap<Arc<CardClass>, Worth>>,
     guessed: BTreeSet<Holder>,
+    /// Cards of existing claims, by namespace.
+    of_claims: BTreeMap<String, u64>,
 }
 
 impl Charges {
@@ -73,6 +79,11 @@ impl Charges {
     pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&CardClass, Worth)> {
         let all = self.of_namespaces.get(namespace).into_iter().flatten();
         all.map(|(class, worth)| (class.as_ref(), *worth))
+    }
+
+    /// Millionths of a card taken by existing claims, by namespace: without what is nominated, or promised to claims to be made.
+    pub fn of_claims(&self) -> &BTreeMap<String, u64> {
+        &self.of_claims
     }
 
     /// Namespaces with a charge.
@@ -149,6 +160,10 @@ impl Charges {
         for (class, worth) in &charge.parts {
             *of_namespace.entry(class.clone()).or_default() += *worth;
         }
+        if holder.claim().is_some() {
+            let of_claims = self.of_claims.entry(holder.namespace().to_owned()).or_default();
+            *of_claims = of_claims.saturating_add(charge.cards());
+        }
     }
 
     /// Takes the charge of a holder away.
@@ -160,9 +175,15 @@ impl Charges {
                 *sum -= *worth;
             }
         }
+        if let Some(of_claims) =
+            self.of_claims.get_mut(holder.namespace()).filter(|_| holder.claim().is_some())
+        {
+            *of_claims = of_claims.saturating_sub(charge.cards());
+        }
         of_namespace.retain(|_, worth| *worth != Worth::default());
         if of_namespace.is_empty() {
             self.of_namespaces.remove(holder.namespace());
+            self.of_claims.remove(holder.namespace());
         }
     }
 }

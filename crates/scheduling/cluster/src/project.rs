@@ -29,7 +29,7 @@ pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
 
 pub(crate) fn quota(quota: GpuQuota) -> GpuQuota {
     let generation = quota.metadata.generation;
-    GpuQuota { metadata: ObjectMeta { generation, ..metadata(quota.metadata) }, ..quota }
+    GpuQuota { metadata: ObjectMeta { generation, ..metadata(quota.metadata) }, status: None, ..quota }
 }
 
 /// The metadata of an object that pods of a gang belong to.

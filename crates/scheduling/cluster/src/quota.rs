@@ -5,8 +5,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tessera_api::GpuQuotaSpec;
+use tessera_api::gpu_quota::GpuQuotaStatus;
 
-/// A GpuQuota without its status.
+/// A GpuQuota.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct GpuQuota {
@@ -15,11 +16,19 @@ pub struct GpuQuota {
     /// Desired state.
     #[serde(deserialize_with = "checked")]
     pub spec: GpuQuotaSpec,
+    /// The status as observed; not kept in a cluster.
+    #[serde(deserialize_with = "readable")]
+    pub status: Option<GpuQuotaStatus>,
 }
 
 /// A spec with a value out of range makes the object unreadable, as an unknown field does.
 fn checked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GpuQuotaSpec, D::Error> {
     GpuQuotaSpec::decode(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+/// A status that cannot be read counts as absent: it decides nothing that the spec says.
+fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GpuQuotaStatus>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
 #[cfg(test)]
@@ -68,6 +77,8 @@ mod tests {
             }))
         };
         assert_eq!(quota(2).unwrap().spec.weight, 2);
+        let odd: GpuQuota = serde_json::from_value(json!({ "status": { "waiting": "many" } })).unwrap();
+        assert_eq!(odd.status, None);
         assert_eq!(quota(0).unwrap_err().to_string(), "weight: must be 1 or more");
     }
 }

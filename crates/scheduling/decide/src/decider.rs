@@ -68,6 +68,14 @@ impl Decider {
         self
     }
 
+    /// Half-life of the use by which teams take turns: a time counts half as much as one a half-life later. Zero: the use of now
+    /// decides. Seven days by default.
+    #[must_use]
+    pub fn with_quota_half_life(mut self, half_life: Time) -> Self {
+        self.state.world.teams.hours.half_life = half_life;
+        self
+    }
+
     /// Predicts kube-scheduler of the API server's release from now on. The newest known release by default.
     pub fn predict(&mut self, kubernetes: KubernetesVersion) {
         self.state.world.asker.set_kubernetes(kubernetes);
@@ -146,7 +154,9 @@ impl Decider {
         let state = &mut self.state;
         state.round = Round::after(&state.round, state.world.rankings.judged());
         let world = &mut state.world;
+        world.teams.count_hours(now);
         world.teams.follow(&mut world.cluster, &world.driver, now);
+        world.teams.open_books(&world.cluster, now);
         learn::count_arrivals(&mut state.world, &mut state.round, &mut state.learned);
         predict::adopt(state);
         predict::assume_anew(state);
@@ -161,6 +171,7 @@ impl Decider {
             state.waits.mark_all_due();
         }
         intents.extend(turns::take_all(state, now));
+        state.world.teams.note_use(&state.world.cluster, &state.ledger);
         intents
     }
 
@@ -196,6 +207,11 @@ impl Decider {
     #[must_use]
     pub fn quotas(&self) -> BTreeMap<String, QuotaSummary> {
         teams::summaries(&self.state)
+    }
+
+    /// Seconds of a card allocated to each namespace since this began to decide, while there were GpuQuotas.
+    pub fn card_seconds(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.state.world.teams.hours.of_namespaces()
     }
 
     /// Adds the next node to the view; `false` once complete. Each node is shown as of its turn.

@@ -23,6 +23,7 @@ use crate::world::World;
 /// card is allocated.
 pub(crate) fn lead(state: &mut State, now: Time, epoch: &str) {
     state.leadership.term = Some(Term::new(epoch.to_owned(), now));
+    state.world.teams.forget_hours();
     state.ledger.claims.forget_clears_and_fences();
     state.ledger.evictions.forget_sent();
     state.marks.told_overlaps.clear();

@@ -44,6 +44,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
             }
         }
         Object::Pod(pod) => pods::apply_pod(state, now, &key, pod),
+        Object::GpuQuota(quota) => state.world.teams.hours.observe(&key.name, quota.status.as_ref()),
         _ => {}
     }
     let job_set = if kind == Kind::Job { gang::job_set_of(object.metadata()) } else { None };
@@ -179,7 +180,14 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.world.fleet.mark_all();
             unplaced::mark_class_of_unplaced(&mut state.unplaced);
         }
-        Kind::GpuQuota | Kind::Namespace => mark_teams(state),
+        Kind::GpuQuota => {
+            state.world.teams.hours.observe(&key.name, None);
+            mark_teams(state);
+        }
+        Kind::Namespace => {
+            state.world.teams.hours.forget_namespace(&key.name);
+            mark_teams(state);
+        }
         Kind::ResourceClaimTemplate
         | Kind::PersistentVolume
         | Kind::PersistentVolumeClaim

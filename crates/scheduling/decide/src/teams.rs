@@ -6,8 +6,10 @@
 //! 2. A limit is checked where devices are chosen, trials included ([`tessera_placement::take_limit`]).
 //! 3. Without any GpuQuota nothing is charged, and all namespaces are alike.
 
+mod book;
 mod borrowed;
 mod covered;
+mod hours;
 mod resolve;
 mod summary;
 
@@ -21,7 +23,7 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use borrowed::{charge_of, is_own_only, reclaimable};
-pub use summary::{AmountSummary, QuotaSummary};
+pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
 pub(crate) use summary::{summaries, views};
 
 /// Place of a namespace's teams in the queue: of the parent, then of the team itself. The least goes first; whether the team has its guarantee
@@ -33,6 +35,8 @@ pub(crate) type Place = [Share; 2];
 pub(crate) struct Share {
     /// Whether the team has what is guaranteed to it.
     is_above_guarantee: bool,
+    /// Recent use ([`book::Recent`]), by weight, in the unit of the next.
+    recent: u64,
     /// Thousandths of a millionth of a card, by weight.
     by_weight: u64,
 }
@@ -52,6 +56,7 @@ pub(crate) struct Teams {
     reclaim_from: Time,
     /// How long nothing is taken back after a quota changed.
     pub grace: Time,
+    pub hours: hours::Hours,
 }
 
 impl Default for Teams {
@@ -62,6 +67,7 @@ impl Default for Teams {
             is_outdated: false,
             reclaim_from: Time::ZERO,
             grace: Time::from_secs(60),
+            hours: hours::Hours::default(),
         }
     }
 }
@@ -82,6 +88,8 @@ pub(crate) struct Team {
     problems: Vec<String>,
     /// Quotas that select some of the same namespaces.
     overlaps: Vec<String>,
+    /// `None` until the first round in which it is known.
+    book: Option<book::Book>,
 }
 
 /// Devices counted for a quota.
@@ -114,8 +122,9 @@ fn used<'n>(cluster: &Cluster, namespaces: impl Iterator<Item = &'n str>) -> Wor
     namespaces.flat_map(|namespace| cluster.charges().of_namespace(namespace)).map(|(_, worth)| worth).sum()
 }
 
-fn by_weight(used: Worth, weight: u64) -> u64 {
-    used.cards.saturating_mul(1000) / weight.max(1)
+/// Millionths of a card, by weight.
+fn by_weight(cards: u64, weight: u64) -> u64 {
+    cards.saturating_mul(1000) / weight.max(1)
 }
 
 impl Team {
@@ -131,7 +140,9 @@ impl Team {
         let guaranteed: Vec<&Amount> = self.amounts.iter().filter(|amount| amount.guaranteed > 0).collect();
         let is_below = |amount: &&Amount| self.used(cluster, amount) < amount.guaranteed;
         let is_above_guarantee = guaranteed.is_empty() || !guaranteed.iter().all(is_below);
-        Share { is_above_guarantee, by_weight: by_weight(self.used_in_all(cluster), self.weight) }
+        let recent = self.book.as_ref().map_or(0, |book| by_weight(book.placed, self.weight));
+        let by_weight = by_weight(self.used_in_all(cluster).cards, self.weight);
+        Share { is_above_guarantee, recent, by_weight }
     }
 
     /// Whether anything is guaranteed to the team.
@@ -225,9 +236,18 @@ impl Teams {
         }
     }
 
+    /// The same by the use of now alone: devices are taken back from those that have them.
+    pub fn place_now(&self, cluster: &Cluster, team: TeamId) -> Place {
+        self.place(cluster, team).map(|share| Share { recent: 0, ..share })
+    }
+
     /// Share of the namespaces in no quota: together one team of weight 1 without a guarantee.
     fn share_of_others(&self, cluster: &Cluster) -> Share {
-        Share { is_above_guarantee: true, by_weight: by_weight(self.used_by_others(cluster), 1) }
+        Share {
+            is_above_guarantee: true,
+            recent: by_weight(self.hours.placed_of_others, 1),
+            by_weight: by_weight(self.used_by_others(cluster).cards, 1),
+        }
     }
 
     /// What the namespaces in no quota use.

@@ -15,9 +15,19 @@ pub struct GpuQuotaStatus {
     pub amounts: Vec<AmountStatus>,
     /// Number of the team's pods waiting for devices.
     pub waiting: u32,
-    /// The team's part of the use of all teams, each divided by its weight, in percent with one decimal: the place in the queue.
+    /// The team's part of the use of all teams, each divided by its weight, in percent with one decimal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub share: String,
+    /// GPU hours of the current period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hours: Option<HoursStatus>,
+    /// The last 12 periods, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub periods: Vec<PeriodStatus>,
+    /// Recent use in cards, with six decimals: the mean of the past, in which a time counts half as much as one a half-life later.
+    /// The least of it for its weight is served first.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub recent_use: String,
     /// See [`condition`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -41,6 +51,36 @@ pub struct AmountStatus {
     pub borrowed: String,
     /// Part of the guarantee used by other teams.
     pub lent: String,
+}
+
+/// GPU hours of a period until a time. Times are in RFC 3339, in UTC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct HoursStatus {
+    /// GPU hours, with two decimals.
+    pub used: String,
+    /// The same in seconds of a card: the next leader goes on from here.
+    pub card_seconds: u64,
+    /// Start of the period.
+    pub since: String,
+    /// Time until which the hours are counted.
+    pub as_of: String,
+}
+
+/// GPU hours of an ended period.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct PeriodStatus {
+    /// Start of the period, in RFC 3339.
+    pub since: String,
+    /// Its end.
+    pub until: String,
+    /// GPU hours, with two decimals.
+    pub used: String,
+    /// The same in seconds of a card.
+    pub card_seconds: u64,
 }
 
 /// Conditions of a GpuQuota.

@@ -120,7 +120,8 @@ impl ClaimWrites {
         allocations.map(|(claim, _)| claim.clone()).collect()
     }
 
-    fn allocations(&self) -> impl Iterator<Item = (&Key, &Allocation)> {
+    /// All allocations in flight.
+    pub fn allocations(&self) -> impl Iterator<Item = (&Key, &Allocation)> {
         self.rows.keys().filter_map(|claim| Some((claim, self.allocation(claim)?)))
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), n
     }
     // The team furthest above its share gives back first.
     let mut order: Vec<TeamId> = of_teams.keys().copied().collect();
-    order.sort_by_cached_key(|team| Reverse(teams.place(cluster, *team)));
+    order.sort_by_cached_key(|team| Reverse(teams.place_now(cluster, *team)));
     let mut keys: Vec<(usize, i32, usize)> = Vec::new();
     for (rank, team) in order.iter().enumerate() {
         let of_team = of_teams.remove(team).unwrap_or_default();

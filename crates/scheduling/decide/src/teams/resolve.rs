@@ -24,9 +24,19 @@ impl Teams {
             if !before.has_terms_of(self, cluster) {
                 self.reclaim_from = now + self.grace;
             }
+            self.take_books(before.teams);
             cluster.charge_for((!self.teams.is_empty()).then_some(driver));
         }
         cluster.charge_guessed_anew();
+    }
+
+    /// Goes on with the books of these teams, but for one with another kind of period.
+    fn take_books(&mut self, before: Vec<Team>) {
+        let mut books: HashMap<String, _> =
+            before.into_iter().filter_map(|team| Some((team.name, team.book?))).collect();
+        for team in &mut self.teams {
+            team.book = books.remove(&team.name).filter(|book| book.period == team.period());
+        }
     }
 
     /// Whether the quotas say the same, but for weights, and no namespace with devices has another team.
@@ -106,6 +116,7 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
             min_runtime: Time::from_secs(quota.spec.min_runtime_seconds.into()),
             problems: std::mem::take(problems),
             overlaps: std::mem::take(&mut overlapping[place]),
+            book: None,
         }
     };
     (namespaces.into_iter().enumerate().map(team).collect(), of_namespaces)

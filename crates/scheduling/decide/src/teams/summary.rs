@@ -1,16 +1,18 @@
 //! What teams use, for the status of GpuQuotas.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use tessera_api::fleet_view::TeamView;
 use tessera_api::gpu_quota::{AmountStatus, Unit};
 use tessera_cluster::Kind;
+use tessera_placement::Time;
 
 use super::{Amount, Team, count};
 use crate::state::State;
 
 /// Use of a quota.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct QuotaSummary {
     /// By amount, in the order of the spec.
     pub amounts: Vec<AmountSummary>,
@@ -20,10 +22,36 @@ pub struct QuotaSummary {
     pub waiting: usize,
     /// Thousandths of the use of all teams, by weight.
     pub share: u64,
+    /// GPU hours; `None` until they are known to a leader.
+    pub hours: Option<HoursSummary>,
     /// Mistakes in the quota.
     pub problems: Vec<String>,
     /// Quotas that select some of the same namespaces, and which of them decides.
     pub overlaps: Vec<String>,
+}
+
+/// GPU hours of a quota, with those of its children.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HoursSummary {
+    /// Seconds of a card in the current period.
+    pub card_seconds: u64,
+    /// The start of the current period.
+    pub since: Time,
+    /// Time until which the hours are counted.
+    pub as_of: Time,
+    /// The last 12 periods, the latest first.
+    pub periods: Vec<PeriodSummary>,
+    /// Recent use in cards: see [`crate::Decider::with_quota_half_life`].
+    pub recent_use: f64,
+}
+
+/// GPU hours of an ended period.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeriodSummary {
+    /// The start and the end.
+    pub span: Range<Time>,
+    /// Seconds of a card.
+    pub card_seconds: u64,
 }
 
 /// Use of an amount, in millionths of a card or in bytes.
@@ -136,6 +164,7 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
                 .checked_div(total)
                 .unwrap_or_default()
                 .min(1000),
+            hours: teams.hours.summary(team),
             problems: team.problems.clone(),
             overlaps: team.overlaps.clone(),
         };

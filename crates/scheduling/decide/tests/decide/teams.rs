@@ -1,6 +1,7 @@
 //! GpuQuotas: limits, guarantees, whose turn it is, and devices taken back.
 
 mod judged_anew;
+mod hours;
 mod limits;
 mod order;
 mod over_limit;
