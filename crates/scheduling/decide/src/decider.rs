@@ -157,6 +157,9 @@ impl Decider {
         world.teams.count_hours(now);
         world.teams.follow(&mut world.cluster, &world.driver, now);
         world.teams.open_books(&world.cluster, now);
+        if world.teams.follow_budgets() {
+            state.waits.begin_anew();
+        }
         learn::count_arrivals(&mut state.world, &mut state.round, &mut state.learned);
         predict::adopt(state);
         predict::assume_anew(state);
@@ -182,9 +185,10 @@ impl Decider {
         let ends = state.refusals.next_end().filter(|_| state.waits.pods().next().is_some());
         let heals = state.healing.next_due().filter(|_| state.leadership.term.is_some());
         let term = fencing::next_of_term(&state.world, &state.ledger, &state.leadership);
-        let all =
-            [state.waits.next_due(), ends, state.ledger.pods.next_due(), term, heals, state.gangs.next_due()];
-        all.into_iter().flatten().min()
+        let period = state.world.teams.next_period().filter(|_| state.leadership.term.is_some());
+        let pods = [state.waits.next_due(), state.ledger.pods.next_due(), state.gangs.next_due()];
+        let all = pods.into_iter().chain([ends, term, heals, period]);
+        all.flatten().min()
     }
 
     /// Waiting pods, each with its reason: pods with our gate, and pods asking for managed cards but without any.

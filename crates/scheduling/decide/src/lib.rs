@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod budget;
 mod build;
 mod commit;
 mod decider;

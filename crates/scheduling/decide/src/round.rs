@@ -7,7 +7,7 @@ use tessera_placement::{ShapeId, Time};
 
 use crate::group::Group;
 use crate::refusals::{self, Refusals};
-use crate::teams::TeamId;
+use crate::teams::{CardTime, TeamId};
 use crate::victims::{Ask, Shortage};
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
@@ -55,6 +55,8 @@ pub(crate) struct Round {
     pub borrowed: Option<Units>,
     /// When time alone lets more devices be taken back, if known.
     pub next_take_back: Option<Time>,
+    /// GPU hours reserved by pods with a deadline, by team. Computed on demand.
+    pub reserved: BTreeMap<TeamId, CardTime>,
     /// Number of steps of this round.
     steps: u64,
     /// Number of steps after which the round ends, counted as [`Rankings::judged`](tessera_placement::ranking::Rankings::judged).
@@ -110,6 +112,7 @@ impl Default for Round {
             units: None,
             borrowed: None,
             next_take_back: None,
+            reserved: BTreeMap::new(),
             steps: STEPS,
             end: STEPS,
             is_cut: false,

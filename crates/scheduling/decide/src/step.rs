@@ -24,7 +24,8 @@ use crate::selector_costs::{self, PAUSE};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::{
-    commit, holders, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial, paused, tell,
+    budget, commit, holders, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial,
+    paused, tell,
 };
 
 /// Next step of a group.
@@ -302,6 +303,16 @@ fn place(
     if matches!(plan, Plan::NoRoom(_) | Plan::OverLimit(_)) && lost > 0 && lost < needed {
         (open, needed) = (newest(open, lost), lost);
         plan = plan::plan(state, now, group, &open, needed);
+    }
+    // Pods that a running gang lost have their hours.
+    let goes_on = lost > 0 && (has_allocated || group.there() > 0);
+    if let Some(why) = budget::over_budget(state, now, group, &plan).filter(|_| !goes_on) {
+        if lost == 0 && has_allocated {
+            return commit::lift(state, now, group);
+        }
+        let mut intents = commit::take_back_parts(state, &open, &why);
+        intents.extend(no_room::gives_way(state, now, group, WaitReason::TeamBudget(why)));
+        return intents;
     }
     match plan {
         Plan::Allocate(placements) if !placements.is_empty() => commit::write(state, now, group, placements),

@@ -8,6 +8,7 @@
 
 mod book;
 mod borrowed;
+mod budget;
 mod covered;
 mod hours;
 mod resolve;
@@ -22,7 +23,9 @@ use tessera_cluster::worth::Worth;
 use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
+pub(crate) use book::CardTime;
 pub(crate) use borrowed::{charge_of, is_own_only, reclaimable};
+pub(crate) use budget::{Start, deadline};
 pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
 pub(crate) use summary::{summaries, views};
 
@@ -90,6 +93,7 @@ pub(crate) struct Team {
     overlaps: Vec<String>,
     /// `None` until the first round in which it is known.
     book: Option<book::Book>,
+    standing: budget::Standing,
 }
 
 /// Devices counted for a quota.
@@ -97,6 +101,9 @@ pub(crate) struct Team {
 struct Amount {
     name: String,
     unit: Unit,
+    /// The guarantee of the spec.
+    entitled: u64,
+    /// The guarantee now: nothing while a budget is spent ([`Teams::follow_budgets`]).
     guaranteed: u64,
     limit: Option<u64>,
     covers: Arc<covered::Covered>,

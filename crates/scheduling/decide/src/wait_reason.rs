@@ -26,6 +26,8 @@ pub enum WaitReason {
     Preempting(String),
     /// Its devices would exceed a limit of its team. The pod keeps nobody waiting.
     TeamLimit(String),
+    /// The GPU hours of its team are spent, or do not last until its deadline. The pod keeps nobody waiting.
+    TeamBudget(String),
 }
 
 impl WaitReason {
@@ -40,6 +42,7 @@ impl WaitReason {
             WaitReason::NoNode { .. } => "NoNode",
             WaitReason::Preempting(_) => "Preempting",
             WaitReason::TeamLimit(_) => "TeamLimit",
+            WaitReason::TeamBudget(_) => "TeamBudget",
         }
     }
 
@@ -52,7 +55,8 @@ impl WaitReason {
             | WaitReason::Costly(text)
             | WaitReason::NoNode { text, .. }
             | WaitReason::Preempting(text)
-            | WaitReason::TeamLimit(text) => text,
+            | WaitReason::TeamLimit(text)
+            | WaitReason::TeamBudget(text) => text,
             WaitReason::Behind => "pods that go first wait for cards of its pool, whose queue is strict",
         }
     }
@@ -73,7 +77,8 @@ impl WaitReason {
             | WaitReason::Unfit(_)
             | WaitReason::Behind
             | WaitReason::Costly(_)
-            | WaitReason::TeamLimit(_) => false,
+            | WaitReason::TeamLimit(_)
+            | WaitReason::TeamBudget(_) => false,
         }
     }
 
@@ -81,7 +86,7 @@ impl WaitReason {
     #[must_use]
     pub fn clears_on(&self) -> ClearsOn {
         match self {
-            WaitReason::Passing(_) => ClearsOn::Time,
+            WaitReason::Passing(_) | WaitReason::TeamBudget(_) => ClearsOn::Time,
             WaitReason::Unfit(_) => ClearsOn::Pod,
             WaitReason::Behind | WaitReason::Preempting(_) | WaitReason::TeamLimit(_) => ClearsOn::Others,
             WaitReason::Costly(_) => ClearsOn::Cost,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult};
 use tessera_allocator::held::DeviceHold;
 use tessera_allocator::placement::Pick;
 use tessera_cluster::worth::Worth;
-use tessera_cluster::{CardClass, Cluster};
+use tessera_cluster::{AllocationExt, CardClass, Cluster};
 
 /// Limits on what some namespaces may take together: all must hold.
 #[derive(Clone, Default)]
@@ -57,8 +57,14 @@ impl Rule {
     }
 }
 
+/// The worth of each of the driver's devices in the allocation.
+#[must_use]
+pub fn worths(cluster: &Cluster, driver: &str, allocation: &AllocationResult) -> Vec<(CardClass, Worth)> {
+    worths_of(cluster, driver, allocation.results())
+}
+
 /// The driver's devices among these.
-fn worths(
+fn worths_of(
     cluster: &Cluster,
     driver: &str,
     results: &[DeviceRequestAllocationResult],
@@ -76,7 +82,7 @@ impl TakeLimit {
     /// Whether these devices of the driver may be taken.
     #[must_use]
     pub fn allows(&self, cluster: &Cluster, driver: &str, results: &[DeviceRequestAllocationResult]) -> bool {
-        self.left(cluster, driver).allow(&worths(cluster, driver, results))
+        self.left(cluster, driver).allow(&worths_of(cluster, driver, results))
     }
 
     /// Whether a limit on all cards leaves less than this, or nothing.
@@ -97,7 +103,7 @@ impl TakeLimit {
         driver: &str,
         results: &[DeviceRequestAllocationResult],
     ) -> Vec<u64> {
-        let own = worths(cluster, driver, results);
+        let own = worths_of(cluster, driver, results);
         let excess = |rule: &Rule| match rule.of(own.iter().map(|(class, worth)| (class, *worth))) {
             0 => 0,
             own => rule.taken(cluster).saturating_add(own).saturating_sub(rule.most),

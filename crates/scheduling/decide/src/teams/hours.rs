@@ -178,7 +178,7 @@ impl Teams {
 }
 
 /// Millionths of a card held.
-fn cards_of(hold: &Hold) -> u64 {
+pub(super) fn cards_of(hold: &Hold) -> u64 {
     hold.charge().map(|(_, worth)| worth).sum::<Worth>().cards
 }
 

@@ -117,6 +117,7 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
             problems: std::mem::take(problems),
             overlaps: std::mem::take(&mut overlapping[place]),
             book: None,
+            standing: Default::default(),
         }
     };
     (namespaces.into_iter().enumerate().map(team).collect(), of_namespaces)
@@ -135,6 +136,7 @@ fn amounts(spec: &GpuQuotaSpec, driver: &str, problems: &mut Vec<String>) -> Vec
         Some(Amount {
             name: amount.name.clone(),
             unit: amount.unit,
+            entitled: amount.guaranteed(),
             guaranteed: amount.guaranteed(),
             limit: amount.limit(),
             covers: Arc::new(covers),

@@ -1,7 +1,8 @@
 //! GpuQuotas: limits, guarantees, whose turn it is, and devices taken back.
 
-mod judged_anew;
+mod budgets;
 mod hours;
+mod judged_anew;
 mod limits;
 mod order;
 mod over_limit;

@@ -1,0 +1,178 @@
+//! Budgets: whether a team has hours left, and what follows once they are spent.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use tessera_api::fleet_view;
+use tessera_api::gpu_quota::WhenSpent;
+use tessera_cluster::{Cluster, Holder, Key, PodExt};
+use tessera_placement::Time;
+
+use super::book::CardTime;
+use super::hours::cards_of;
+use super::{Team, TeamId, Teams};
+use crate::nominations::at;
+
+/// What a budget left when it was looked at, to notice changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    is_spent: bool,
+    /// End of the period.
+    until: Time,
+}
+
+/// Cards of a pod to be started, and its deadline, if it has one.
+pub(crate) struct Start {
+    /// Millionths of a card.
+    pub cards: u64,
+    pub deadline: Option<Time>,
+}
+
+/// The pod's `activeDeadlineSeconds`.
+pub(crate) fn deadline(pod: &Pod) -> Option<Time> {
+    let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+    u64::try_from(seconds).ok().map(Time::from_secs)
+}
+
+impl Team {
+    fn budget(&self) -> Option<CardTime> {
+        self.spec.budget.as_ref().map(|budget| CardTime::of_seconds(u64::from(budget.gpu_hours) * 3600))
+    }
+
+    fn standing(&self) -> Standing {
+        let (Some(budget), Some(book)) = (self.budget(), &self.book) else { return Standing::default() };
+        Standing { is_spent: book.used >= budget, until: book.span.end }
+    }
+
+    fn effect(&self) -> Option<WhenSpent> {
+        Some(self.spec.budget.as_ref()?.when_spent)
+    }
+
+    /// Hours that its running pods take until their deadlines, within the period. Of a shared claim the last deadline counts.
+    fn reserved(&self, cluster: &Cluster, now: Time) -> CardTime {
+        let mut claims: BTreeMap<Key, Time> = BTreeMap::new();
+        for namespace in self.namespaces.iter() {
+            let pods = cluster.objects().pods.range(Key::new(namespace, "")..);
+            let pods = pods.take_while(|(key, _)| key.namespace == *namespace).map(|(_, pod)| pod);
+            for pod in pods.filter(|pod| !pod.has_ended()) {
+                let Some(deadline) = deadline(pod) else { continue };
+                let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+                let end = started.map_or(now, |started| at(started.0)) + deadline;
+                for claim in pod.claim_names() {
+                    let known = claims.entry(Key::new(namespace, claim)).or_default();
+                    *known = end.max(*known);
+                }
+            }
+        }
+        let mut sum = CardTime::default();
+        for (claim, end) in claims {
+            let Some(hold) = cluster.hold(&Holder::Claim(claim)) else { continue };
+            sum += CardTime::of(cards_of(hold), self.within_period(now, end));
+        }
+        sum
+    }
+
+    /// The part of the time from now until then within the current period.
+    fn within_period(&self, now: Time, end: Time) -> Time {
+        let period_end = self.book.as_ref().map_or(Time::MAX, |book| book.span.end);
+        end.min(period_end).saturating_sub(now)
+    }
+
+    fn budget_text(&self, why: &str) -> String {
+        let (Some(budget), Some(book)) = (&self.spec.budget, &self.book) else { return String::new() };
+        let second = |time: Time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let next = Timestamp::from_second(second(book.span.end)).unwrap_or(Timestamp::MAX);
+        format!(
+            "team {} has used {} of {} GPU hours of {}{why}; more from {}",
+            self.name,
+            hours_text(book.used),
+            budget.gpu_hours,
+            book.period.text(second(book.span.start)),
+            next.strftime("%Y-%m-%d")
+        )
+    }
+}
+
+fn hours_text(time: CardTime) -> String {
+    fleet_view::cards(time.seconds() as f64 / 3600.0)
+}
+
+impl Teams {
+    /// Follows the budgets: while one with [`WhenSpent::LentOnly`] is spent, nothing is guaranteed to its team and the team's children.
+    /// Returns whether a budget was spent, or a period began.
+    pub fn follow_budgets(&mut self) -> bool {
+        let mut is_change = false;
+        for team in &mut self.teams {
+            let standing = team.standing();
+            is_change |= std::mem::replace(&mut team.standing, standing) != standing;
+        }
+        if is_change {
+            let is_lent_only =
+                |team: &Team| team.standing.is_spent && team.effect() == Some(WhenSpent::LentOnly);
+            let lent_only: Vec<bool> = self.teams.iter().map(is_lent_only).collect();
+            for (place, team) in self.teams.iter_mut().enumerate() {
+                let is_lent_only = lent_only[place] || team.parent.is_some_and(|parent| lent_only[parent]);
+                for amount in &mut team.amounts {
+                    amount.guaranteed = if is_lent_only { 0 } else { amount.entitled };
+                }
+            }
+        }
+        is_change
+    }
+
+    /// When a period of a budget ends.
+    pub fn next_period(&self) -> Option<Time> {
+        let with_budget = self.teams.iter().filter(|team| team.spec.budget.is_some());
+        with_budget.filter_map(|team| Some(team.book.as_ref()?.span.end)).min()
+    }
+
+    /// Why a budget of the namespace's team, or of its parent, does not let these pods start, if so. Pods with a deadline need all their
+    /// hours. `reserved`: by team, hours reserved in this round; those of pods that may start are added.
+    pub fn over_budget(
+        &self,
+        cluster: &Cluster,
+        reserved: &mut BTreeMap<TeamId, CardTime>,
+        now: Time,
+        namespace: &str,
+        starts: &[Start],
+    ) -> Option<String> {
+        let own = self.team_of(namespace);
+        let teams = [own, self.get(own).and_then(|team| team.parent)];
+        let mut needs = Vec::new();
+        for id in teams {
+            let Some(team) = self.get(id).filter(|team| team.effect() == Some(WhenSpent::Wait)) else {
+                continue;
+            };
+            let (Some(budget), Some(book)) = (team.budget(), &team.book) else { continue };
+            let reserved = *reserved.entry(id).or_insert_with(|| team.reserved(cluster, now));
+            let mut need = CardTime::default();
+            for start in starts {
+                let time = start.deadline.map(|deadline| team.within_period(now, now + deadline));
+                need += CardTime::of(start.cards, time.unwrap_or_default());
+            }
+            let mut taken = book.used;
+            taken += reserved;
+            if taken >= budget {
+                let why = (reserved > CardTime::default()).then(|| {
+                    format!(", and {} are reserved until deadlines of its pods", hours_text(reserved))
+                });
+                return Some(team.budget_text(&why.unwrap_or_default()));
+            }
+            taken += need;
+            if taken > budget {
+                let why = format!(
+                    ", {} are reserved, and {} are needed until the deadline",
+                    hours_text(reserved),
+                    hours_text(need)
+                );
+                return Some(team.budget_text(&why));
+            }
+            needs.push((id, need));
+        }
+        for (id, need) in needs {
+            *reserved.entry(id).or_default() += need;
+        }
+        None
+    }
+}
