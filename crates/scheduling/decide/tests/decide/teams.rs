@@ -8,9 +8,9 @@ mod order;
 mod over_limit;
 mod summaries;
 mod taking_back;
+mod what_is_lent;
 mod who_gives_back;
 mod whose_turn;
-mod what_is_lent;
 
 use serde_json::{Value, json};
 use tessera_cluster::{GpuQuota, Key, Kind};

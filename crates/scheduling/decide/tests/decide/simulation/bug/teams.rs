@@ -31,7 +31,7 @@ impl Bug {
             (Bug::LimitNotChecked, Object::GpuQuota(GpuQuota { spec, .. })) => {
                 spec.amounts.iter_mut().for_each(|amount| amount.limit = None);
             }
-            (Bug::GuaranteeNotObserved, Object::GpuQuota(GpuQuota { metadata, spec }))
+            (Bug::GuaranteeNotObserved, Object::GpuQuota(GpuQuota { metadata, spec, .. }))
                 if metadata.name.as_deref() == Some("red") =>
             {
                 spec.amounts.iter_mut().for_each(|amount| amount.guaranteed = None);
