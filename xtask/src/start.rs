@@ -70,7 +70,9 @@ fn started_by(command: &str, arguments: &[OsString]) -> Vec<&'static str> {
     };
     match starts_cluster {
         false => Vec::new(),
-        true if command == "cluster" || has(&["--keep", "--gangs"]) => workspace::TESTED_AND_CLI.to_vec(),
+        true if command == "cluster" || has(&["--keep", "--gangs", "--teams"]) => {
+            workspace::TESTED_AND_CLI.to_vec()
+        }
         true => workspace::TESTED.to_vec(),
     }
 }

@@ -8,6 +8,7 @@ mod say;
 mod screen;
 mod stand_in;
 mod steering;
+mod teams;
 mod view;
 
 use std::{
@@ -65,6 +66,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
   cargo xtask demo --kubeconfig ~/.kube/config   on a cluster of yours without GPUs, as kind makes one (docs/trying.md)
   cargo xtask demo --steering                two notebooks and a job with four cards on two nodes, with and without
   cargo xtask demo --gangs                   a training over two nodes waits as a whole, runs as a whole, and is preempted
+  cargo xtask demo --teams                   a team lends its idle cards, and has them back
   cargo xtask demo --output json | tail -1   one line of JSON for programs")]
 pub struct DemoArguments {
     /// Leave the cluster running, and print how to use kubectl on it and how to end it.
@@ -79,7 +81,7 @@ pub struct DemoArguments {
     steering: bool,
     /// Play on the cluster that this file gives access to instead, with the kubectl and helm of the PATH: its nodes become emulated
     /// machines until the demo ends. Nodes with real cards refuse that.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["steering", "gangs", "kubernetes", "feature_gates"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["steering", "gangs", "teams", "kubernetes", "feature_gates"])]
     kubeconfig: Option<PathBuf>,
     /// Prefix of the images' names in that cluster, as of `cargo xtask image`.
     #[arg(long, value_name = "NAME", default_value = "tessera", requires = "kubeconfig")]
@@ -91,6 +93,10 @@ pub struct DemoArguments {
     /// which start together or not at all; a pod of higher priority then takes their place for a while. Needs root.
     #[arg(long, conflicts_with_all = ["hardware", "keep", "steering", "kubernetes", "feature_gates"])]
     gangs: bool,
+    /// Show two teams instead: two nodes with four cards each, half of them guaranteed to each team. One borrows all, and the other
+    /// takes its cards back, once no disruption budget forbids it. Needs root.
+    #[arg(long, conflicts_with_all = ["hardware", "keep", "steering", "gangs", "kubernetes", "feature_gates"])]
+    teams: bool,
     #[command(flatten)]
     kubernetes: KubernetesArguments,
     /// `text` for people; with `json` standard output is one line of JSON.
@@ -160,6 +166,9 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
     }
     if arguments.gangs {
         return gangs::run(clock, arguments.output).await;
+    }
+    if arguments.teams {
+        return teams::run(clock, arguments.output).await;
     }
     if arguments.keep {
         cluster::refuse_second().await?;

@@ -21,7 +21,7 @@ use super::steering::{self, NOTEBOOKS, is_started, node};
 use super::{Clock, Output, PATIENCE, where_time_went};
 
 /// Each file of `examples/gangs`: the path in the repository and the content.
-const POOL: &str = include_str!("../../../../examples/gangs/pool.yaml");
+pub(super) const POOL: &str = include_str!("../../../../examples/gangs/pool.yaml");
 const TRAINING: (&str, &str) =
     ("examples/gangs/training.yaml", include_str!("../../../../examples/gangs/training.yaml"));
 const URGENT: (&str, &str) =
@@ -31,7 +31,7 @@ const NAMESPACE: &str = "gangs";
 const GANG: &str = "gangs/training";
 
 /// Chart values: kube-scheduler was never given these cards, so no writes of its own can be outstanding.
-const VALUES: [&str; 1] = ["managed.handoverSeconds=1"];
+pub(super) const VALUES: [&str; 1] = ["managed.handoverSeconds=1"];
 
 /// The events, for programs.
 #[derive(Serialize)]
@@ -59,7 +59,8 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     let (cluster, _tessera) = steering::start(&mut clock, POOL, &VALUES).await?;
     say!("\nkubectl apply -f examples/gangs/pool.yaml   # all cards, allocated by the controller");
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
-    let stage = Stage { cluster: &cluster, client: cluster.client().await?, program: &program };
+    let client = cluster.client().await?;
+    let stage = Stage { cluster: &cluster, client, program: &program, namespace: NAMESPACE };
 
     steering::submit(&cluster, NAMESPACE, NOTEBOOKS).await?;
     stage.started("the notebooks", "notebook-", 2).await?;
@@ -68,7 +69,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     let held = stage.held("training-").await?;
     ensure!(held == 0, "the training holds cards although it cannot start");
     clock.reached("the training waits: one of its two pods would fit, and it holds no card");
-    stage.show_queue().await?;
+    stage.show("queue").await?;
 
     stage.delete(&["pod", "notebook-1", "notebook-2"]).await?;
     let runs = stage.started("the training", "training-", 2).await?;
@@ -82,7 +83,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     stage.none_held("training-").await?;
     clock.reached("the urgent pod runs: both pods of the training were evicted for it, and wait again");
     show(&urgent);
-    stage.show_queue().await?;
+    stage.show("queue").await?;
 
     stage.delete(&["pod", "urgent"]).await?;
     let back = stage.started("the training", "training-", 2).await?;
@@ -100,18 +101,24 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cluster, with the tools to observe it.
-struct Stage<'a> {
-    cluster: &'a Cluster,
-    client: Client,
+/// A namespace of the cluster, with the tools to observe it.
+pub(super) struct Stage<'a> {
+    pub cluster: &'a Cluster,
+    pub client: Client,
     /// `kubectl-gpu`.
-    program: &'a Path,
+    pub program: &'a Path,
+    pub namespace: &'static str,
 }
 
 impl Stage<'_> {
     /// Waits until so many pods with names of this beginning run and none waits, and gives their nodes.
-    async fn started(&self, what: &str, prefix: &str, count: usize) -> Result<BTreeMap<String, String>> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+    pub(super) async fn started(
+        &self,
+        what: &str,
+        prefix: &str,
+        count: usize,
+    ) -> Result<BTreeMap<String, String>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
         let end = Instant::now() + PATIENCE;
         loop {
             let mut all = pods.list(&ListParams::default()).await?.items;
@@ -134,7 +141,7 @@ impl Stage<'_> {
     async fn queued(&self, gang: &str) -> Result<Vec<Value>> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let rows: Vec<Value> = serde_json::from_str(&self.queue(&["--output", "json"]).await?)?;
+            let rows: Vec<Value> = self.json("queue").await?;
             let is_there = |row: &Value| {
                 row["name"] == gang
                     && row["pods"] == 2
@@ -150,28 +157,33 @@ impl Stage<'_> {
         }
     }
 
-    /// The output of `kubectl gpu queue`.
-    async fn queue(&self, arguments: &[&str]) -> Result<String> {
+    /// The rows that this command of `kubectl gpu` prints.
+    pub(super) async fn json(&self, command: &str) -> Result<Vec<Value>> {
+        Ok(serde_json::from_str(&self.gpu(&[command, "--output", "json"]).await?)?)
+    }
+
+    /// The output of `kubectl gpu`. A verdict, such as a GpuQuota that is not ready yet, is no failure.
+    async fn gpu(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new(self.program)
-            .arg("queue")
             .args(arguments)
             .arg("--kubeconfig")
             .arg(self.cluster.kubeconfig())
             .output()
             .await
             .with_context(|| format!("start {}", self.program.display()))?;
-        ensure!(output.status.success(), "kubectl gpu queue: {}", String::from_utf8_lossy(&output.stderr));
+        let is_answer = output.status.success() || !output.stdout.is_empty();
+        ensure!(is_answer, "kubectl gpu {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    async fn show_queue(&self) -> Result<()> {
-        say!("\nkubectl gpu queue\n{}", self.queue(&[]).await?);
+    pub(super) async fn show(&self, command: &str) -> Result<()> {
+        say!("\nkubectl gpu {command}\n{}", self.gpu(&[command]).await?);
         Ok(())
     }
 
     /// Number of allocated claims whose names begin with `prefix`.
     async fn held(&self, prefix: &str) -> Result<usize> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), self.namespace);
         let all = claims.list(&ListParams::default()).await?.items;
         let has_cards = |claim: &&ResourceClaim| {
             claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
@@ -190,8 +202,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    async fn delete(&self, what: &[&str]) -> Result<()> {
-        let arguments = [&["delete", "--namespace", NAMESPACE], what].concat();
+    pub(super) async fn delete(&self, what: &[&str]) -> Result<()> {
+        let arguments = [&["delete", "--namespace", self.namespace], what].concat();
         say!("kubectl {}", arguments.join(" "));
         self.cluster.kubectl(&arguments).await?;
         Ok(())

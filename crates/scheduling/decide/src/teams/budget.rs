@@ -12,6 +12,7 @@ use tessera_placement::Time;
 use super::book::CardTime;
 use super::hours::cards_of;
 use super::{Team, TeamId, Teams};
+use crate::holders;
 use crate::nominations::at;
 
 /// What a budget left when it was looked at, to notice changes.
@@ -51,24 +52,21 @@ impl Team {
 
     /// Hours that its running pods take until their deadlines, within the period. Of a shared claim the last deadline counts.
     fn reserved(&self, cluster: &Cluster, now: Time) -> CardTime {
-        let mut claims: BTreeMap<Key, Time> = BTreeMap::new();
-        for namespace in self.namespaces.iter() {
-            let pods = cluster.objects().pods.range(Key::new(namespace, "")..);
-            let pods = pods.take_while(|(key, _)| key.namespace == *namespace).map(|(_, pod)| pod);
-            for pod in pods.filter(|pod| !pod.has_ended()) {
-                let Some(deadline) = deadline(pod) else { continue };
-                let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
-                let end = started.map_or(now, |started| at(started.0)) + deadline;
-                for claim in pod.claim_names() {
-                    let known = claims.entry(Key::new(namespace, claim)).or_default();
-                    *known = end.max(*known);
-                }
-            }
-        }
+        let objects = cluster.objects();
+        let end = |pod: &Key| {
+            let pod = objects.pods.get(pod).filter(|pod| !pod.has_ended())?;
+            let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+            Some(started.map_or(now, |started| at(started.0)) + deadline(pod)?)
+        };
         let mut sum = CardTime::default();
-        for (claim, end) in claims {
-            let Some(hold) = cluster.hold(&Holder::Claim(claim)) else { continue };
-            sum += CardTime::of(cards_of(hold), self.within_period(now, end));
+        for namespace in self.namespaces.iter() {
+            let claims = objects.claims.range(Key::new(namespace, "")..);
+            for (key, claim) in claims.take_while(|(key, _)| key.namespace == *namespace) {
+                let Some(hold) = cluster.hold(&Holder::Claim(key.clone())) else { continue };
+                let pods = holders::pods_holding(key, claim);
+                let Some(end) = pods.iter().filter_map(end).max() else { continue };
+                sum += CardTime::of(cards_of(hold), self.within_period(now, end));
+            }
         }
         sum
     }

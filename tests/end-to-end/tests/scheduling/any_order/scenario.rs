@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 use tessera_api::Offer;
 use tessera_api::offer::{
-    Mps, Partitioning, PartitioningMode, PlacementOrder, Sharing, TimeSliceInterval, TimeSlicing,
+    Mps, OfHeldCards, Partitioning, PartitioningMode, PlacementOrder, Sharing, TimeSliceInterval, TimeSlicing,
 };
 
 use crate::DRIVER;
@@ -98,6 +98,7 @@ impl ConfigSpec {
             } else {
                 PlacementOrder::Balanced
             },
+            of_held_cards: OfHeldCards::default(),
         };
         let mps = self.mps.as_ref().map(|(cards, is_static, partitions, default_shares, max_clients)| {
             let partitions = pick(partitions);

@@ -127,6 +127,18 @@ fn deadlines_of_running_pods_reserve_their_hours() {
         "team vision has used 0.00 of 6 GPU hours of 1970-01-01, and 6.00 are reserved until deadlines of its pods; \
          more from 1970-01-02"
     );
+    fed.decide();
+    fed.pass(HOUR);
+    // One ends an hour early.
+    fed.end("vision", "v0");
+    assert_eq!(fed.start(), [""; 0], "two hours do not fit");
+    assert_eq!(
+        fed.why("vision", "v3").1,
+        "team vision has used 3.00 of 6 GPU hours of 1970-01-01, 2.00 are reserved, and 2.00 are needed until the deadline; \
+         more from 1970-01-02"
+    );
+    fed.ask_in("vision", "short", "gpu", 1, with_deadline(HOUR));
+    assert_eq!(fed.start(), ["short"]);
     // The hours after midnight are of the next day.
     let mut fed = teams(4, &["vision"]);
     fed.now = Time::from_secs(DAY - HOUR);

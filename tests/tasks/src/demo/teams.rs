@@ -1,0 +1,111 @@
+//! `cargo xtask demo --teams`: a team has all eight cards, half of them borrowed, and another takes its four back: not while a disruption
+//! budget keeps the borrowers, and then a gang as a whole.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+use tessera_harness::workspace;
+use tokio::time::sleep;
+
+use super::gangs::{POOL, Stage, VALUES};
+use super::say::say;
+use super::steering::{self, submit};
+use super::{Clock, Output, PATIENCE, where_time_went};
+
+const TEAMS: (&str, &str) = ("tests/tasks/src/demo/teams/teams.yaml", include_str!("teams/teams.yaml"));
+const SERVERS: (&str, &str) = ("tests/tasks/src/demo/teams/servers.yaml", include_str!("teams/servers.yaml"));
+const TRAINING: (&str, &str) =
+    ("tests/tasks/src/demo/teams/training.yaml", include_str!("teams/training.yaml"));
+const BUDGET: (&str, &str) = ("tests/tasks/src/demo/teams/budget.yaml", include_str!("teams/budget.yaml"));
+
+/// The events, for programs.
+#[derive(Serialize)]
+struct Story {
+    /// The output of `kubectl gpu quota` while one team has all cards.
+    lent: Vec<Value>,
+    /// The output of `kubectl gpu queue` while a disruption budget keeps the borrowers.
+    kept: Vec<Value>,
+    /// Seconds from the end of the budget until the other team's pods run.
+    taken_back_after: f64,
+    /// The output of `kubectl gpu quota` at the end.
+    taken_back: Vec<Value>,
+}
+
+/// Runs the demo of teams.
+///
+/// # Errors
+/// When something does not work, or the team does not get its cards back.
+pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
+    let program = workspace::build_packages(&workspace::TESTED_AND_CLI)?.join("kubectl-gpu");
+    let (cluster, _tessera) = steering::start(&mut clock, POOL, &VALUES).await?;
+    say!("\nkubectl apply -f examples/gangs/pool.yaml   # all cards, allocated by the controller");
+    submit(&cluster, "default", TEAMS).await?;
+    let client = cluster.client().await?;
+    let stage = |namespace| Stage { cluster: &cluster, client: client.clone(), program: &program, namespace };
+    let (nlp, vision) = (stage("nlp"), stage("vision"));
+
+    submit(&cluster, "nlp", SERVERS).await?;
+    nlp.started("nlp's servers", "server-", 4).await?;
+    submit(&cluster, "nlp", TRAINING).await?;
+    nlp.started("nlp's training", "training-", 4).await?;
+    let lent = used(&nlp, ["8.00", "0.00"]).await?;
+    clock.reached("nlp has all eight cards: four of its own, and four that it borrows for its training");
+    nlp.show("quota").await?;
+
+    submit(&cluster, "nlp", BUDGET).await?;
+    submit(&cluster, "vision", SERVERS).await?;
+    let kept = kept(&vision).await?;
+    clock.reached("the training has had its minute, and a disruption budget of nlp keeps it: vision waits");
+    vision.show("queue").await?;
+
+    nlp.delete(&["poddisruptionbudget", "all"]).await?;
+    let begun = Instant::now();
+    vision.started("vision's servers", "server-", 4).await?;
+    let taken_back_after = begun.elapsed().as_secs_f64();
+    clock.reached("vision has its four cards back; the training waits again, as a whole");
+    let taken_back = used(&vision, ["4.00", "4.00"]).await?;
+    vision.show("quota").await?;
+    vision.show("queue").await?;
+
+    cluster.shutdown().await.context("the cluster did not end cleanly")?;
+    clock.reached("everything is removed");
+    where_time_went(&clock);
+    if output == Output::Json {
+        println!("{}", serde_json::to_string(&Story { lent, kept, taken_back_after, taken_back })?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until nlp and vision use so many cards, and gives the quotas.
+async fn used(stage: &Stage<'_>, cards: [&str; 2]) -> Result<Vec<Value>> {
+    let is_told = |quotas: &[Value]| quotas.iter().map(|quota| &quota["amounts"][0]["used"]).eq(&cards);
+    until(stage, "quota", &format!("a use of {cards:?} cards"), is_told).await
+}
+
+/// Waits until a disruption budget is why pods wait, and gives the queue.
+async fn kept(stage: &Stage<'_>) -> Result<Vec<Value>> {
+    let is_kept = |row: &Value| row["why"].as_str().is_some_and(|why| why.contains("PodDisruptionBudget"));
+    let are_kept = |rows: &[Value]| rows.iter().any(|row| row["team"] == stage.namespace && is_kept(row));
+    until(stage, "queue", "a disruption budget to keep the borrowers", are_kept).await
+}
+
+/// Repeats a command of `kubectl gpu` until its rows are as wanted.
+async fn until(
+    stage: &Stage<'_>,
+    command: &str,
+    what: &str,
+    is_over: impl Fn(&[Value]) -> bool,
+) -> Result<Vec<Value>> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let rows = stage.json(command).await?;
+        if is_over(&rows) {
+            return Ok(rows);
+        }
+        ensure!(Instant::now() < end, "waited {} s in vain for {what}: {rows:?}", PATIENCE.as_secs());
+        sleep(Duration::from_secs(1)).await;
+    }
+}
