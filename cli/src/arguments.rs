@@ -36,7 +36,7 @@ pub enum Command {
     Cel(CelArguments),
     /// GpuPools: their cards, allocation, waiting pods and problems
     Pools(PoolsArguments),
-    /// GpuQuotas: guaranteed, used, borrowed and lent amounts, waiting pods and problems
+    /// GpuQuotas: guaranteed, used, borrowed and lent amounts, GPU hours, waiting pods and problems
     Quota(QuotaArguments),
     /// Connections between the cards of a node, their groups, and their holders
     Topology(TopologyArguments),
@@ -233,7 +233,7 @@ pub struct QuotaArguments {
     /// The quota to describe. Default: list all quotas
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Print the nearest ResourceQuota, for claims that kube-scheduler allocates
+    /// Print the nearest ResourceQuota, for namespaces whose claims kube-scheduler allocates
     #[arg(long, conflicts_with = "output")]
     pub native: bool,
     /// Print JSON, YAML or a wider table

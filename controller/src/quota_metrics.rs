@@ -20,13 +20,11 @@ pub struct QuotaCollector(pub watch::Receiver<Option<Summaries>>);
 type Figure = (&'static str, &'static str, fn(&AmountSummary) -> Option<u64>);
 
 const AMOUNT: [Figure; 5] = [
-    ("quota_guaranteed", "What is guaranteed to a team, in cards or bytes", |amount| Some(amount.guaranteed)),
-    ("quota_limit", "The most that a team may have, in cards or bytes", |amount| amount.limit),
-    ("quota_used", "What a team has, in cards or bytes", |amount| Some(amount.used)),
-    ("quota_borrowed", "What a team has beyond its guarantee, in cards or bytes", |amount| {
-        Some(amount.borrowed)
-    }),
-    ("quota_lent", "What others have of a team's guarantee, in cards or bytes", |amount| Some(amount.lent)),
+    ("guaranteed", "What is guaranteed to a team", |amount| Some(amount.guaranteed)),
+    ("limit", "The most that a team may have", |amount| amount.limit),
+    ("used", "What a team has", |amount| Some(amount.used)),
+    ("borrowed", "What a team has beyond its guarantee", |amount| Some(amount.borrowed)),
+    ("lent", "What others have of a team's guarantee", |amount| Some(amount.lent)),
 ];
 
 impl Collector for QuotaCollector {
@@ -35,14 +33,19 @@ impl Collector for QuotaCollector {
         if summaries.quotas.is_empty() {
             return Ok(());
         }
-        for (name, help, value) in AMOUNT {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let figures = AMOUNT.iter().flat_map(|figure| [Unit::Cards, Unit::Memory].map(|unit| (figure, unit)));
+        for ((name, help, value), unit) in figures {
+            let suffix = match unit {
+                Unit::Cards => "cards",
+                Unit::Memory => "bytes",
+            };
+            let name = format!("quota_{name}_{suffix}");
+            let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
             for (quota, summary) in &summaries.quotas {
-                for amount in &summary.amounts {
+                for amount in summary.amounts.iter().filter(|amount| amount.unit == unit) {
                     let Some(value) = value(amount) else { continue };
-                    let unit = format!("{:?}", amount.unit);
-                    let labels = [("quota", quota), ("amount", &amount.name), ("unit", &unit)];
-                    ConstGauge::new(number(value, amount.unit)).encode(metric.encode_family(&labels)?)?;
+                    let labels = [("quota", quota), ("amount", &amount.name)];
+                    ConstGauge::new(number(value, unit)).encode(metric.encode_family(&labels)?)?;
                 }
             }
         }
@@ -93,13 +96,13 @@ mod tests {
         metrics.quotas.send_replace(Some(Arc::new(Known { pools: BTreeMap::new(), quotas })));
         let text = metrics.encode().unwrap();
         for line in [
-            r#"tessera_controller_quota_used{quota="vision",amount="cards",unit="Cards"} 3.5"#,
-            r#"tessera_controller_quota_borrowed{quota="vision",amount="memory",unit="Memory"} 85899345920.0"#,
+            r#"tessera_controller_quota_used_cards{quota="vision",amount="cards"} 3.5"#,
+            r#"tessera_controller_quota_borrowed_bytes{quota="vision",amount="memory"} 85899345920.0"#,
             r#"tessera_controller_quota_waiting_pods{quota="vision"} 7"#,
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
-        assert!(!text.contains("quota_limit{"), "there is none: {text}");
+        assert!(!text.contains("quota_limit_cards{"), "there is none: {text}");
         metrics.quotas.send_replace(None);
         assert!(!metrics.encode().unwrap().contains("quota_"));
     }

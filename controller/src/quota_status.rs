@@ -59,12 +59,13 @@ fn with_hours(
     };
     let Some((told, known)) = told.and_then(|told| Some((told.clone(), told.hours?))) else { return fresh };
     let Ok(as_of) = known.as_of.parse::<Timestamp>() else { return fresh };
-    if as_of > now {
+    let second = i64::try_from(hours.as_of.as_secs()).unwrap_or(i64::MAX);
+    let counted = Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
+    // This process' own clock goes on where the machine's is set back.
+    if as_of > now.max(counted) {
         tracing::warn!(as_of = known.as_of, "a quota's hours are of the future: is a clock wrong?");
         return fresh;
     }
-    let second = i64::try_from(hours.as_of.as_secs()).unwrap_or(i64::MAX);
-    let counted = Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
     let is_same = known.since == text(hours.since) && known.card_seconds == hours.card_seconds;
     let is_recent = counted.duration_since(as_of).as_secs() < HOURS_PAUSE && known.since == text(hours.since);
     // What is written anyway is written with its hours.
@@ -98,6 +99,8 @@ fn ready(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Condit
         ((false, condition::MISTAKES), summary.problems.join("; "))
     } else if summary.namespaces == 0 {
         ((false, condition::NOTHING_SELECTED), "selects no namespace".to_owned())
+    } else if let Some(spent) = &summary.spent {
+        ((false, condition::SPENT), spent.clone())
     } else {
         let noun = if summary.namespaces == 1 { "namespace" } else { "namespaces" };
         ((true, condition::IN_FORCE), format!("holds for {} {noun}", summary.namespaces))

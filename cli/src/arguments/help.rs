@@ -85,9 +85,9 @@ pub const QUOTA_HELP: &str = r#"Examples:
   # The nearest ResourceQuota, for namespaces whose claims kube-scheduler allocates
   kubectl gpu quota vision --native
 
-Cards have two decimals: a partition counts by its share of the card's memory. Of USED, BORROWED is beyond the guarantee. LENT is guaranteed, but used by other teams. WAITING is the number of the team's pods.
+Cards have two decimals: a partition counts by its share of the card's memory. Of USED, BORROWED is beyond the guarantee. LENT is guaranteed, but used by other teams. HOURS are GPU hours of the current day, week or month, of the budget, with those of children. WAITING is the number of the team's pods.
 
-Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error."#;
+Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error. With --native 0, or 2."#;
 
 /// Of `kubectl gpu topology`.
 pub const TOPOLOGY_HELP: &str = r#"Examples:
@@ -122,10 +122,10 @@ pub const QUEUE_HELP: &str = r#"Examples:
   # Waiting pods and gangs, next in turn first
   kubectl gpu queue
 
-  # Those of one team, for a script
+  # Those of one namespace, for a script
   kubectl gpu queue -n research -o json
 
-A gang has one row. Higher priority goes first, then the order of becoming complete; the pool decides whether others may pass (placement.queue). Pods without a place come last: kube-scheduler allocates for them, in its own order, and WHY is its message. POOLS have the requested kind of device on their nodes, free or not. The controller answers, as for `kubectl gpu top`.
+A gang has one row. Higher priority goes first, then the order of becoming complete; with GpuQuotas this is the order inside a TEAM, and teams below their guarantees go first, then those with least recent use for their weight. The pool decides whether others may pass (placement.queue). Pods without a place come last: kube-scheduler allocates for them, in its own order, and WHY is its message. POOLS have the requested kind of device on their nodes, free or not. The controller answers, as for `kubectl gpu top`.
 
 Exit codes: 0 done, 2 an error."#;
 

@@ -128,7 +128,7 @@ fn native<'q>(
     };
     let manifests: Vec<String> = wanted.into_iter().filter_map(native::manifest).collect();
     if manifests.is_empty() {
-        let why = "no ResourceQuota comes near: it takes a GpuQuota with a namespaceSelector and an amount of cards of any model";
+        let why = "no ResourceQuota comes near: it takes a GpuQuota with a namespaceSelector, and an amount of cards of any model with a guarantee or a limit";
         return Err(CommandError::Asked(why.to_owned()));
     }
     output::print(&manifests.join("---\n"))?;
@@ -187,6 +187,9 @@ fn text(described: &Described<'_>, paint: Paint) -> String {
         text += &format!("  {} waiting", output::counted(waiting as usize, "pod"));
         if let Some(share) = view.share.as_ref().filter(|share| !share.is_empty()) {
             text += &format!(", {} % of the use of all teams by weight", printable(share));
+        }
+        if let Some(recent) = view.recent_use.as_ref().and_then(|text| text.parse::<f64>().ok()) {
+            text += &format!(", recent use {}", tessera_api::fleet_view::cards(recent));
         }
         text.push('\n');
     }

@@ -1,4 +1,4 @@
-//! The ResourceQuota nearest to a GpuQuota, for claims that kube-scheduler allocates.
+//! The ResourceQuota nearest to a GpuQuota, for namespaces whose claims kube-scheduler allocates.
 
 use tessera_api::gpu_quota::{GpuQuota, MILLIONTHS, Unit};
 
@@ -15,11 +15,13 @@ pub fn manifest(quota: &GpuQuota) -> Option<String> {
         0 => (amount.limit()?, "limit"),
         guaranteed => (guaranteed, "guarantee"),
     };
-    let whole = cards / MILLIONTHS;
+    let whole = cards.div_ceil(MILLIONTHS);
     let name = printable(quota.metadata.name.as_deref().unwrap_or_default());
     let namespaces = printable(&labels(selector));
     Some(format!(
-        "# The {which} of GpuQuota {name}, in whole devices, for each of its namespaces ({namespaces}): divide it among them.\n\
+        "# The {which} of GpuQuota {name}, in whole devices, rounded up, for each of its namespaces ({namespaces}): divide it among them.\n\
+         # It counts all claims when they are made, those of managed cards too. Each way of asking has this limit for itself;\n\
+         # partitions and shares of other DeviceClasses are not counted.\n\
          apiVersion: v1\n\
          kind: ResourceQuota\n\
          metadata:\n  name: {name}\n\

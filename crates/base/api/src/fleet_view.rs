@@ -31,7 +31,7 @@ pub struct FleetView {
     pub waiting: Vec<WaitingPod>,
     /// Cards by the deciding GpuPool's name; cards without a pool come first.
     pub pools: Vec<PoolUse>,
-    /// Teams, by name; without any GpuQuota none.
+    /// Teams, by name; none without any GpuQuota, or unless the answering replica leads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<TeamView>,
     /// Sums over the last day.
@@ -113,7 +113,7 @@ pub struct TeamView {
     pub namespaces: Vec<String>,
     /// Use by amount, in the order of the quota.
     pub amounts: Vec<AmountStatus>,
-    /// Number of pods waiting for devices, with its children's; 0 unless the answering replica leads.
+    /// Number of pods waiting for devices, with its children's.
     pub waiting: u32,
 }
 

@@ -61,11 +61,13 @@ pub fn reference(claim: &ResourceClaim) -> String {
 
 impl Objects {
     /// The PodDisruptionBudgets of the pod.
-    pub fn budgets_of(&self, pod: &Pod) -> impl Iterator<Item = (&Key, &DisruptionBudget)> {
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
-        let budgets = self.budgets.iter();
-        budgets.filter(move |(key, budget)| key.namespace == namespace && budget.selects(&labels))
+    pub fn budgets_of<'o>(&'o self, pod: &'o Pod) -> impl Iterator<Item = (&'o Key, &'o DisruptionBudget)> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let labels = pod.metadata.labels.as_ref().unwrap_or(&NONE);
+        let budgets = self.budgets.range(Key::new(namespace, "")..);
+        let budgets = budgets.take_while(move |(key, _)| key.namespace == namespace);
+        budgets.filter(move |(_, budget)| budget.selects(labels))
     }
 
     /// The node of this name.

@@ -4,29 +4,58 @@ use tessera_cluster::worth::Worth;
 use tessera_placement::Time;
 use tessera_placement::take_limit::worths;
 
-use crate::group::{Group, Placement};
+use crate::group::{Group, Member, Placement};
 use crate::plan::Plan;
+use crate::room;
 use crate::state::State;
 use crate::teams::{self, Start};
+use crate::world::World;
 
 /// Why the plan of a group that has nothing yet may not be carried out, if a budget forbids it. Without a budget, `None`.
-pub(crate) fn over_budget(state: &mut State, now: Time, group: &Group, plan: &Plan<'_>) -> Option<String> {
-    let placements: &[Placement<'_>] = match plan {
-        Plan::Allocate(placements) => placements,
+pub(crate) fn over_budget(
+    state: &mut State,
+    now: Time,
+    group: &Group,
+    (open, needed): (&[&Member], usize),
+    plan: &Plan<'_>,
+) -> Option<String> {
+    if !state.world.teams.has_budget(group.id.namespace()) {
+        return None;
+    }
+    let (starts, begins): (Vec<Start>, bool) = match plan {
+        Plan::Allocate(placements) => {
+            (placements.iter().map(|placed| of_placed(&state.world, placed)).collect(), true)
+        }
         // Nobody keeps a place, or has others evicted, for hours that are not there.
-        Plan::Steer { .. } | Plan::NoRoom(_) | Plan::OverLimit(_) => &[],
+        Plan::Steer { .. } => (at_least(state, open, needed), true),
+        Plan::NoRoom(_) | Plan::OverLimit(_) => (at_least(state, open, needed), false),
         Plan::Leave(_) | Plan::Wait(_) => return None,
     };
     let world = &state.world;
-    let start = |placed: &Placement<'_>| {
-        let allocations = placed.fit.allocations.iter();
-        let devices = allocations.flat_map(|allocation| worths(&world.cluster, &world.driver, allocation));
-        Start {
-            cards: devices.map(|(_, worth)| worth).sum::<Worth>().cards,
-            deadline: teams::deadline(&placed.member.pod),
-        }
+    let mut reserved = std::mem::take(&mut state.round.reserved);
+    let before = (!begins).then(|| reserved.clone());
+    let why = world.teams.over_budget(&world.cluster, &mut reserved, now, group.id.namespace(), &starts);
+    state.round.reserved = before.unwrap_or(reserved);
+    why
+}
+
+fn of_placed(world: &World, placed: &Placement<'_>) -> Start {
+    let allocations = placed.fit.allocations.iter();
+    let devices = allocations.flat_map(|allocation| worths(&world.cluster, &world.driver, allocation));
+    Start {
+        cards: devices.map(|(_, worth)| worth).sum::<Worth>().cards,
+        deadline: teams::deadline(&placed.member.pod),
+    }
+}
+
+/// The pods that need the least hours, as many as have to start.
+fn at_least(state: &mut State, open: &[&Member], needed: usize) -> Vec<Start> {
+    let start = |member: &&Member| {
+        let cards = member.demand.as_ref().map_or(0, |demand| room::least_cards(state, demand));
+        Start { cards, deadline: teams::deadline(&member.pod) }
     };
-    let starts: Vec<Start> = placements.iter().map(start).collect();
-    let reserved = &mut state.round.reserved;
-    world.teams.over_budget(&world.cluster, reserved, now, group.id.namespace(), &starts)
+    let mut starts: Vec<Start> = open.iter().map(start).collect();
+    starts.sort_by_key(|start| u128::from(start.cards) * start.deadline.unwrap_or_default().as_millis());
+    starts.truncate(needed.max(1));
+    starts
 }

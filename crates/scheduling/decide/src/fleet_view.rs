@@ -61,7 +61,9 @@ pub(crate) fn finish_view(state: &State, pass: ViewPass, now: Time) -> FleetSnap
         waiting.push((None, waits));
     }
     let (at, leads) = (now.as_secs(), state.leadership.term.is_some());
-    FleetSnapshot { at, leads, nodes: pass.nodes, waiting, teams: teams::views(state) }
+    // Who does not lead follows no quotas.
+    let teams = if leads { teams::views(state) } else { Vec::new() };
+    FleetSnapshot { at, leads, nodes: pass.nodes, waiting, teams }
 }
 
 /// Pods with our gate, and pods without devices of managed cards, each with its reason for waiting.

@@ -33,7 +33,7 @@ pub(crate) fn no_room(
     }
     let is_refused = room::is_refused_everywhere(state, now, open);
     // Nothing that becomes free would help, so nobody waits behind it.
-    let is_own_only = teams::is_own_only(&state.world.cluster, open);
+    let is_own_only = teams::is_own_only(&state.world, open);
     let is_over_limit = room::asks_for_more_than_is_left(state, group, open, needed, is_own_only);
     let keeps_place = !is_refused && !is_over_limit && !reserve::is_passed(&state.standing, now, group);
     if keeps_place {

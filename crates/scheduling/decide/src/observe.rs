@@ -47,6 +47,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
         Object::GpuQuota(quota) => state.world.teams.hours.observe(&key.name, quota.status.as_ref()),
         _ => {}
     }
+    let never_evicted = never_evicted(state, kind, &key);
     let job_set = if kind == Kind::Job { gang::job_set_of(object.metadata()) } else { None };
     let is_changed = match state.world.cluster.apply(object) {
         Ok(is_changed) => is_changed,
@@ -94,6 +95,9 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
         }
         Kind::GpuQuota | Kind::Namespace => mark_teams(state),
         // The search for victims is repeated periodically anyway.
+        Kind::DisruptionBudget if self::never_evicted(state, kind, &key) != never_evicted => {
+            state.waits.begin_anew();
+        }
         Kind::DisruptionBudget => {}
         Kind::DeviceClass | Kind::DeviceTaintRule => {
             state.world.rankings.clear();
@@ -194,10 +198,18 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
         | Kind::Job
         | Kind::JobSet
         | Kind::LeaderWorkerSet
-        | Kind::PodGroup
-        | Kind::DisruptionBudget => {}
+        | Kind::PodGroup => {}
+        Kind::DisruptionBudget if never_evicted(state, kind, key) => state.waits.begin_anew(),
+        Kind::DisruptionBudget => {}
     }
     state.world.cluster.delete(kind, key);
+}
+
+/// Whether it is a PodDisruptionBudget for whose pods nothing is borrowed.
+fn never_evicted(state: &State, kind: Kind, key: &Key) -> bool {
+    let is_known = kind == Kind::DisruptionBudget && !state.world.teams.is_empty();
+    let budget = state.world.cluster.objects().budgets.get(key).filter(|_| is_known);
+    budget.is_some_and(|budget| budget.never_allows_any())
 }
 
 /// A team may have got another limit, or other namespaces.

@@ -55,7 +55,7 @@ pub(crate) fn plan<'m>(
 }
 
 fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member], needed: usize) -> Plan<'m> {
-    let is_own_only = teams::is_own_only(&state.world.cluster, open);
+    let is_own_only = teams::is_own_only(&state.world, open);
     let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
     let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
     let partners = group.nodes();
@@ -133,11 +133,7 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
         }
         Best::Node { way: Way::Managed, node, suitable } => of_managed(state, now, member, &node, suitable),
         Best::Node { way: Way::Steered, node, .. } if is_steered_over_limit(state, member, &node) => {
-            over_limit(
-                &state.world,
-                &GroupId::Pod(key.clone()),
-                teams::is_own_only(&state.world.cluster, &[member]),
-            )
+            over_limit(&state.world, &GroupId::Pod(key.clone()), teams::is_own_only(&state.world, &[member]))
         }
         Best::Node { way: Way::Steered, node, suitable } => {
             let why = chosen(&node, suitable);
@@ -166,7 +162,7 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
 /// The devices on the best node or, where its devices would exceed a limit of the team, on a node of another kind.
 fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, suitable: usize) -> Plan<'m> {
     let Some(demand) = &member.demand else { return Plan::Allocate(Vec::new()) };
-    let is_own_only = teams::is_own_only(&state.world.cluster, &[member]);
+    let is_own_only = teams::is_own_only(&state.world, &[member]);
     let limit = state.world.teams.limit(&member.key.namespace, is_own_only);
     let fit =
         |state: &mut State, index| nodes::fit_managed_cards(&mut state.world, demand, index, limit.as_ref());
@@ -204,8 +200,7 @@ fn one_of_each_kind(state: &mut State, now: Time, demand: &Demand, pod: &Pod) ->
 
 /// Whether the devices that kube-scheduler would choose exceed a limit of the pod's team.
 fn is_steered_over_limit(state: &mut State, member: &Member, node: &str) -> bool {
-    let limit =
-        state.world.teams.limit(&member.key.namespace, teams::is_own_only(&state.world.cluster, &[member]));
+    let limit = state.world.teams.limit(&member.key.namespace, teams::is_own_only(&state.world, &[member]));
     let (Some(limit), Some(demand)) = (limit, &member.demand) else { return false };
     let Some(fit) = nodes::fit_by_scheduler(&mut state.world, demand, node) else { return false };
     let results: Vec<_> = fit.allocations.iter().flat_map(AllocationExt::results).cloned().collect();

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
-use tessera_cluster::{AllocationExt, Holder, Key, Kind, PodExt};
+use tessera_cluster::{AllocationExt, ClaimExt, Holder, Key, Kind, PodExt};
 use tessera_placement::Time;
 use tessera_placement::fit::Fit;
 use tessera_placement::reason::Reason;
@@ -203,7 +203,7 @@ fn find_victims_once<'m>(
     ask: (Ask, Shortage),
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let team = state.world.teams.team_of(group.id.namespace());
-    let alike = Alike::of(group, &state.refusals, team, ask, teams::is_own_only(&state.world.cluster, open));
+    let alike = Alike::of(group, &state.refusals, team, ask, teams::is_own_only(&state.world, open));
     if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
         return Err(known);
     }
@@ -234,8 +234,12 @@ fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: 
     let key = Key::new(namespace, name);
     let is_limit = shortage == Shortage::Limit;
     let Some(pod) = world.cluster.objects().pods.get(&key) else {
-        let holds = |key: &Key| holders::holding_pods(world).iter().any(|(pod, _)| pod == key);
-        return Some(key).filter(|key| is_limit && holds(key));
+        let claims = world.cluster.objects().claims.range(key.with_name("")..);
+        let mut claims = claims.take_while(|(claim, _)| claim.namespace == key.namespace);
+        let holds = |(claim, found): (&Key, &Arc<ResourceClaim>)| {
+            found.has_devices() && holders::pods_holding(claim, found).contains(&key)
+        };
+        return (is_limit && claims.any(holds)).then_some(key);
     };
     let is_there = is_limit || node_of(world, pod) == Some(&nomination.node);
     (pod.metadata.uid.as_deref() == Some(uid) && is_there && !pod.is_finished()).then_some(key)
@@ -320,10 +324,10 @@ fn evict_for(
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
-    let is_own_only = takes_back || teams::is_own_only(&world.cluster, &open);
+    let is_own_only = takes_back || teams::is_own_only(world, &open);
     let limit = world.teams.limit(group.id.namespace(), is_own_only);
     if would_exceed(world, now, limit.as_ref(), nominated, &victims) {
-        return withdraw(nominated, "its team may have no more");
+        return withdraw(nominated, "its team's limit or guarantee no longer allows it");
     }
     if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
         return withdraw(nominated, "a pod in its way may not be evicted");

@@ -178,7 +178,7 @@ pub(crate) fn asks_for_more_than_is_left(
 }
 
 /// What the pod takes of cards at least, on whichever node.
-fn least_cards(state: &mut State, demand: &Demand) -> u64 {
+pub(crate) fn least_cards(state: &mut State, demand: &Demand) -> u64 {
     if let Some(known) = state.round.least_cards(demand.shape) {
         return known;
     }

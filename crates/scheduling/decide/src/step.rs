@@ -25,8 +25,11 @@ use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::{
     budget, commit, holders, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial,
-    paused, tell,
+    paused, teams, tell,
 };
+
+/// Pause after which a group is looked at again whose team's hours do not last.
+const BUDGET_AGAIN: Time = Time::from_secs(600);
 
 /// Next step of a group.
 enum Step<'g> {
@@ -306,11 +309,21 @@ fn place(
     }
     // Pods that a running gang lost have their hours.
     let goes_on = lost > 0 && (has_allocated || group.there() > 0);
-    if let Some(why) = budget::over_budget(state, now, group, &plan).filter(|_| !goes_on) {
+    let over_budget =
+        if goes_on { None } else { budget::over_budget(state, now, group, (&open, needed), &plan) };
+    if let Some(why) = over_budget {
         if lost == 0 && has_allocated {
             return commit::lift(state, now, group);
         }
+        // Towards the end of the period fewer hours are enough.
+        if open.iter().any(|member| teams::deadline(&member.pod).is_some()) {
+            state.gangs.set_due(&group.id, now + BUDGET_AGAIN);
+        }
         let mut intents = commit::take_back_parts(state, &open, &why);
+        let nominated = open.iter().filter(|member| nominations::nomination(&member.pod).is_some());
+        intents.extend(
+            nominated.map(|member| Intent::Nominate { pod: reference(&member.pod), nomination: None }),
+        );
         intents.extend(no_room::gives_way(state, now, group, WaitReason::TeamBudget(why)));
         return intents;
     }

@@ -1,7 +1,7 @@
 //! Teams: the namespaces of each GpuQuota together, what they may take, and whose turn it is.
 //!
 //! **Guarantees**
-//! 1. No book is kept: use is the sum of the charges of all holds ([`tessera_cluster::Charges`]), expected ones among them, so a plan of this
+//! 1. What a team uses now is in no book: it is the sum of the charges of all holds ([`tessera_cluster::Charges`]), expected ones among them, so a plan of this
 //!    round counts for the next plan.
 //! 2. A limit is checked where devices are chosen, trials included ([`tessera_placement::take_limit`]).
 //! 3. Without any GpuQuota nothing is charged, and all namespaces are alike.

@@ -106,7 +106,7 @@ pub(crate) fn find_victims<'m>(
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
     let lower = evictable(&state.world.teams, group, &units, ask);
-    let is_own_only = ask == Ask::TakeBack || teams::is_own_only(&state.world.cluster, open);
+    let is_own_only = ask == Ask::TakeBack || teams::is_own_only(&state.world, open);
     let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
     let wanted = Wanted { open, needed, limit: limit.as_ref() };
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
@@ -124,7 +124,7 @@ pub(crate) fn find_victims<'m>(
     }
     let why = match &found {
         _ if is_kept => NoVictims::Kept,
-        None if lower != all => {
+        None if shortage == Shortage::Room && lower != all => {
             let wider = plan(state, &mut units, &lower);
             wider.map_or(NoVictims::Nobody, |(placed, victims)| in_the_way(&state.world, &placed, &victims))
         }

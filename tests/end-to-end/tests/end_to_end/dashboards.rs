@@ -244,7 +244,7 @@ async fn every_query_of_the_dashboards_finds_something() {
             scrapes.extend(told.clone());
             let is_told = series("tessera_claim_sm_activity_ratio{") == 3
                 && series("tessera_claim_memory_used_mib{") == 3
-                && told.iter().any(|scrape| scrape.text.contains("tessera_controller_quota_used{"));
+                && told.iter().any(|scrape| scrape.text.contains("tessera_controller_quota_used_cards{"));
             tokio::time::sleep(Duration::from_secs(1)).await;
             is_told.then_some(())
         })

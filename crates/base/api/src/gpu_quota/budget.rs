@@ -21,10 +21,11 @@ pub struct Budget {
     /// GPU hours for a period. A partition or share counts by its part of the card.
     #[cfg_attr(feature = "crd", schemars(range(min = 1, max = 1_000_000_000)))]
     pub gpu_hours: u32,
-    /// The period: it begins at midnight UTC.
+    /// The period: it begins at midnight UTC, a week on Monday.
     #[serde(default)]
     pub period: Period,
-    /// Effect of a spent budget on the team's new pods and gangs.
+    /// Effect of a spent budget on the team's new pods and gangs: `Wait`: they wait for the next period; `LentOnly`: nothing is
+    /// guaranteed to the team until then.
     #[serde(default)]
     pub when_spent: WhenSpent,
 }

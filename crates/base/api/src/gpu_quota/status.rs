@@ -24,7 +24,7 @@ pub struct GpuQuotaStatus {
     /// The last 12 periods, the latest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub periods: Vec<PeriodStatus>,
-    /// Recent use in cards, with six decimals: the mean of the past, in which a time counts half as much as one a half-life later.
+    /// Recent use in cards, as of `hours.asOf`, with six decimals: the mean of the past, in which a time counts half as much as one a half-life later.
     /// The least of it for its weight is served first.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub recent_use: String,
@@ -64,7 +64,7 @@ pub struct HoursStatus {
     pub card_seconds: u64,
     /// Start of the period.
     pub since: String,
-    /// Time until which the hours are counted.
+    /// Time until which the hours are counted, in RFC 3339.
     pub as_of: String,
 }
 
@@ -96,6 +96,8 @@ pub mod condition {
     /// Reason of not [`READY`]: the message names them. An expression that cannot be compiled limits nothing, a parent that does not
     /// exist neither.
     pub const MISTAKES: &str = "Mistakes";
+    /// Reason of not [`READY`]: the GPU hours of the period are spent.
+    pub const SPENT: &str = "Spent";
     /// Type: no other quota selects any of its namespaces.
     pub const EXCLUSIVE: &str = "Exclusive";
     /// Reason of [`EXCLUSIVE`].

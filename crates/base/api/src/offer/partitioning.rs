@@ -29,7 +29,8 @@ pub struct Partitioning {
     pub profiles: Option<Vec<String>>,
     /// The order in which the placements of a profile are tried.
     pub placement_order: PlacementOrder,
-    /// What is published of the partitions of a card that a claim holds whole.
+    /// What is published of the partitions of a card that a claim holds whole: `All`, or `First`: one of them. `First` only with
+    /// allocation Native, and not with a cluster-autoscaler.
     #[serde(skip_serializing_if = "is_all")]
     pub of_held_cards: OfHeldCards,
 }

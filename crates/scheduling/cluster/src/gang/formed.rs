@@ -32,6 +32,9 @@ pub fn formed_by<'p>(objects: &Objects, size: usize, pods: impl Iterator<Item = 
         return largest;
     }
     let has_started = |number: usize, pods: &[&Pod]| {
+        if number + gated.len() <= size {
+            return true;
+        }
         let Some(start) = pods.iter().filter_map(|pod| subject::allocated_at(objects, pod)).min() else {
             return true;
         };

@@ -156,6 +156,10 @@ impl Book {
             // Counted past its end, it is another kind of period with the same start.
             if span.start == checkpoint.since && span.start <= now && recent_from <= span.end {
                 (book.span, book.used, from) = (span, checkpoint.used, recent_from);
+            } else if checkpoint.since < recent_from {
+                let span = checkpoint.since..recent_from;
+                book.past.insert(0, PastPeriod { span, used: checkpoint.used });
+                book.past.truncate(PERIODS);
             }
         }
         book.count(running, from, now);

@@ -23,9 +23,9 @@ fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
         && !cluster.objects().budgets_of(pod).any(|(_, budget)| budget.never_allows_any())
 }
 
-/// Whether these pods may only use what is guaranteed to their team.
-pub(crate) fn is_own_only(cluster: &Cluster, open: &[&Member]) -> bool {
-    !open.iter().all(|member| may_borrow(cluster, &member.pod))
+/// Whether these pods may only use what is guaranteed to their team; without any quota, never.
+pub(crate) fn is_own_only(World { teams, cluster, .. }: &World, open: &[&Member]) -> bool {
+    !teams.is_empty() && !open.iter().all(|member| may_borrow(cluster, &member.pod))
 }
 
 /// What the rule counts of the unit's devices.
@@ -43,7 +43,7 @@ pub(crate) struct Reclaimable {
     pub next: Option<Time>,
 }
 
-/// The units that may be taken back now. Those `leaving`, in their order, need not be.
+/// The units that may be taken back now. `leaving`: by unit, whether its pods are already ending; such units are not taken back.
 pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), now: Time) -> Reclaimable {
     let World { teams, cluster, .. } = world;
     let mut found = Reclaimable { ranks: vec![None; units.len()], next: None };

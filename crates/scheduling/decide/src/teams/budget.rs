@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use tessera_api::fleet_view;
 use tessera_api::gpu_quota::WhenSpent;
 use tessera_cluster::{Cluster, Holder, Key, PodExt};
 use tessera_placement::Time;
@@ -77,23 +76,37 @@ impl Team {
         end.min(period_end).saturating_sub(now)
     }
 
-    fn budget_text(&self, why: &str) -> String {
+    /// Why its pods wait. Without the hours used, which would make a new Event each time.
+    fn budget_text(&self, is_reserved: bool) -> String {
         let (Some(budget), Some(book)) = (&self.spec.budget, &self.book) else { return String::new() };
-        let second = |time: Time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let next = Timestamp::from_second(second(book.span.end)).unwrap_or(Timestamp::MAX);
-        format!(
-            "team {} has used {} of {} GPU hours of {}{why}; more from {}",
-            self.name,
-            hours_text(book.used),
-            budget.gpu_hours,
-            book.period.text(second(book.span.start)),
-            next.strftime("%Y-%m-%d")
-        )
+        let (name, hours, until) = (&self.name, budget.gpu_hours, day(book.span.end));
+        let period = book.period.text(second(book.span.start));
+        match is_reserved {
+            true => format!(
+                "what is left of team {name}'s {hours} GPU hours of {period} is reserved until deadlines of its pods, or too \
+                 little for this one's; more from {until}"
+            ),
+            false => format!("team {name} has used its {hours} GPU hours of {period}; more from {until}"),
+        }
+    }
+
+    /// What follows until when, once the budget is spent.
+    pub fn spent_text(&self) -> Option<String> {
+        let (Some(budget), true) = (&self.spec.budget, self.standing().is_spent) else { return None };
+        let until = day(self.book.as_ref()?.span.end);
+        Some(match budget.when_spent {
+            WhenSpent::Wait => format!("new pods wait until {until}"),
+            WhenSpent::LentOnly => format!("nothing is guaranteed until {until}"),
+        })
     }
 }
 
-fn hours_text(time: CardTime) -> String {
-    fleet_view::cards(time.seconds() as f64 / 3600.0)
+fn second(time: Time) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn day(time: Time) -> String {
+    Timestamp::from_second(second(time)).unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d").to_string()
 }
 
 impl Teams {
@@ -125,6 +138,13 @@ impl Teams {
         with_budget.filter_map(|team| Some(team.book.as_ref()?.span.end)).min()
     }
 
+    /// Whether the namespace's team, or its parent, may have to wait for hours.
+    pub fn has_budget(&self, namespace: &str) -> bool {
+        let own = self.get(self.team_of(namespace));
+        let parent = own.and_then(|team| self.get(team.parent));
+        own.into_iter().chain(parent).any(|team| team.effect() == Some(WhenSpent::Wait))
+    }
+
     /// Why a budget of the namespace's team, or of its parent, does not let these pods start, if so. Pods with a deadline need all their
     /// hours. `reserved`: by team, hours reserved in this round; those of pods that may start are added.
     pub fn over_budget(
@@ -135,6 +155,10 @@ impl Teams {
         namespace: &str,
         starts: &[Start],
     ) -> Option<String> {
+        // Devices of an administrator's access cost nothing.
+        if !starts.is_empty() && starts.iter().all(|start| start.cards == 0) {
+            return None;
+        }
         let own = self.team_of(namespace);
         let teams = [own, self.get(own).and_then(|team| team.parent)];
         let mut needs = Vec::new();
@@ -149,22 +173,17 @@ impl Teams {
                 let time = start.deadline.map(|deadline| team.within_period(now, now + deadline));
                 need += CardTime::of(start.cards, time.unwrap_or_default());
             }
+            if book.used >= budget {
+                return Some(team.budget_text(false));
+            }
             let mut taken = book.used;
             taken += reserved;
             if taken >= budget {
-                let why = (reserved > CardTime::default()).then(|| {
-                    format!(", and {} are reserved until deadlines of its pods", hours_text(reserved))
-                });
-                return Some(team.budget_text(&why.unwrap_or_default()));
+                return Some(team.budget_text(true));
             }
             taken += need;
             if taken > budget {
-                let why = format!(
-                    ", {} are reserved, and {} are needed until the deadline",
-                    hours_text(reserved),
-                    hours_text(need)
-                );
-                return Some(team.budget_text(&why));
+                return Some(team.budget_text(true));
             }
             needs.push((id, need));
         }

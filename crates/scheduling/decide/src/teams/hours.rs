@@ -3,7 +3,7 @@
 //! **Guarantees**
 //! 1. Only allocations that were observed count: a plan costs nobody hours.
 //! 2. Nothing else is booked. A term begins with the status of each quota, and with the claims that exist.
-//! 3. A clock that goes back takes no hours away, and counts none twice.
+//! 3. A next leader whose clock is behind takes no hours away, and counts none twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,6 +69,7 @@ impl Hours {
     /// The namespace is gone.
     pub fn forget_namespace(&mut self, namespace: &str) {
         self.of_namespaces.remove(namespace);
+        self.uses.remove(namespace);
     }
 
     /// The hours of the team, once its book is open.
@@ -141,6 +142,11 @@ impl Teams {
 
     /// Opens the books that are missing: all of them in the first round of a term, later those of new quotas.
     pub fn open_books(&mut self, cluster: &Cluster, now: Time) {
+        if self.teams.is_empty() {
+            // The first round with quotas is as the first of a term.
+            self.hours.counted = None;
+            return;
+        }
         let is_first = self.hours.counted.is_none();
         if !is_first && self.teams.iter().all(|team| team.book.is_some()) {
             return;
@@ -167,6 +173,9 @@ impl Teams {
     pub fn note_use(&mut self, cluster: &Cluster, ledger: &Ledger) {
         let uses = &mut self.hours.uses;
         uses.clone_from(cluster.charges().of_claims());
+        if uses.is_empty() {
+            return;
+        }
         for (key, _) in ledger.claims.allocations() {
             let is_observed = cluster.objects().claims.get(key).is_some_and(|claim| claim.has_devices());
             let hold = cluster.hold(&Holder::Claim(key.clone())).filter(|_| !is_observed);

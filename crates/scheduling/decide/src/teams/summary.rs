@@ -24,6 +24,8 @@ pub struct QuotaSummary {
     pub share: u64,
     /// GPU hours; `None` until they are known to a leader.
     pub hours: Option<HoursSummary>,
+    /// What follows until when, if its budget of GPU hours is spent.
+    pub spent: Option<String>,
     /// Mistakes in the quota.
     pub problems: Vec<String>,
     /// Quotas that select some of the same namespaces, and which of them decides.
@@ -165,6 +167,7 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
                 .unwrap_or_default()
                 .min(1000),
             hours: teams.hours.summary(team),
+            spent: team.spent_text(),
             problems: team.problems.clone(),
             overlaps: team.overlaps.clone(),
         };

@@ -24,6 +24,13 @@ pub(super) fn plan<'m>(
     may: &[bool],
 ) -> Option<(Vec<Placement<'m>>, BTreeSet<Key>)> {
     let limit = wanted.limit?;
+    let mut freed = may.iter().zip(units.all()).filter(|(may, _)| **may).flat_map(|(_, unit)| {
+        limit.rules.iter().map(|rule| teams::charge_of(&state.world.cluster, unit, rule))
+    });
+    if freed.all(|freed| freed == 0) {
+        return None;
+    }
+    drop(freed);
     let needed = wanted.needed.clamp(1, wanted.open.len().max(1));
     let needed = wanted.open.get(..needed)?;
     let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, needed);

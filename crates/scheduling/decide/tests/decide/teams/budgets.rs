@@ -29,7 +29,7 @@ fn a_spent_budget_waits_for_the_next_period_and_ends_nothing() {
         fed.ask_in("vision", name, "gpu", if name == "v3" { 1 } else { 3 }, |_| {});
     }
     assert_eq!(fed.start(), [""; 0]);
-    let text = "team vision has used 5.00 of 4 GPU hours of 1970-01-01; more from 1970-01-02";
+    let text = "team vision has used its 4 GPU hours of 1970-01-01; more from 1970-01-02";
     for name in ["v3", "v4"] {
         assert_eq!(fed.why("vision", name), ("TeamBudget", text.to_owned()));
     }
@@ -55,7 +55,7 @@ fn the_budget_of_a_parent_binds_its_children() {
     fed.pass(HOUR);
     fed.ask_in("nlp", "n1", "gpu", 1, |_| {});
     assert_eq!(fed.start(), [""; 0]);
-    assert!(fed.why("nlp", "n1").1.starts_with("team research has used 1.00 of 1 GPU hours"));
+    assert!(fed.why("nlp", "n1").1.starts_with("team research has used its 1 GPU hours"));
     fed.quota("research", json!({ "budget": budget(2, "Wait") }));
     assert_eq!(fed.start(), ["n1"]);
 }
@@ -124,8 +124,8 @@ fn deadlines_of_running_pods_reserve_their_hours() {
     assert_eq!(fed.start().len(), 3);
     assert_eq!(
         fed.why("vision", "v3").1,
-        "team vision has used 0.00 of 6 GPU hours of 1970-01-01, and 6.00 are reserved until deadlines of its pods; \
-         more from 1970-01-02"
+        "what is left of team vision's 6 GPU hours of 1970-01-01 is reserved until deadlines of its pods, or too little for this \
+         one's; more from 1970-01-02"
     );
     fed.decide();
     fed.pass(HOUR);
@@ -134,8 +134,8 @@ fn deadlines_of_running_pods_reserve_their_hours() {
     assert_eq!(fed.start(), [""; 0], "two hours do not fit");
     assert_eq!(
         fed.why("vision", "v3").1,
-        "team vision has used 3.00 of 6 GPU hours of 1970-01-01, 2.00 are reserved, and 2.00 are needed until the deadline; \
-         more from 1970-01-02"
+        "what is left of team vision's 6 GPU hours of 1970-01-01 is reserved until deadlines of its pods, or too little for this \
+         one's; more from 1970-01-02"
     );
     fed.ask_in("vision", "short", "gpu", 1, with_deadline(HOUR));
     assert_eq!(fed.start(), ["short"]);

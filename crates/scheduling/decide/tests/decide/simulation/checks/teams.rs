@@ -104,10 +104,20 @@ pub fn may_steer(around: &mut Surroundings, replica: &Replica, server: &Server, 
     }
 }
 
+fn nomination(pod: &Pod) -> Option<Nomination> {
+    let text = pod.metadata.annotations.as_ref()?.get(NOMINATION_ANNOTATION)?;
+    Nomination::decode(text)
+}
+
+/// The devices that the pod has.
+fn devices_of(replica: &Replica, pod: &Pod) -> Vec<DeviceId> {
+    let asked = oracle::asked(&replica.view, pod).unwrap_or_default();
+    asked.iter().filter_map(|asked| asked.allocation()).flat_map(oracle::devices_in).collect()
+}
+
 /// The devices nominated for the pod.
 fn nominated(pod: &Pod) -> Vec<DeviceId> {
-    let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(NOMINATION_ANNOTATION));
-    let Some(nomination) = text.and_then(|text| Nomination::decode(text)) else { return Vec::new() };
+    let Some(nomination) = nomination(pod) else { return Vec::new() };
     let pool = format!("{DRIVER}/{}", nomination.node);
     nomination.devices.into_iter().map(|device| (pool.clone(), device)).collect()
 }
@@ -143,7 +153,17 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
     }
     let wanted: Vec<DeviceId> = for_whom.iter().flat_map(|pod| nominated(pod)).collect();
     let mut taken = known(replica, server);
-    if let Some(limit) = teams.exceeded(&taken, own, true, &wanted) {
+    // What is evicted for it, or is ending, may have counted for the same parent.
+    let goes = |pod: &&Pod| {
+        let name = Key::from(&pod.metadata).to_string();
+        let is_planned = |text: &String| text.rsplit_once('/').is_some_and(|(key, _)| key == name);
+        let mut planned = for_whom.iter().filter_map(|pod| nomination(pod)).flat_map(|found| found.victims);
+        is_lost(pod) || queue::who(pod) == queue::who(victim) || planned.any(|text| is_planned(&text))
+    };
+    let gone: Vec<DeviceId> = replica.pods().filter(goes).flat_map(|pod| devices_of(replica, pod)).collect();
+    let mut others = taken.clone();
+    others.retain(|_, held| !held.iter().any(|device| wanted.contains(device) || gone.contains(device)));
+    if let Some(limit) = teams.exceeded(&others, own, true, &wanted) {
         around.violated(|| format!("{victim_name} is evicted for {name}, which gets more than {limit}"));
     }
     if around.now < replica.terms.since + GRACE {
@@ -171,11 +191,7 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
             nominated(pod),
         );
     }
-    let has: Vec<DeviceId> = members()
-        .flat_map(|pod| oracle::asked(&replica.view, pod).unwrap_or_default())
-        .filter_map(|asked| asked.allocation())
-        .flat_map(oracle::devices_in)
-        .collect();
+    let has: Vec<DeviceId> = members().flat_map(|pod| devices_of(replica, pod)).collect();
     if teams.is_within_guarantee(&taken, of_victim, &has) {
         around.violated(|| {
             format!("{victim_name} gives back for {name}, and its team is within its guarantee")
