@@ -85,8 +85,8 @@ fn guarantee_text(state: &State, now: Time, group: &Group) -> Option<String> {
     })
 }
 
-/// Nodes have room, and the devices would exceed a limit of the team. The group keeps nobody waiting, but for what others of its team give
-/// up for it.
+/// Nodes have room, and the devices would exceed a limit of the team. The group holds up no other group, and keeps only the devices
+/// nominated for it.
 pub(crate) fn over_limit(
     state: &mut State,
     now: Time,
