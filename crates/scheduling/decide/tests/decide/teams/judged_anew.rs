@@ -40,7 +40,7 @@ fn a_taker_that_has_its_guarantee_meanwhile_takes_nothing_back() {
     // The oldest are not those that would be evicted.
     let mut devices = Vec::new();
     for name in ["n0", "n1"] {
-        devices.extend(devices_of(&fed, &Key::new("nlp", &format!("{name}-gpus"))));
+        devices.extend(devices_of(&fed, &Key::new("nlp", format!("{name}-gpus"))));
         fed.end("nlp", name);
     }
     let mut native = allocated(claim("native", "gpu", 2), "a", &devices);

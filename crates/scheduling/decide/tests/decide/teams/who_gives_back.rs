@@ -59,11 +59,14 @@ fn inside_a_team_the_lowest_priority_goes_first() {
     assert_eq!(victims(&mut fed, 1), ["n0"]);
 }
 
+/// A change of a pod before it is submitted.
+type Change = fn(&mut Value);
+
 /// Within the guarantee are first those that do not borrow, then the higher priority, then the older.
 #[test]
 fn the_guarantee_is_for_those_that_do_not_borrow_then_by_priority_and_age() {
     let none = |_: &mut Value| {};
-    let cases: [(fn(&mut Value), fn(&mut Value)); 3] = [(keeps, urgent), (urgent, none), (none, young)];
+    let cases: [(Change, Change); 3] = [(keeps, urgent), (urgent, none), (none, young)];
     for (number, (stays, goes)) in cases.into_iter().enumerate() {
         let mut fed = teams(2, &["vision", "nlp"]);
         fed.quota("vision", cards(1, None));
