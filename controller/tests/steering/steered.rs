@@ -127,7 +127,11 @@ pub async fn told(cluster: &tessera_harness::Cluster, pod: &str, reason: &str) -
         if !text.is_empty() {
             return text;
         }
-        assert!(std::time::Instant::now() < end, "no Event {reason} about {pod}");
+        if std::time::Instant::now() >= end {
+            let events =
+                cluster.kubectl(&["get", "events,pods", "-n", "default", "-o", "wide"]).await.unwrap();
+            panic!("no Event {reason} about {pod}: {events}");
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -55,6 +55,10 @@ async fn what_is_borrowed_is_taken_back_for_a_team_below_its_guarantee() {
     fleet::apply(&cluster, &[quota("vision", guaranteed), quota("nlp", limited)]).await;
     let first = Instance::start(&cluster.kubeconfig(), "first");
 
+    // Until the cards are handed over pods wait for another reason, and the next Event about one comes half a minute later.
+    cluster.create_pod(pods::pod("first", 1)).await.unwrap();
+    cluster.wait_for_pod("default", "first", PodState::Scheduled, pods::LIMIT).await.unwrap();
+    cluster.kubectl(&["delete", "pod", "first", "--force", "--grace-period=0"]).await.unwrap();
     fleet::apply(&cluster, &[pods::deployment("train", 4, 1)]).await;
     pods::nodes_of_app(&cluster, "train", 3).await;
     poll::until_async("all of them exist", async || pods::of_app(&cluster, "train").await.len() == 4).await;

@@ -24,6 +24,9 @@ struct Unit {
 
 /// Checks single pods with claims of their own.
 pub fn waits_for_what_others_borrow(around: &mut Surroundings, server: &Server) {
+    if !around.has_quotas() {
+        return;
+    }
     let view = server.view();
     let (teams, taken) = (Teams::of(view), oracle::taken(view));
     let waits = |pod: &Pod| {
