@@ -68,7 +68,7 @@ fn with_hours(
     }
     let is_same = known.since == text(hours.since) && known.card_seconds == hours.card_seconds;
     let is_recent = counted.duration_since(as_of).as_secs() < HOURS_PAUSE && known.since == text(hours.since);
-    // What is written anyway is written with its hours.
+    // A status written for another reason has the hours, too.
     let is_for_hours_alone = before == Some(&told);
     match counted < as_of || is_same || (is_recent && is_for_hours_alone) {
         true => told,
@@ -164,6 +164,25 @@ mod tests {
         assert_eq!(after(&summary(4500, NOON + 600), NOON + 600), first, "nothing was used");
         let waiting = QuotaSummary { waiting: 1, ..summary(4510, NOON + 10) };
         assert_eq!(after(&waiting, NOON + 10).hours.unwrap().card_seconds, 4510, "written anyway");
+    }
+
+    /// The machine's clock was set back: this process' own clock goes on.
+    #[test]
+    fn a_clock_that_is_set_back_writes_no_more_often() {
+        let ahead = status(Some(1), None, &summary(4500, NOON + 300), at(NOON));
+        assert_eq!(status(Some(1), Some(&ahead), &summary(4510, NOON + 310), at(NOON + 10)), ahead);
+    }
+
+    #[test]
+    fn a_spent_budget_is_the_state() {
+        let spent = QuotaSummary {
+            spent: Some("new pods wait until 2026-12-01".to_owned()),
+            namespaces: 1,
+            ..QuotaSummary::default()
+        };
+        let ready = &status(Some(1), None, &spent, at(NOON)).conditions[0];
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", condition::SPENT));
+        assert_eq!(ready.message, "new pods wait until 2026-12-01");
     }
 
     /// A follower, and a leader of the past.

@@ -69,7 +69,7 @@ impl Steering {
     }
 }
 
-/// Whether the controller wrote on the pod why it waits.
+/// Whether the controller wrote the wait reason on the pod.
 fn is_noted(subject: &Subject) -> bool {
     let pod = subject.pod.as_ref().filter(|pod| pod.node_name().is_none());
     let annotations = pod.and_then(|pod| pod.metadata.annotations.as_ref());

@@ -10,7 +10,7 @@ pub fn manifest(quota: &GpuQuota) -> Option<String> {
     let selector = quota.spec.namespace_selector.as_ref()?;
     let mut amounts = quota.spec.amounts.iter();
     let amount = amounts.find(|amount| amount.unit == Unit::Cards && amount.cards.is_none())?;
-    // What is beyond the guarantee could never be taken back from such claims.
+    // Nothing beyond the guarantee could be taken back from such claims.
     let (cards, which) = match amount.guaranteed() {
         0 => (amount.limit()?, "limit"),
         guaranteed => (guaranteed, "guarantee"),

@@ -252,7 +252,7 @@ impl PoolBuilder<'_> {
             let publishes_first = offer.partitioning.of_held_cards == OfHeldCards::First
                 && card_offer.allocation == Allocation::Native;
             if publishes_first && held.holds(&whole_card) {
-                // Without any, the number of slices would change, and with it each slice of the node.
+                // Without any, the number of slices would change, and so each slice of the node.
                 partitions.truncate(1);
             }
             partitions

@@ -81,7 +81,7 @@ impl Charges {
         all.map(|(class, worth)| (class.as_ref(), *worth))
     }
 
-    /// Millionths of a card taken by existing claims, by namespace: without what is nominated, or promised to claims to be made.
+    /// Millionths of a card taken by existing claims, by namespace: without nominated devices, and without those promised to claims to be made.
     pub fn of_claims(&self) -> &BTreeMap<String, u64> {
         &self.of_claims
     }

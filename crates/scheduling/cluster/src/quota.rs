@@ -26,7 +26,7 @@ fn checked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GpuQuotaSpec, D
     GpuQuotaSpec::decode(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
-/// A status that cannot be read counts as absent: it decides nothing that the spec says.
+/// An unreadable status counts as absent: the spec holds all the same.
 fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GpuQuotaStatus>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }

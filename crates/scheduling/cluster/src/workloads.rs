@@ -196,7 +196,7 @@ pub struct DisruptionBudgetSpec {
     pub selector: Option<LabelSelector>,
     /// Pods that stay: a number, or a percentage.
     pub min_available: Option<IntOrString>,
-    /// Pods that may be missing: a number, or a percentage.
+    /// Pods allowed to be missing: a number, or a percentage.
     pub max_unavailable: Option<IntOrString>,
 }
 
@@ -208,7 +208,7 @@ pub struct DisruptionBudgetStatus {
     pub disruptions_allowed: u32,
     /// Number of pods counted, ready or not; 0 before the first count.
     pub expected_pods: u32,
-    /// Number of them that have to stay.
+    /// Number of pods to stay.
     pub desired_healthy: u32,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Gangs {
 /// The least since the gates of a gang were last removed: the gang may have shrunk.
 #[derive(Debug)]
 struct Least {
-    /// Number of pods that it needed.
+    /// Number of pods needed.
     min: usize,
     size: usize,
 }

@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
-mod budget;
 mod build;
 mod commit;
 mod decider;
@@ -25,6 +24,7 @@ mod group;
 mod guesses;
 mod healing;
 mod holders;
+mod hours_left;
 mod incomplete;
 mod intent;
 mod leadership;

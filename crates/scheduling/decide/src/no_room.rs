@@ -121,7 +121,7 @@ fn preemption(
     may_preempt.then(|| preempt::preempt(state, now, group, open, needed, shortage)).flatten()
 }
 
-/// The group waits for those that make room for it.
+/// The group waits for its victims to end.
 fn waits_for(state: &mut State, now: Time, group: &Group, preemption: Preemption) -> Vec<Intent> {
     let mut intents = preemption.intents;
     let why = WaitReason::Preempting(preemption.why);

@@ -205,7 +205,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
     state.world.cluster.delete(kind, key);
 }
 
-/// Whether it is a PodDisruptionBudget for whose pods nothing is borrowed.
+/// Whether the key is of a PodDisruptionBudget whose pods borrow nothing.
 fn never_evicted(state: &State, kind: Kind, key: &Key) -> bool {
     let is_known = kind == Kind::DisruptionBudget && !state.world.teams.is_empty();
     let budget = state.world.cluster.objects().budgets.get(key).filter(|_| is_known);

@@ -227,7 +227,7 @@ fn node_of<'w>(world: &'w World, pod: &'w Pod) -> Option<&'w str> {
         .or_else(|| world.cluster.hold(&Holder::Pod(pod.key())).and_then(tessera_cluster::Hold::node))
 }
 
-/// A pod of the plan that still runs on the nominated node or, where a limit is in the way, anywhere, or has left its devices behind.
+/// A pod of the plan, still running on the nominated node or, where a limit is in the way, on any; or gone, with its devices still allocated.
 fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: Shortage) -> Option<Key> {
     let (key, uid) = text.rsplit_once('/')?;
     let (namespace, name) = key.split_once('/')?;
@@ -365,7 +365,7 @@ fn may_ask(state: &mut State, now: Time, group: &Group, shortage: Shortage) -> V
     let mut asks = Vec::new();
     let teams = &state.world.teams;
     let is_limit = shortage == Shortage::Limit;
-    // A limit that was just written by mistake evicts nobody.
+    // A limit written by mistake evicts nobody at once.
     if is_limit && now < teams.reclaim_from() {
         state.gangs.set_due(&group.id, teams.reclaim_from());
         return asks;

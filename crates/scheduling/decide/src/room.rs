@@ -158,7 +158,7 @@ pub(crate) fn nodes_when_empty(
     Some(found.take(most).collect())
 }
 
-/// Whether a limit on all cards, of which something is taken whatever the nodes have, leaves too little for `needed` of these pods.
+/// Whether a limit on all cards leaves too little for `needed` of these pods, on whichever nodes.
 pub(crate) fn asks_for_more_than_is_left(
     state: &mut State,
     group: &Group,
@@ -177,7 +177,7 @@ pub(crate) fn asks_for_more_than_is_left(
     limit.leaves_less(&state.world.cluster, Worth { cards, ..Worth::default() })
 }
 
-/// What the pod takes of cards at least, on whichever node.
+/// The least cards taken by the pod, over all nodes.
 pub(crate) fn least_cards(state: &mut State, demand: &Demand) -> u64 {
     if let Some(known) = state.round.least_cards(demand.shape) {
         return known;

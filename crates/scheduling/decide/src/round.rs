@@ -45,7 +45,7 @@ pub(crate) struct Round {
     unanswered: BTreeMap<ShapeId, String>,
     /// Whether no node could take pods of the shape even if empty.
     fits_no_empty_node: BTreeMap<ShapeId, bool>,
-    /// What pods of the shape take of cards at least.
+    /// The least cards taken by a pod of the shape.
     least_cards: BTreeMap<ShapeId, u64>,
     /// Pods without possible victims.
     without_victims: BTreeMap<Alike, NoVictims>,
@@ -159,12 +159,12 @@ impl Round {
         self.fits_no_empty_node.insert(shape, fits_none);
     }
 
-    /// What pods of this shape take of cards at least, in the unit of [`Worth::cards`](tessera_cluster::worth::Worth::cards), if known.
+    /// The least cards taken by a pod of this shape, in the unit of [`Worth::cards`](tessera_cluster::worth::Worth::cards), if known.
     pub fn least_cards(&self, shape: ShapeId) -> Option<u64> {
         self.least_cards.get(&shape).copied()
     }
 
-    /// Records what pods of this shape take at least.
+    /// Records the least cards taken by a pod of this shape.
     pub fn set_least_cards(&mut self, shape: ShapeId, cards: u64) {
         self.least_cards.insert(shape, cards);
     }

@@ -24,11 +24,11 @@ use crate::selector_costs::{self, PAUSE};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::{
-    budget, commit, holders, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial,
+    commit, holders, hours_left, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial,
     paused, teams, tell,
 };
 
-/// Pause after which a group is looked at again whose team's hours do not last.
+/// Pause before the next look at a group for which its team's hours do not last.
 const BUDGET_AGAIN: Time = Time::from_secs(600);
 
 /// Next step of a group.
@@ -307,10 +307,10 @@ fn place(
         (open, needed) = (newest(open, lost), lost);
         plan = plan::plan(state, now, group, &open, needed);
     }
-    // Pods that a running gang lost have their hours.
+    // Replacements in a running gang have their hours.
     let goes_on = lost > 0 && (has_allocated || group.there() > 0);
     let over_budget =
-        if goes_on { None } else { budget::over_budget(state, now, group, (&open, needed), &plan) };
+        if goes_on { None } else { hours_left::over_budget(state, now, group, (&open, needed), &plan) };
     if let Some(why) = over_budget {
         if lost == 0 && has_allocated {
             return commit::lift(state, now, group);

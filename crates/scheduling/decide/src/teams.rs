@@ -1,7 +1,7 @@
 //! Teams: the namespaces of each GpuQuota together, what they may take, and whose turn it is.
 //!
 //! **Guarantees**
-//! 1. What a team uses now is in no book: it is the sum of the charges of all holds ([`tessera_cluster::Charges`]), expected ones among them, so a plan of this
+//! 1. The use of now is in no book: it is the sum of the charges of all holds ([`tessera_cluster::Charges`]), expected ones among them, so a plan of this
 //!    round counts for the next plan.
 //! 2. A limit is checked where devices are chosen, trials included ([`tessera_placement::take_limit`]).
 //! 3. Without any GpuQuota nothing is charged, and all namespaces are alike.
@@ -93,7 +93,7 @@ pub(crate) struct Team {
     overlaps: Vec<String>,
     /// `None` until the first round in which it is known.
     book: Option<book::Book>,
-    standing: budget::Standing,
+    budget_state: budget::BudgetState,
 }
 
 /// Devices counted for a quota.
@@ -124,7 +124,7 @@ fn count(unit: Unit) -> fn(Worth) -> u64 {
     }
 }
 
-/// What the namespaces use.
+/// Use of the namespaces.
 fn used<'n>(cluster: &Cluster, namespaces: impl Iterator<Item = &'n str>) -> Worth {
     namespaces.flat_map(|namespace| cluster.charges().of_namespace(namespace)).map(|(_, worth)| worth).sum()
 }
@@ -157,7 +157,7 @@ impl Team {
         self.amounts.iter().any(|amount| amount.guaranteed > 0)
     }
 
-    /// Whether it shares limits with other teams.
+    /// Whether other teams count to the same limits.
     pub fn has_parent(&self) -> bool {
         self.parent.is_some()
     }
@@ -257,12 +257,12 @@ impl Teams {
         }
     }
 
-    /// What the namespaces in no quota use.
+    /// Use of the namespaces in no quota.
     fn used_by_others(&self, cluster: &Cluster) -> Worth {
         used(cluster, cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none()))
     }
 
-    /// What the team has of its guarantees, for its members; `None` for a team that has all of each.
+    /// Use and guarantees, as text for members; `None` for a team with all of its guarantees.
     pub fn guarantee_text(&self, cluster: &Cluster, namespace: &str) -> Option<String> {
         let team = self.get(self.team_of(namespace))?;
         let missing = |amount: &Amount| {

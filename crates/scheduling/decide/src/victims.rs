@@ -33,7 +33,7 @@ pub(crate) enum Ask {
     TakeBack,
 }
 
-/// What keeps a group from its devices.
+/// The obstacle between a group and its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shortage {
     /// No node has room.

@@ -69,7 +69,7 @@ fn worths_of(
     driver: &str,
     results: &[DeviceRequestAllocationResult],
 ) -> Vec<(CardClass, Worth)> {
-    // A quantity that cannot be read is nobody's plan.
+    // No plan has an unreadable quantity.
     let holds = DeviceHold::of(results).unwrap_or_default();
     let worth = |hold: &DeviceHold| {
         let device = cluster.inventory().find(driver, hold.pool(), hold.device()).next()?;
@@ -95,7 +95,7 @@ impl TakeLimit {
         self.rules.iter().any(leaves_less)
     }
 
-    /// By limit: how much of what is taken would have to go, were these devices of the driver taken, too.
+    /// By limit: the excess to be given back, were these devices of the driver taken, too.
     #[must_use]
     pub fn excess(
         &self,

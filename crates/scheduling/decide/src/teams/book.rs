@@ -36,11 +36,11 @@ pub(crate) struct Book {
     /// The latest first.
     pub past: Vec<PastPeriod>,
     pub recent: Recent,
-    /// Recent use that decides on the team's place, in millionths of a card: it changes in steps.
+    /// Recent use for the team's place in the queue, in millionths of a card: changes in steps.
     pub placed: u64,
 }
 
-/// What a quota's status tells the next leader.
+/// Facts for the next leader, from a quota's status.
 #[derive(Debug, Clone)]
 pub(crate) struct Checkpoint {
     used: CardTime,
@@ -168,7 +168,7 @@ impl Book {
         book
     }
 
-    /// Adds the hours of what runs, each to its period.
+    /// Adds the hours of running claims, each to its period.
     pub fn count(&mut self, running: &[Running], mut from: Time, to: Time) {
         loop {
             from = from.max(self.span.start);
@@ -282,6 +282,11 @@ mod tests {
             "2026-11-28T12:00:00Z",
         );
         assert_eq!(book.past.iter().map(|past| hours(past.used)).collect::<Vec<_>>(), [7]);
+        // Another kind of period: what was counted of the old one is told.
+        let of_month = (100, "2026-11-01T00:00:00Z", "2026-11-28T11:00:00Z");
+        let book = open(Period::Day, Some(of_month), &[], "2026-11-28T12:00:00Z");
+        assert_eq!(book.past[0].span, time(of_month.1)..time(of_month.2));
+        assert_eq!((hours(book.past[0].used), hours(book.used)), (100, 0));
     }
 
     #[test]

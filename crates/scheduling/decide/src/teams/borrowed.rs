@@ -16,19 +16,19 @@ use crate::group::Member;
 use crate::nominations::at;
 use crate::world::World;
 
-/// Whether the pod may use devices beyond its team's guarantee: what cannot be taken back is not lent.
+/// Whether the pod may use devices beyond its team's guarantee: devices are not lent without a way to take them back.
 fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(BORROW_LABEL)).is_none_or(|value| value != "false")
         && !cluster.objects().budgets_of(pod).any(|(_, budget)| budget.never_allows_any())
 }
 
-/// Whether these pods may only use what is guaranteed to their team; without any quota, never.
+/// Whether these pods may use no more than their team's guarantee; without any quota, never.
 pub(crate) fn is_own_only(World { teams, cluster, .. }: &World, open: &[&Member]) -> bool {
     !teams.is_empty() && !open.iter().all(|member| may_borrow(cluster, &member.pod))
 }
 
-/// What the rule counts of the unit's devices.
+/// The unit's devices, as counted by the rule.
 pub(crate) fn charge_of(cluster: &Cluster, unit: &Unit, rule: &Rule) -> u64 {
     let is_counted = |pod: &Key| rule.namespaces.contains(&pod.namespace);
     if unit.pods.iter().any(is_counted) { rule.of(worths(cluster, unit)) } else { 0 }
@@ -81,7 +81,7 @@ pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), n
 }
 
 /// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age. Units that are
-/// leaving are neither beyond it nor fill it: the team keeps what it will have.
+/// leaving are neither beyond it nor fill it: they are about to go.
 fn borrowed(
     World { teams, cluster, .. }: &World,
     team: TeamId,

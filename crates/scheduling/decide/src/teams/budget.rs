@@ -1,4 +1,4 @@
-//! Budgets: whether a team has hours left, and what follows once they are spent.
+//! Budgets: whether a team has hours left, and the effect of a spent budget.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use super::{Team, TeamId, Teams};
 use crate::holders;
 use crate::nominations::at;
 
-/// What a budget left when it was looked at, to notice changes.
+/// State of a budget at the last look, to notice changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct BudgetState {
     is_spent: bool,
     /// End of the period.
     until: Time,
@@ -40,9 +40,9 @@ impl Team {
         self.spec.budget.as_ref().map(|budget| CardTime::of_seconds(u64::from(budget.gpu_hours) * 3600))
     }
 
-    fn standing(&self) -> Standing {
-        let (Some(budget), Some(book)) = (self.budget(), &self.book) else { return Standing::default() };
-        Standing { is_spent: book.used >= budget, until: book.span.end }
+    fn budget_state(&self) -> BudgetState {
+        let (Some(budget), Some(book)) = (self.budget(), &self.book) else { return BudgetState::default() };
+        BudgetState { is_spent: book.used >= budget, until: book.span.end }
     }
 
     fn effect(&self) -> Option<WhenSpent> {
@@ -76,7 +76,7 @@ impl Team {
         end.min(period_end).saturating_sub(now)
     }
 
-    /// Why its pods wait. Without the hours used, which would make a new Event each time.
+    /// Why its pods wait. Without the hours used: each change would make an Event.
     fn budget_text(&self, is_reserved: bool) -> String {
         let (Some(budget), Some(book)) = (&self.spec.budget, &self.book) else { return String::new() };
         let (name, hours, until) = (&self.name, budget.gpu_hours, day(book.span.end));
@@ -90,9 +90,9 @@ impl Team {
         }
     }
 
-    /// What follows until when, once the budget is spent.
+    /// The effect of a spent budget, and its end.
     pub fn spent_text(&self) -> Option<String> {
-        let (Some(budget), true) = (&self.spec.budget, self.standing().is_spent) else { return None };
+        let (Some(budget), true) = (&self.spec.budget, self.budget_state().is_spent) else { return None };
         let until = day(self.book.as_ref()?.span.end);
         Some(match budget.when_spent {
             WhenSpent::Wait => format!("new pods wait until {until}"),
@@ -115,12 +115,12 @@ impl Teams {
     pub fn follow_budgets(&mut self) -> bool {
         let mut is_change = false;
         for team in &mut self.teams {
-            let standing = team.standing();
-            is_change |= std::mem::replace(&mut team.standing, standing) != standing;
+            let budget_state = team.budget_state();
+            is_change |= std::mem::replace(&mut team.budget_state, budget_state) != budget_state;
         }
         if is_change {
             let is_lent_only =
-                |team: &Team| team.standing.is_spent && team.effect() == Some(WhenSpent::LentOnly);
+                |team: &Team| team.budget_state.is_spent && team.effect() == Some(WhenSpent::LentOnly);
             let lent_only: Vec<bool> = self.teams.iter().map(is_lent_only).collect();
             for (place, team) in self.teams.iter_mut().enumerate() {
                 let is_lent_only = lent_only[place] || team.parent.is_some_and(|parent| lent_only[parent]);

@@ -1,8 +1,8 @@
 //! GPU hours of all teams: the use since the last round, times the time since.
 //!
 //! **Guarantees**
-//! 1. Only allocations that were observed count: a plan costs nobody hours.
-//! 2. Nothing else is booked. A term begins with the status of each quota, and with the claims that exist.
+//! 1. Only observed allocations count: a plan costs nobody hours.
+//! 2. Nothing else is booked. A term begins with the status of each quota, and with the existing claims.
 //! 3. A next leader whose clock is behind takes no hours away, and counts none twice.
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ pub(crate) struct Hours {
     counted: Option<Time>,
     /// Millionths of a card by namespace, since then.
     uses: BTreeMap<String, u64>,
-    /// Of namespaces in no quota: no status keeps it.
+    /// Of namespaces in no quota: kept in no status.
     recent_of_others: Recent,
     pub placed_of_others: u64,
     placed_at: Time,
@@ -140,7 +140,7 @@ impl Teams {
         }
     }
 
-    /// Opens the books that are missing: all of them in the first round of a term, later those of new quotas.
+    /// Opens missing books: all in the first round of a term, later those of new quotas.
     pub fn open_books(&mut self, cluster: &Cluster, now: Time) {
         if self.teams.is_empty() {
             // The first round with quotas is as the first of a term.
@@ -191,7 +191,7 @@ pub(super) fn cards_of(hold: &Hold) -> u64 {
     hold.charge().map(|(_, worth)| worth).sum::<Worth>().cards
 }
 
-/// What each namespace's claims hold, since they were allocated. A claim allocated without a time counts from its creation.
+/// Cards held by each namespace's claims, since their allocation. A claim allocated without a time counts from its creation.
 fn running(cluster: &Cluster) -> BTreeMap<&str, Vec<Running>> {
     let mut all: BTreeMap<&str, Vec<Running>> = BTreeMap::new();
     for (key, claim) in cluster.objects().claims.iter().filter(|(_, claim)| claim.has_devices()) {

@@ -117,7 +117,7 @@ fn resolve(objects: &Objects, driver: &str) -> (Vec<Team>, HashMap<String, usize
             problems: std::mem::take(problems),
             overlaps: std::mem::take(&mut overlapping[place]),
             book: None,
-            standing: Default::default(),
+            budget_state: Default::default(),
         }
     };
     (namespaces.into_iter().enumerate().map(team).collect(), of_namespaces)

@@ -24,7 +24,7 @@ pub struct QuotaSummary {
     pub share: u64,
     /// GPU hours; `None` until they are known to a leader.
     pub hours: Option<HoursSummary>,
-    /// What follows until when, if its budget of GPU hours is spent.
+    /// The effect of a spent budget, and its end; `None` while hours are left.
     pub spent: Option<String>,
     /// Mistakes in the quota.
     pub problems: Vec<String>,

@@ -1,4 +1,4 @@
-//! Victims for a group that a limit of its team alone holds up: it gets free devices, and others of those counted give theirs up.
+//! Victims for a group held up by a limit of its team alone: the group gets free devices, and others counted by the limit give theirs up.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ pub(super) fn plan<'m>(
     if !is_none(&left) {
         return None;
     }
-    // The dearest that turn out needless stay.
+    // Needless ones stay, the dearest first.
     for place in (0..chosen.len()).rev() {
         let others = chosen.iter().enumerate().filter(|(other, _)| *other != place);
         if is_none(&others.fold(excess.clone(), |excess, (_, (_, freed))| without(&excess, freed))) {

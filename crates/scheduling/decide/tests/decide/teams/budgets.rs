@@ -176,3 +176,64 @@ fn the_team_with_less_use_in_the_past_goes_first() {
         assert_eq!(fed.start(), [format!("{expected}2")], "half-life {half_life:?}");
     }
 }
+
+/// Hours are no device: who goes would go in vain.
+#[test]
+fn nobody_gives_back_for_hours_that_are_not_left() {
+    for (deadline, expected) in [(100 * HOUR, 0), (HOUR, 1)] {
+        let mut fed = teams(4, &["vision", "nlp"]);
+        let mut spec = cards(2, None);
+        spec["budget"] = budget(2, "Wait");
+        fed.quota("vision", spec);
+        fed.quota("nlp", json!({ "minRuntimeSeconds": 0 }));
+        for number in 0..4 {
+            fed.ask_in("nlp", &format!("n{number}"), "gpu", 1, |_| {});
+        }
+        assert_eq!(fed.start().len(), 4);
+        fed.pass(120);
+        fed.ask_in("vision", "v1", "gpu", 1, with_deadline(deadline));
+        let intents = fed.decide();
+        let nominates = intents.iter().filter(|intent| matches!(intent, Intent::Nominate { .. })).count();
+        assert_eq!(nominates, expected, "{intents:?}");
+        assert_eq!(fed.why("vision", "v1").0 == "TeamBudget", expected == 0);
+    }
+}
+
+/// Nothing is kept for a team whose hours are spent between the plan and the eviction.
+#[test]
+fn a_nomination_is_withdrawn_with_the_last_hour() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    let mut spec = cards(2, None);
+    spec["budget"] = budget(1, "Wait");
+    fed.quota("vision", spec);
+    fed.quota("nlp", json!({ "minRuntimeSeconds": 0 }));
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    assert_eq!(fed.start(), ["v1"]);
+    for number in 0..3 {
+        fed.ask_in("nlp", &format!("n{number}"), "gpu", 1, |_| {});
+    }
+    assert_eq!(fed.start().len(), 3);
+    fed.pass(120);
+    fed.ask_in("vision", "v2", "gpu", 1, |_| {});
+    let intents = fed.decide();
+    assert_eq!(nominated(&mut fed, &intents), 1);
+    fed.pass(HOUR);
+    let intents = fed.decide();
+    assert_eq!(evicted(&intents), [""; 0]);
+    let withdrawn = |intent: &Intent| matches!(intent, Intent::Nominate { nomination: None, .. });
+    assert!(intents.iter().any(withdrawn), "{intents:?}");
+    assert_eq!(fed.why("vision", "v2").0, "TeamBudget");
+}
+
+/// Towards the end of a period fewer hours are enough, and nothing but time says so.
+#[test]
+fn a_pod_starts_once_its_hours_until_the_period_ends_are_left() {
+    let mut fed = teams(4, &["vision"]);
+    fed.quota("vision", json!({ "budget": budget(6, "Wait") }));
+    fed.now = Time::from_secs(HOUR);
+    fed.ask_in("vision", "v1", "gpu", 1, with_deadline(10 * HOUR));
+    assert_eq!(fed.start(), [""; 0]);
+    assert_eq!(fed.decider.wake(), Some(fed.now + Time::from_secs(600)));
+    fed.now = Time::from_secs(DAY - 6 * HOUR);
+    assert_eq!(fed.start(), ["v1"]);
+}

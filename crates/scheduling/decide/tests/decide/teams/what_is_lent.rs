@@ -40,3 +40,25 @@ fn a_pod_that_no_budget_ever_lets_go_gets_its_teams_own_share_only() {
         assert_eq!(fed.start().len(), usize::from(borrows), "{spec}");
     }
 }
+
+#[test]
+fn a_pod_borrows_once_its_budget_lets_it_go() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("nlp", cards(1, None));
+    budget(&mut fed, json!({ "maxUnavailable": 0 }), json!({}));
+    fed.ask_in("nlp", "n1", "gpu", 1, kept);
+    assert_eq!(fed.start(), ["n1"]);
+    fed.decide();
+    fed.ask_in("nlp", "n2", "gpu", 1, kept);
+    assert_eq!(fed.start(), [""; 0]);
+    fed.decide();
+    budget(&mut fed, json!({ "maxUnavailable": 1 }), json!({}));
+    assert_eq!(fed.start(), ["n2"]);
+    budget(&mut fed, json!({ "maxUnavailable": 0 }), json!({}));
+    fed.ask_in("nlp", "n3", "gpu", 1, kept);
+    assert_eq!(fed.start(), [""; 0]);
+    fed.decide();
+    let deleted = Observation::Deleted(Kind::DisruptionBudget, Key::new("nlp", "keep"));
+    fed.decider.observe(fed.now, deleted).unwrap();
+    assert_eq!(fed.start(), ["n3"]);
+}

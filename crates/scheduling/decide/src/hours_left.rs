@@ -1,4 +1,4 @@
-//! Groups that may not start because their team's GPU hours are spent.
+//! Groups kept from starting because their team's GPU hours are spent.
 
 use tessera_cluster::worth::Worth;
 use tessera_placement::Time;
@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::teams::{self, Start};
 use crate::world::World;
 
-/// Why the plan of a group that has nothing yet may not be carried out, if a budget forbids it. Without a budget, `None`.
+/// Why a budget forbids a new group's plan, if so.
 pub(crate) fn over_budget(
     state: &mut State,
     now: Time,
@@ -26,7 +26,7 @@ pub(crate) fn over_budget(
         Plan::Allocate(placements) => {
             (placements.iter().map(|placed| of_placed(&state.world, placed)).collect(), true)
         }
-        // Nobody keeps a place, or has others evicted, for hours that are not there.
+        // Nobody keeps a place, or has others evicted, for hours the team does not have.
         Plan::Steer { .. } => (at_least(state, open, needed), true),
         Plan::NoRoom(_) | Plan::OverLimit(_) => (at_least(state, open, needed), false),
         Plan::Leave(_) | Plan::Wait(_) => return None,
@@ -48,7 +48,7 @@ fn of_placed(world: &World, placed: &Placement<'_>) -> Start {
     }
 }
 
-/// The pods that need the least hours, as many as have to start.
+/// The pods with the least hours, as many as have to start.
 fn at_least(state: &mut State, open: &[&Member], needed: usize) -> Vec<Start> {
     let start = |member: &&Member| {
         let cards = member.demand.as_ref().map_or(0, |demand| room::least_cards(state, demand));
