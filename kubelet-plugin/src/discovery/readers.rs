@@ -160,7 +160,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_hangs_has_one_thread_and_holds_up_nothing_else() {
-        let mut readers = Readers::new(Duration::from_millis(20));
+        // Long enough for a thread to answer on a machine busy with other things.
+        let mut readers = Readers::new(Duration::from_secs(2));
         let card = |bus| Subject::Card(PciBusId::new(0, bus, 0, 0).unwrap());
         let (release, released) = mpsc::channel::<()>();
         let hangs: Question<u32> = Box::new(move || {
@@ -170,9 +171,10 @@ mod tests {
         let answers = readers.ask(vec![(card(1), hangs), (card(2), Box::new(|| 2))]);
         assert_eq!(answers, [(card(1), None), (card(2), Some(2))]);
         let again: Question<u32> = Box::new(|| panic!("it is asked though it hangs"));
+        readers.deadline = Duration::from_secs(60);
         let since = Instant::now();
         assert_eq!(readers.ask(vec![(card(1), again)]), [(card(1), None)]);
-        assert!(since.elapsed() < Duration::from_millis(20), "what is known to hang is not waited for");
+        assert!(since.elapsed() < readers.deadline, "what is known to hang is not waited for");
         assert_eq!(readers.hanging().collect::<Vec<_>>(), [card(1)]);
 
         release.send(()).unwrap();
