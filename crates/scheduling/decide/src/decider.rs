@@ -19,7 +19,7 @@ use crate::teams::{self, QuotaSummary};
 use crate::upkeep::{overdue, overlaps, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
-use crate::{fencing, fleet_view, learn, paused, pools, predict, turns};
+use crate::{fencing, fleet_view, learn, paused, pools, predict, tell, turns};
 
 /// The decision loop.
 pub struct Decider {
@@ -174,6 +174,7 @@ impl Decider {
             state.waits.mark_all_due();
         }
         intents.extend(turns::take_all(state, now));
+        intents.extend(tell::held_back(state, now));
         state.world.teams.note_use(&state.world.cluster, &state.ledger);
         intents
     }

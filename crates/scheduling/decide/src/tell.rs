@@ -53,6 +53,15 @@ pub(crate) fn wait(waits: &mut Waits, now: Time, key: &Key, pod: &Pod, why: Wait
     Some(Intent::Tell { pod: reference(pod), topic, message: why.to_string() })
 }
 
+/// Events held back until now, because the last one about the pod was too recent.
+pub(crate) fn held_back(state: &mut State, now: Time) -> Vec<Intent> {
+    let held_back = state.waits.take_held_back(now).into_iter().filter_map(|(key, why)| {
+        let pod = state.world.cluster.objects().pods.get(&key)?;
+        wait(&mut state.waits, now, &key, pod, why)
+    });
+    held_back.collect()
+}
+
 /// Why the pod never gets managed cards, if its scheduler is not a configured one.
 pub(crate) fn unknown_scheduler(config: &Config, pod: &Pod) -> Option<String> {
     let name = pod.scheduler_name();

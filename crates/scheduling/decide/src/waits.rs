@@ -17,6 +17,8 @@ pub(crate) struct Waits {
     pods: BTreeMap<Key, Waiting>,
     /// Pods to examine in the next round even if the fleet has not changed.
     due: BTreeSet<Key>,
+    /// Pods whose reason changed too soon after an Event, with the time of the next one.
+    untold: BTreeMap<Key, Time>,
     /// Fleet generation at the last full pass.
     passed: usize,
 }
@@ -46,6 +48,7 @@ impl Waits {
     /// The pod no longer waits. Returns whether it did.
     pub fn remove(&mut self, pod: &Key) -> bool {
         self.due.remove(pod);
+        self.untold.remove(pod);
         self.pods.remove(pod).is_some()
     }
 
@@ -92,9 +95,10 @@ impl Waits {
         std::mem::take(&mut self.due)
     }
 
-    /// Earliest time at which a due pod may be examined.
+    /// Earliest time at which a due pod may be examined, or an Event held back is due.
     pub fn next_due(&self) -> Option<Time> {
-        self.due.iter().filter_map(|pod| Some(self.pods.get(pod)?.not_before)).min()
+        let looks = self.due.iter().filter_map(|pod| Some(self.pods.get(pod)?.not_before));
+        looks.chain(self.untold.values().copied()).min()
     }
 
     /// Whether all waiting pods were examined with the fleet in this generation.
@@ -132,16 +136,27 @@ impl Waits {
     /// Sets the reason. Returns the topic of an Event if the owner is told this reason and does not know it yet.
     pub fn set_reason_to_tell(&mut self, pod: &Key, why: &WaitReason, now: Time) -> Option<Topic> {
         let waiting = self.pods.get_mut(pod)?;
-        let is_known = match &waiting.told {
-            Some((told, at)) => told == why || now < *at + TELL_EVERY,
-            None => false,
-        };
         waiting.why = Some(why.clone());
-        if !why.is_told() || is_known {
+        self.untold.remove(pod);
+        if !why.is_told() {
             return None;
+        }
+        match &waiting.told {
+            Some((told, _)) if told == why => return None,
+            Some((_, at)) if now < *at + TELL_EVERY => {
+                self.untold.insert(pod.clone(), *at + TELL_EVERY);
+                return None;
+            }
+            _ => {}
         }
         waiting.told = Some((why.clone(), now));
         Some(if waiting.is_managed { Topic::NotAllocated } else { Topic::NotSteered })
+    }
+
+    /// Takes the pods whose Event was held back until now, each with its reason of now.
+    pub fn take_held_back(&mut self, now: Time) -> Vec<(Key, WaitReason)> {
+        let due: Vec<Key> = self.untold.extract_if(.., |_, at| *at <= now).map(|(pod, _)| pod).collect();
+        due.into_iter().filter_map(|pod| Some((pod.clone(), self.reason(&pod)?.clone()))).collect()
     }
 
     /// End of the pod's pause, if it has not ended.

@@ -31,9 +31,10 @@ fn a_reason_is_told_once_and_another_no_sooner_than_after_half_a_minute() {
     fed.now += Time::from_secs(29);
     more(&mut fed, "c");
     assert!(!is_told(&fed.decide()), "so soon");
+    assert_eq!(fed.decider.wake(), Some(fed.now + Time::from_secs(1)));
     fed.now += Time::from_secs(1);
-    fed.apply(labelled("a", json!({ "changed": "again" })));
-    assert!(is_told(&fed.decide()), "of three nodes");
+    assert!(is_told(&fed.decide()), "of three nodes, though nothing changed since");
+    assert_eq!(fed.decider.wake(), None);
 }
 
 #[test]
