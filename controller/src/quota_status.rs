@@ -2,7 +2,10 @@
 
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::fleet_view::cards;
-use tessera_api::gpu_quota::condition::{self, Condition};
+use tessera_api::gpu_quota::condition::{
+    self, COVERED, Condition, ENFORCEABLE, ENOUGH_CARDS, EXCLUSIVE, HELD, NO_OVERLAP, NOTHING_HELD, OVERLAPS,
+    TOO_FEW_CARDS,
+};
 use tessera_api::gpu_quota::{AmountStatus, GpuQuotaStatus, HoursStatus, PeriodStatus};
 use tessera_decide::{HoursSummary, PeriodSummary, QuotaSummary, Time};
 
@@ -25,7 +28,7 @@ pub fn status(
         amounts: summary.amounts.iter().map(AmountStatus::from).collect(),
         waiting: u32::try_from(summary.waiting).unwrap_or(u32::MAX),
         share: format!("{}.{}", summary.share / 10, summary.share % 10),
-        conditions: vec![ready(summary, conditions, now), exclusive(summary, conditions, now)],
+        conditions: all_conditions(summary, conditions, now),
         ..GpuQuotaStatus::default()
     };
     with_hours(wanted, before, summary.hours.as_ref(), now)
@@ -108,16 +111,21 @@ fn ready(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Condit
     condition(condition::READY, verdict, &message, before, now)
 }
 
-fn exclusive(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Condition {
-    let verdict = match summary.overlaps.is_empty() {
-        true => (true, condition::NO_OVERLAP),
-        false => (false, condition::OVERLAPS),
+/// [`condition::READY`], and those that are false where there is something to tell.
+fn all_conditions(summary: &QuotaSummary, before: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let told = |r#type, problems: &[String], (well, bad), message: &str| match problems {
+        [] => condition(r#type, (true, well), message, before, now),
+        _ => condition(r#type, (false, bad), &problems.join("; "), before, now),
     };
-    let message = match summary.overlaps.is_empty() {
-        true => "no other quota selects its namespaces".to_owned(),
-        false => summary.overlaps.join("; "),
-    };
-    condition(condition::EXCLUSIVE, verdict, &message, before, now)
+    let no_overlap = "no other quota selects its namespaces";
+    let enough = "cards exist for the guarantees of all teams";
+    let nothing_held = "claims that cannot be taken back leave the guarantees of all teams";
+    vec![
+        ready(summary, before, now),
+        told(EXCLUSIVE, &summary.overlaps, (NO_OVERLAP, OVERLAPS), no_overlap),
+        told(COVERED, &summary.uncovered, (ENOUGH_CARDS, TOO_FEW_CARDS), enough),
+        told(ENFORCEABLE, &summary.unenforceable, (NOTHING_HELD, HELD), nothing_held),
+    ]
 }
 
 #[cfg(test)]
@@ -183,6 +191,23 @@ mod tests {
         let ready = &status(Some(1), None, &spent, at(NOON)).conditions[0];
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", condition::SPENT));
         assert_eq!(ready.message, "new pods wait until 2026-12-01");
+    }
+
+    #[test]
+    fn guarantees_that_cannot_be_kept_are_told() {
+        let condition_of = |summary: &QuotaSummary, r#type: &str| {
+            let all = status(Some(1), None, summary, at(NOON)).conditions;
+            let found = all.into_iter().find(|condition| condition.r#type == r#type).unwrap();
+            (found.status, found.reason, found.message)
+        };
+        let mut summary = QuotaSummary { namespaces: 1, ..QuotaSummary::default() };
+        assert_eq!(condition_of(&summary, COVERED).0, "True");
+        assert_eq!(condition_of(&summary, ENFORCEABLE).1, NOTHING_HELD);
+        summary.uncovered = ["cards: 5.00", "memory: 1Ti"].map(str::to_owned).into();
+        let (verdict, reason, message) = condition_of(&summary, COVERED);
+        let told = (verdict.as_str(), reason.as_str(), message.as_str());
+        assert_eq!(told, ("False", TOO_FEW_CARDS, "cards: 5.00; memory: 1Ti"));
+        assert_eq!(condition_of(&summary, condition::READY).0, "True", "no mistake of this quota");
     }
 
     /// A follower, and a leader of the past.

@@ -209,9 +209,10 @@ impl Decider {
     }
 
     /// The use of each GpuQuota, as of the last [`Self::decide`].
-    #[must_use]
-    pub fn quotas(&self) -> BTreeMap<String, QuotaSummary> {
-        teams::summaries(&self.state)
+    pub fn quotas(&mut self) -> BTreeMap<String, QuotaSummary> {
+        let mut summaries = teams::summaries(&self.state);
+        teams::add_shortfalls(&mut self.state.world, &mut summaries);
+        summaries
     }
 
     /// Seconds of a card allocated to each namespace since this began to decide, while there were GpuQuotas.

@@ -12,6 +12,7 @@ mod budget;
 mod covered;
 mod hours;
 mod resolve;
+mod shortfalls;
 mod summary;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 pub(crate) use book::CardTime;
 pub(crate) use borrowed::{charge_of, is_own_only, reclaimable};
 pub(crate) use budget::{Start, deadline};
+pub(crate) use shortfalls::add_shortfalls;
 pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
 pub(crate) use summary::{summaries, views};
 

@@ -54,7 +54,7 @@ pub struct Amount {
 }
 
 /// Unit of an amount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub enum Unit {
     /// Whole cards. A partition or share counts by its part of the card's memory.

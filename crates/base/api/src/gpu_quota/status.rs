@@ -104,4 +104,16 @@ pub mod condition {
     pub const NO_OVERLAP: &str = "NoOverlap";
     /// Reason of not [`EXCLUSIVE`]: the message says who decides.
     pub const OVERLAPS: &str = "Overlaps";
+    /// Type: cards exist for the guarantees of all teams.
+    pub const COVERED: &str = "Covered";
+    /// Reason of [`COVERED`].
+    pub const ENOUGH_CARDS: &str = "EnoughCards";
+    /// Reason of not [`COVERED`]: the message says how much is guaranteed to all teams, and how much exists.
+    pub const TOO_FEW_CARDS: &str = "TooFewCards";
+    /// Type: no guaranteed device is held by a claim that the controller cannot take back: one on cards that are not managed.
+    pub const ENFORCEABLE: &str = "Enforceable";
+    /// Reason of [`ENFORCEABLE`].
+    pub const NOTHING_HELD: &str = "NothingHeld";
+    /// Reason of not [`ENFORCEABLE`]: the message says how much is held.
+    pub const HELD: &str = "Held";
 }

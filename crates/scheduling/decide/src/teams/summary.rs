@@ -30,6 +30,10 @@ pub struct QuotaSummary {
     pub problems: Vec<String>,
     /// Quotas that select some of the same namespaces, and which of them decides.
     pub overlaps: Vec<String>,
+    /// Guarantees of all teams beyond the cards that exist, by amount.
+    pub uncovered: Vec<String>,
+    /// Guaranteed cards held by claims that cannot be taken back, by amount.
+    pub unenforceable: Vec<String>,
 }
 
 /// GPU hours of a quota, with those of its children.
@@ -170,6 +174,7 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
             spent: team.spent_text(),
             problems: team.problems.clone(),
             overlaps: team.overlaps.clone(),
+            ..QuotaSummary::default()
         };
         (team.name.clone(), summary)
     };

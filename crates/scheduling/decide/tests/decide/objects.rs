@@ -66,9 +66,13 @@ pub fn slices_with(node: &str, cards: usize, pool: Value, is_tainted: bool) -> [
     let device = |number: usize, suffix: &str, kind: &str, slices: &[usize]| {
         let counters: serde_json::Map<String, Value> =
             slices.iter().map(|slice| (format!("memory-slice-{slice}"), json!({ "value": "1" }))).collect();
+        let mut attributes = json!({ "type": { "string": kind } });
+        if pool["pool"].is_string() {
+            attributes["gpuPool"] = json!({ "string": pool["pool"] });
+        }
         json!({
             "name": format!("{}{suffix}", card(number)),
-            "attributes": { "type": { "string": kind } },
+            "attributes": attributes,
             "taints": taints,
             "capacity": { "memory": { "value": format!("{}Gi", 40 * slices.len()) } },
             "consumesCounters": [{ "counterSet": format!("{}-counter-set", card(number)), "counters": counters }],

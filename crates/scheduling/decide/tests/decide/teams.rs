@@ -6,6 +6,7 @@ mod judged_anew;
 mod limits;
 mod order;
 mod over_limit;
+mod shortfalls;
 mod summaries;
 mod taking_back;
 mod what_is_lent;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tessera_allocator::inventory::{DeviceRef, SliceKind};
-use tessera_api::{DeviceName, DeviceType, PciBusId, attribute};
-use tessera_cluster::Cluster;
-use tessera_cluster::worth::slices;
+use tessera_api::{DeviceName, DeviceType, PciBusId};
+use tessera_cluster::worth::{CARD, Worth, slices};
+use tessera_cluster::{CardClass, Cluster};
 
 use crate::value::Placements;
 
@@ -38,7 +38,9 @@ pub(crate) struct Part {
 /// The devices of one card.
 #[derive(Debug, Default)]
 struct Card {
-    product_name: String,
+    class: CardClass,
+    /// Of the device with the most of the card.
+    largest: Worth,
     /// All memory slices, as bits.
     slices: u64,
     /// Index of its placements of partitions.
@@ -56,10 +58,13 @@ impl Parts {
             let part = name.as_ref().map(|name| Part::with_name(device, name));
             if let (Some(part), Some(name)) = (part, name) {
                 parts.by_name.insert(device.name().into(), part);
-                let product_name =
-                    || device.text_attribute(attribute::PRODUCT_NAME).unwrap_or_default().to_owned();
-                let new = || Card { product_name: product_name(), ..Card::default() };
-                parts.cards.entry(part.card).or_insert_with(new).slices |= part.slices;
+                let new = || Card { class: CardClass::of(device), ..Card::default() };
+                let card = parts.cards.entry(part.card).or_insert_with(new);
+                card.slices |= part.slices;
+                let worth = Worth::of_whole(device);
+                if (card.largest.cards, card.largest.memory) < (worth.cards, worth.memory) {
+                    card.largest = worth;
+                }
                 if let DeviceName::Partition(partition) = name {
                     placements.entry(part.card).or_default().push((partition.profile, part.slices));
                 }
@@ -83,7 +88,18 @@ impl Parts {
 
     /// Model of a card; empty if its devices do not name a model.
     pub fn product_name(&self, card: &PciBusId) -> &str {
-        self.cards.get(card).map_or("", |card| &card.product_name)
+        let card = self.cards.get(card);
+        card.and_then(|card| card.class.product_name.as_deref()).unwrap_or_default()
+    }
+
+    /// Class and worth of each card. A card without a device for the whole has memory in proportion to its largest device.
+    pub fn worths(&self) -> impl Iterator<Item = (&PciBusId, &CardClass, Worth)> {
+        self.cards.iter().map(|(address, card)| {
+            let Worth { cards, memory } = card.largest;
+            let memory = u128::from(memory) * u128::from(CARD) / u128::from(cards.max(1));
+            let memory = u64::try_from(memory).unwrap_or(u64::MAX);
+            (address, &card.class, Worth { cards: CARD, memory })
+        })
     }
 
     /// The cards of all devices; `None` if some device is of another driver, or has a name that is not one of ours.

@@ -5,7 +5,7 @@ use super::*;
 const HOUR: u64 = 3600;
 
 /// Seconds of a card in the current period.
-fn seconds(fed: &Fed, team: &str) -> u64 {
+fn seconds(fed: &mut Fed, team: &str) -> u64 {
     fed.decider.quotas()[team].hours.as_ref().expect("a leader knows the hours").card_seconds
 }
 
@@ -21,15 +21,15 @@ fn allocated_devices_count_until_they_are_given_back() {
     fed.decide();
     fed.pass(HOUR);
     fed.decide();
-    assert_eq!((seconds(&fed, "vision"), seconds(&fed, "nlp")), (HOUR * 5 / 2, 0));
+    assert_eq!((seconds(&mut fed, "vision"), seconds(&mut fed, "nlp")), (HOUR * 5 / 2, 0));
     fed.end("vision", "v1");
     fed.pass(HOUR);
     fed.decide();
     // The hour until the end was noticed, at worst.
-    assert_eq!(seconds(&fed, "vision"), HOUR * 5);
+    assert_eq!(seconds(&mut fed, "vision"), HOUR * 5);
     fed.pass(HOUR);
     fed.decide();
-    assert_eq!((seconds(&fed, "vision"), seconds(&fed, "research")), (HOUR * 11 / 2, HOUR * 11 / 2));
+    assert_eq!((seconds(&mut fed, "vision"), seconds(&mut fed, "research")), (HOUR * 11 / 2, HOUR * 11 / 2));
     assert_eq!(fed.decider.card_seconds().collect::<Vec<_>>(), [("vision", HOUR * 11 / 2)]);
 }
 
@@ -43,7 +43,7 @@ fn what_is_planned_costs_no_hours() {
     assert!(intents.iter().any(|intent| matches!(intent, Intent::Allocate { .. })));
     fed.pass(HOUR);
     fed.decide();
-    assert_eq!(seconds(&fed, "vision"), 0);
+    assert_eq!(seconds(&mut fed, "vision"), 0);
     assert_eq!(fed.decider.quotas()["vision"].amounts.len(), 0);
 }
 
@@ -56,7 +56,7 @@ fn the_next_leader_adds_what_ran_since_the_last_status() {
     fed.decide();
     fed.pass(HOUR);
     fed.decide();
-    assert_eq!(seconds(&fed, "vision"), HOUR);
+    assert_eq!(seconds(&mut fed, "vision"), HOUR);
     // Another led for two hours, and wrote the status after the first of them.
     fed.decider.follow();
     fed.pass(2 * HOUR);
@@ -68,7 +68,7 @@ fn the_next_leader_adds_what_ran_since_the_last_status() {
     fed.apply(read::<GpuQuota>(quota).into());
     fed.decider.lead(fed.now, "two");
     fed.decide();
-    assert_eq!(seconds(&fed, "vision"), 101 * HOUR);
+    assert_eq!(seconds(&mut fed, "vision"), 101 * HOUR);
     let recent = fed.decider.quotas()["vision"].hours.as_ref().unwrap().recent_use;
     assert!((3.4..3.5).contains(&recent), "{recent}");
     // Without a status, from the allocation on.
@@ -76,7 +76,7 @@ fn the_next_leader_adds_what_ran_since_the_last_status() {
     fed.decide();
     fed.quota("vision", json!({}));
     fed.decide();
-    assert_eq!(seconds(&fed, "vision"), 3 * HOUR);
+    assert_eq!(seconds(&mut fed, "vision"), 3 * HOUR);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_namespace_takes_no_hours_to_its_next_team() {
     fed.decide();
     fed.pass(HOUR);
     fed.decide();
-    assert_eq!((seconds(&fed, "vision"), seconds(&fed, "nlp")), (HOUR, HOUR));
+    assert_eq!((seconds(&mut fed, "vision"), seconds(&mut fed, "nlp")), (HOUR, HOUR));
     // Past midnight, with nothing of the first in the new day.
     fed.pass(24 * HOUR);
     fed.decide();
