@@ -18,7 +18,8 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
         r#"controller={"httpPort": 1234, "logLevel": "debug,h2=info", "logFormat": "json", "replicas": 3}"#,
         r#"steering={"schedulerName": "own-scheduler"}"#,
         r#"managed={"schedulerNames": ["volcano", "own-scheduler"]}"#,
-        r#"fleetPage={"exposed": true, "prices": {"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}}"#,
+        r#"fleetPage={"exposed": true}"#,
+        r#"prices={"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}"#,
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
     let deployment = &only(&objects, "Deployment")["spec"];
@@ -41,6 +42,10 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
     assert_eq!(plugins.split(',').count(), labels.as_object().unwrap().len());
     let prices: serde_json::Value = serde_json::from_str(file(&objects, "prices.json")).unwrap();
     assert_eq!(prices["perCardHour"]["NVIDIA H100 80GB HBM3"], 2.5);
+    let former = [r#"fleetPage={"prices": {"currency": "USD", "perCardHour": {"A": 3.5}}}"#];
+    let former = accepted(&template(&former, &[]).await.expect("rendered")).await;
+    let former: serde_json::Value = serde_json::from_str(file(&former, "prices.json")).unwrap();
+    assert_eq!(former["perCardHour"]["A"], 3.5);
     assert_eq!(options.prices.expect("prices").to_str(), Some("/etc/tessera/prices.json"));
     let container = &pod["containers"][0];
     let socket = options.probe_socket.expect("a socket for probes");
