@@ -39,6 +39,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
 use crate::usage::Usages;
 use history::History;
 use observed::Observed;
@@ -148,11 +149,12 @@ impl FleetPage {
     }
 
     /// Records the history until `shutdown`, starting once no watched kind is `missing`. Continues from the history in the store,
-    /// and writes to the store.
+    /// and writes to the store. Counts busy time in the metrics.
     pub async fn keep_history(
         self: Arc<Self>,
         mut missing: watch::Receiver<BTreeSet<Kind>>,
         mut store: Option<Store>,
+        metrics: Metrics,
         shutdown: CancellationToken,
     ) {
         let begun = async {
@@ -171,9 +173,7 @@ impl FleetPage {
         let mut minute: u32 = 0;
         while shutdown.run_until_cancelled(minutes.tick()).await.is_some() {
             let Some(view) = self.view().await else { break };
-            let none = Prices::default();
-            let prices = self.prices.as_ref().unwrap_or(&none);
-            self.history().add(&view, prices);
+            self.add_point(&view, &metrics);
             minute = minute.wrapping_add(1);
             if let Some(store) = store.as_mut().filter(|_| minute.is_multiple_of(KEPT_EVERY)) {
                 self.keep(store).await;
@@ -182,6 +182,17 @@ impl FleetPage {
         // The Lease is held until all tasks have ended.
         if let Some(store) = &mut store {
             self.keep(store).await;
+        }
+    }
+
+    /// Adds a point to the history, and busy time to the metrics while there are teams: the leader alone knows teams, and counts allocated time
+    /// while there are any.
+    fn add_point(&self, view: &FleetView, metrics: &Metrics) {
+        let none = Prices::default();
+        let prices = self.prices.as_ref().unwrap_or(&none);
+        let added = self.history().add(view, prices);
+        if !view.teams.is_empty() {
+            metrics.add_busy(added.iter().map(|(namespace, tally)| (*namespace, tally.busy * 3600.0)));
         }
     }
 
@@ -305,7 +316,7 @@ async fn protect(request: Request, next: Next) -> Response {
 mod tests {
     use std::collections::BTreeMap;
 
-    use tessera_api::fleet_view::{CardView, Holder, NodeView};
+    use tessera_api::fleet_view::{CardView, Holder, NodeView, TeamView};
     use tessera_api::usage::{CardUsage, ClaimUsage, DeviceUsage, NodeUsage};
 
     use super::*;
@@ -378,6 +389,27 @@ mod tests {
         keeping.await.unwrap();
     }
 
+    #[test]
+    fn busy_time_is_counted_while_there_are_teams() {
+        let (asks, _) = mpsc::channel(1);
+        let page = FleetPage::new("gpu.tessera.dev", asks, watch::channel(Usages::default()).1, None);
+        let metrics = Metrics::new();
+        let at = |second: u64, activity: Option<f64>| history::tests::fleet(second, 1, activity);
+        page.add_point(&at(0, Some(0.5)), &metrics);
+        page.add_point(&at(60, Some(0.5)), &metrics);
+        assert!(!metrics.encode().unwrap().contains("team-0"), "no team");
+        for (second, activity) in [(120, Some(0.5)), (180, None)] {
+            let teams = vec![TeamView::default()];
+            page.add_point(&FleetView { teams, ..at(second, activity) }, &metrics);
+        }
+        let line = "tessera_controller_busy_card_seconds_total{namespace=\"team-0\"} 30.0\n";
+        assert!(
+            metrics.encode().unwrap().contains(line),
+            "the unknown is not busy: {}",
+            metrics.encode().unwrap()
+        );
+    }
+
     #[tokio::test]
     async fn the_day_begins_with_what_was_kept_and_is_kept_at_the_end() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -395,7 +427,8 @@ mod tests {
         let page = FleetPage::new("gpu.tessera.dev", asks_sender, usages, None);
         let (missing_sender, missing) = watch::channel(BTreeSet::from([Kind::Node]));
         let shutdown = CancellationToken::new();
-        let keeping = tokio::spawn(page.clone().keep_history(missing, Some(store), shutdown.clone()));
+        let keeping =
+            tokio::spawn(page.clone().keep_history(missing, Some(store), Metrics::new(), shutdown.clone()));
         tokio::time::timeout(Duration::from_millis(200), asks.recv())
             .await
             .expect_err("not all was seen yet");

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_kube_util::metrics::add;
 use tokio::sync::watch;
 
@@ -38,6 +38,8 @@ pub struct Metrics {
     pub pods_refused: Counter,
     /// Seconds of a card allocated to each namespace, while there are GpuQuotas.
     pub card_seconds: Family<NamespaceLabels, Counter>,
+    /// Seconds of a card kept busy by each namespace, at the same times as [`Self::card_seconds`].
+    pub busy_card_seconds: Family<NamespaceLabels, Counter<f64, AtomicU64>>,
     /// Panics.
     pub panics: Counter,
     /// Refused connections for metrics.
@@ -47,7 +49,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
 }
 
-/// Labels of [`Metrics::card_seconds`].
+/// Labels of [`Metrics::card_seconds`] and [`Metrics::busy_card_seconds`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct NamespaceLabels {
     /// The namespace.
@@ -121,6 +123,11 @@ impl Metrics {
                 "allocated_card_seconds",
                 "Time for which cards, or parts of them, were allocated, while this replica led and there were GpuQuotas",
             ),
+            busy_card_seconds: add(
+                &mut registry,
+                "busy_card_seconds",
+                "Allocated time for which multiprocessors were busy, as far as measured, while this replica led and there were GpuQuotas",
+            ),
             panics: add(&mut registry, "panics", "Panics"),
             http_connections_refused: add(
                 &mut registry,
@@ -147,7 +154,17 @@ impl Metrics {
             told.insert(labels.namespace);
         }
         for namespace in before.difference(told).cloned() {
-            self.card_seconds.remove(&NamespaceLabels { namespace });
+            let labels = NamespaceLabels { namespace };
+            self.card_seconds.remove(&labels);
+            self.busy_card_seconds.remove(&labels);
+        }
+    }
+
+    /// Adds seconds of a card kept busy, by namespace.
+    pub fn add_busy<'n>(&self, of_namespaces: impl Iterator<Item = (&'n str, f64)>) {
+        for (namespace, seconds) in of_namespaces {
+            let labels = NamespaceLabels { namespace: namespace.to_owned() };
+            self.busy_card_seconds.get_or_create(&labels).inc_by(seconds);
         }
     }
 
@@ -171,9 +188,14 @@ mod tests {
         let metrics = Metrics::new();
         let mut told = BTreeSet::new();
         metrics.set_card_seconds([("vision", 60), ("nlp", 5)].into_iter(), &mut told);
+        metrics.add_busy([("nlp", 2.5), ("vision", 1.25), ("vision", 1.25)].into_iter());
         metrics.set_card_seconds([("vision", 90)].into_iter(), &mut told);
         let text = metrics.encode().unwrap();
-        let line = "tessera_controller_allocated_card_seconds_total{namespace=\"vision\"} 90\n";
-        assert!(text.contains(line) && !text.contains("nlp"), "{text}");
+        for line in [
+            "allocated_card_seconds_total{namespace=\"vision\"} 90\n",
+            "busy_card_seconds_total{namespace=\"vision\"} 2.5\n",
+        ] {
+            assert!(text.contains(line) && !text.contains("nlp"), "{line}: {text}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Use of GpuQuotas as OpenMetrics: at most five series for each amount, and one for each quota.
+//! Use of GpuQuotas as OpenMetrics: at most five series for each amount, and three for each quota.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tessera_api::gpu_quota::{MILLIONTHS, Unit};
-use tessera_decide::AmountSummary;
+use tessera_decide::{AmountSummary, QuotaSummary};
 use tokio::sync::watch;
 
 use crate::decide_loop::Summaries;
@@ -19,12 +19,25 @@ pub struct QuotaCollector(pub watch::Receiver<Option<Summaries>>);
 /// Name, help text and value of a figure.
 type Figure = (&'static str, &'static str, fn(&AmountSummary) -> Option<u64>);
 
+/// The same of a whole quota.
+type QuotaFigure = (&'static str, &'static str, fn(&QuotaSummary) -> Option<f64>);
+
 const AMOUNT: [Figure; 5] = [
     ("guaranteed", "What is guaranteed to a team", |amount| Some(amount.guaranteed)),
     ("limit", "The most that a team may have", |amount| amount.limit),
     ("used", "What a team has", |amount| Some(amount.used)),
     ("borrowed", "What a team has beyond its guarantee", |amount| Some(amount.borrowed)),
     ("lent", "What others have of a team's guarantee", |amount| Some(amount.lent)),
+];
+
+const QUOTA: [QuotaFigure; 3] = [
+    ("quota_waiting_pods", "Pods of a team that wait for devices", |quota| Some(quota.waiting as f64)),
+    ("quota_gpu_hours", "GPU hours of a team in the current period", |quota| {
+        Some(quota.hours.as_ref()?.card_seconds as f64 / 3600.0)
+    }),
+    ("quota_budget_gpu_hours", "GPU hours that a team may use in a period", |quota| {
+        quota.budget.map(f64::from)
+    }),
 ];
 
 impl Collector for QuotaCollector {
@@ -49,11 +62,12 @@ impl Collector for QuotaCollector {
                 }
             }
         }
-        let help = "Pods of a team that wait for devices";
-        let mut metric = encoder.encode_descriptor("quota_waiting_pods", help, None, MetricType::Gauge)?;
-        for (quota, summary) in &summaries.quotas {
-            let waiting = i64::try_from(summary.waiting).unwrap_or(i64::MAX);
-            ConstGauge::new(waiting).encode(metric.encode_family(&[("quota", quota)])?)?;
+        for (name, help, value) in QUOTA {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (quota, summary) in &summaries.quotas {
+                let Some(value) = value(summary) else { continue };
+                ConstGauge::new(value).encode(metric.encode_family(&[("quota", quota)])?)?;
+            }
         }
         Ok(())
     }
@@ -72,7 +86,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use tessera_decide::QuotaSummary;
+    use tessera_decide::{HoursSummary, Time};
 
     use super::*;
     use crate::decide_loop::Known;
@@ -91,18 +105,35 @@ mod tests {
             lent: 0,
         };
         let amounts = vec![amount("cards", Unit::Cards, 3_500_000), amount("memory", Unit::Memory, 80 << 30)];
-        let summary = QuotaSummary { amounts, waiting: 7, ..QuotaSummary::default() };
-        let quotas = BTreeMap::from([("vision".to_owned(), summary)]);
+        let hours = HoursSummary {
+            card_seconds: 5400,
+            since: Time::ZERO,
+            as_of: Time::ZERO,
+            periods: Vec::new(),
+            recent_use: 0.0,
+        };
+        let summary = QuotaSummary {
+            amounts,
+            waiting: 7,
+            hours: Some(hours),
+            budget: Some(5000),
+            ..QuotaSummary::default()
+        };
+        let none = QuotaSummary::default();
+        let quotas = BTreeMap::from([("vision".to_owned(), summary), ("nlp".to_owned(), none)]);
         metrics.quotas.send_replace(Some(Arc::new(Known { pools: BTreeMap::new(), quotas })));
         let text = metrics.encode().unwrap();
         for line in [
             r#"tessera_controller_quota_used_cards{quota="vision",amount="cards"} 3.5"#,
             r#"tessera_controller_quota_borrowed_bytes{quota="vision",amount="memory"} 85899345920.0"#,
             r#"tessera_controller_quota_waiting_pods{quota="vision"} 7"#,
+            r#"tessera_controller_quota_gpu_hours{quota="vision"} 1.5"#,
+            r#"tessera_controller_quota_budget_gpu_hours{quota="vision"} 5000"#,
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(!text.contains("quota_limit_cards{"), "there is none: {text}");
+        assert!(!text.contains(r#"hours{quota="nlp"}"#), "nor hours: {text}");
         metrics.quotas.send_replace(None);
         assert!(!metrics.encode().unwrap().contains("quota_"));
     }

@@ -72,7 +72,10 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         .history
         .as_ref()
         .map(|name| fleet_page::Store::new(client.clone(), &options.namespace, name, may_write.clone()));
-    tasks.spawn("the history of the fleet", fleet.clone().keep_history(missing, store, shutdown.clone()));
+    tasks.spawn(
+        "the history of the fleet",
+        fleet.clone().keep_history(missing, store, metrics.clone(), shutdown.clone()),
+    );
     // Released only after all writing tasks have ended.
     let give_up = CancellationToken::new();
     let lease = LeaseOptions::new(&options.namespace, &options.lease_name, &holder);

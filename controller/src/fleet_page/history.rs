@@ -82,8 +82,8 @@ pub fn now(view: &FleetView) -> FleetPoint {
 }
 
 impl History {
-    /// Adds the current view, counting its activity for the time since the view before.
-    pub fn add(&mut self, view: &FleetView, prices: &Prices) {
+    /// Adds the current view, counting its activity for the time since the view before. Returns what was added, by namespace.
+    pub fn add<'v>(&mut self, view: &'v FleetView, prices: &Prices) -> BTreeMap<&'v str, Tally> {
         let last = self.points.back().map_or(view.at, |point| point.at);
         let seconds = view.at.saturating_sub(last);
         self.points.push_back(now(view));
@@ -92,7 +92,7 @@ impl History {
             self.points.pop_front();
         }
         if seconds == 0 || seconds > LONGEST {
-            return;
+            return BTreeMap::new();
         }
         let hour = view.at / 3600;
         if self.hours.back().is_none_or(|last| last.hour != hour) {
@@ -101,12 +101,15 @@ impl History {
         while self.hours.front().is_some_and(|first| first.hour + 24 <= hour) {
             self.hours.pop_front();
         }
-        let Some(Hour { watched, sums, .. }) = self.hours.back_mut() else { return };
-        *watched += seconds;
-        for (namespace, tally) in tallies(view, seconds as f64 / 3600.0, prices) {
-            let is_known = sums.contains_key(namespace) || sums.len() < NAMESPACES;
-            sums.entry(if is_known { namespace } else { OTHERS }.to_owned()).or_default().add(&tally);
+        let added = tallies(view, seconds as f64 / 3600.0, prices);
+        if let Some(Hour { watched, sums, .. }) = self.hours.back_mut() {
+            *watched += seconds;
+            for (namespace, tally) in &added {
+                let is_known = sums.contains_key(*namespace) || sums.len() < NAMESPACES;
+                sums.entry(if is_known { namespace } else { OTHERS }.to_owned()).or_default().add(tally);
+            }
         }
+        added
     }
 
     /// The day for display, with costs if anything has a price.

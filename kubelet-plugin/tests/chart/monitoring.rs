@@ -25,8 +25,8 @@ async fn pod_monitors_find_the_pods_and_keep_the_labels_of_claims() {
         assert_eq!((&endpoint["path"], &endpoint["interval"]), (&json!("/metrics"), &json!("15s")));
         let ports = pods["template"]["spec"]["containers"][0]["ports"].as_array().expect("ports");
         assert!(ports.iter().any(|port| port["name"] == endpoint["port"]), "{endpoint}");
+        assert_eq!(endpoint["honorLabels"], true);
         if component == "kubelet-plugin" {
-            assert_eq!(endpoint["honorLabels"], true);
             assert_eq!(endpoint["relabelings"][0]["targetLabel"], "node");
         }
     }

@@ -224,7 +224,7 @@ async fn every_query_of_the_dashboards_finds_something() {
         scene
             .apply(json!({
                 "apiVersion": "gpu.tessera.dev/v1alpha1", "kind": "GpuQuota", "metadata": {"name": "dashboards"},
-                "spec": {"amounts": [{"name": "cards", "unit": "Cards", "guaranteed": 1}]},
+                "spec": {"amounts": [{"name": "cards", "unit": "Cards", "guaranteed": 1}], "budget": {"gpuHours": 1000}},
             }))
             .await;
         scene.template("card", &[cards("card", 1)]).await;
@@ -244,7 +244,7 @@ async fn every_query_of_the_dashboards_finds_something() {
             scrapes.extend(told.clone());
             let is_told = series("tessera_claim_sm_activity_ratio{") == 3
                 && series("tessera_claim_memory_used_mib{") == 3
-                && told.iter().any(|scrape| scrape.text.contains("tessera_controller_quota_used_cards{"));
+                && told.iter().any(|scrape| scrape.text.contains("tessera_controller_quota_gpu_hours{"));
             tokio::time::sleep(Duration::from_secs(1)).await;
             is_told.then_some(())
         })

@@ -24,6 +24,8 @@ pub struct QuotaSummary {
     pub share: u64,
     /// GPU hours; `None` until they are known to a leader.
     pub hours: Option<HoursSummary>,
+    /// GPU hours of a period that the team may use; `None` without a budget.
+    pub budget: Option<u32>,
     /// The effect of a spent budget, and its end; `None` while hours are left.
     pub spent: Option<String>,
     /// Mistakes in the quota.
@@ -171,6 +173,7 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
                 .unwrap_or_default()
                 .min(1000),
             hours: teams.hours.summary(team),
+            budget: team.spec.budget.as_ref().map(|budget| budget.gpu_hours),
             spent: team.spent_text(),
             problems: team.problems.clone(),
             overlaps: team.overlaps.clone(),
