@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::gang::MAX_PARTIAL_TIMEOUT;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
@@ -91,6 +91,10 @@ pub struct Options {
     /// where a controller makes new ones.
     #[arg(long, env = "HEAL_AFTER", value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub heal_after: Duration,
+
+    /// Whether GpuQuotas count for this controller. Of several installations in a cluster one should count: each would write its own hours.
+    #[arg(long, env = "QUOTAS", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub quotas: bool,
 
     /// How long no devices are taken back for a team after a GpuQuota or its namespaces changed: a mistake evicts nobody at once.
     #[arg(long, env = "QUOTA_GRACE", value_name = "SECONDS", default_value = "60", value_parser = seconds)]

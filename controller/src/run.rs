@@ -89,7 +89,13 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         server_version::follow(client.clone(), kubernetes_sender, shutdown.clone()),
     );
     let (list_claims, claims_asked) = watch::channel(0);
-    let watches = Watches { client: client.clone(), seen: seen_sender, clock, claims_asked };
+    let watches = Watches {
+        client: client.clone(),
+        seen: seen_sender,
+        clock,
+        follows_quotas: options.quotas,
+        claims_asked,
+    };
     tasks.spawn("the watches", watches.run(shutdown.clone()));
     let (carried_sender, carried) = mpsc::unbounded_channel();
     let events = Events::start(client.clone(), &format!("{}/controller", options.driver_name), &holder);
@@ -134,13 +140,15 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
     };
     let of_pools = pools.run(summaries.clone(), may_write.clone(), shutdown.clone());
     tasks.spawn("the status of pools", of_pools);
-    let quotas = StatusWriter {
-        objects: Api::all_with(client, &ApiResource::erase::<GpuQuota>(&())),
-        kind: "GpuQuotas",
-        summaries: |known| &known.quotas,
-        status: quota_status::status,
-    };
-    tasks.spawn("the status of quotas", quotas.run(summaries, may_write, shutdown.clone()));
+    if options.quotas {
+        let quotas = StatusWriter {
+            objects: Api::all_with(client, &ApiResource::erase::<GpuQuota>(&())),
+            kind: "GpuQuotas",
+            summaries: |known| &known.quotas,
+            status: quota_status::status,
+        };
+        tasks.spawn("the status of quotas", quotas.run(summaries, may_write, shutdown.clone()));
+    }
 
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "ending"),

@@ -126,6 +126,8 @@ pub struct Watches {
     pub seen: mpsc::Sender<Seen>,
     /// The loop's clock.
     pub clock: Clock,
+    /// Whether GpuQuotas count; else there seem to be none.
+    pub follows_quotas: bool,
     /// Changes when the watch of claims is to be restarted.
     pub claims_asked: value::Receiver<u64>,
 }
@@ -169,6 +171,10 @@ impl Watches {
     }
 
     async fn follow_where_served(&self, wanted: &MayBeServed) {
+        if wanted.kind == Kind::GpuQuota && !self.follows_quotas {
+            let _ = self.seen.send(Seen::Complete(wanted.kind)).await;
+            return;
+        }
         loop {
             for version in wanted.versions {
                 let kind = GroupVersionKind::gvk(wanted.group, version, wanted.name);

@@ -60,7 +60,8 @@ async fn what_a_new_list_lacks_is_gone_before_the_list_counts_as_complete() {
     let (seen_sender, mut seen) = mpsc::channel(64);
     let (ask, claims_asked) = value::channel(0);
     let client = client(&[&["a", "b"], &["b"], &["c"]]);
-    let watches = Watches { client, seen: seen_sender, clock: Clock::start(), claims_asked };
+    let watches =
+        Watches { client, seen: seen_sender, clock: Clock::start(), follows_quotas: true, claims_asked };
     let following = tokio::spawn(async move { watches.follow::<ResourceClaim>(Kind::ResourceClaim).await });
     assert_eq!(told(&mut seen).await, ["+a", "+b", "all"]);
     // The watch could not be resumed.
