@@ -1,7 +1,7 @@
 //! Writes the status of GpuPools and GpuQuotas: at most one write per object in ten seconds.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -20,6 +20,9 @@ use crate::decide_loop::Summaries;
 
 /// Pause between two writes of the same status.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// The same where the API server keeps another status than was written: an older definition of the kind lacks fields.
+const LONG_PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest message of a condition, in characters. The API server allows 32,768 bytes.
 const LONGEST_MESSAGE: usize = 1024;
@@ -53,10 +56,11 @@ where
         shutdown: CancellationToken,
     ) {
         let mut told = String::new();
+        let mut paused = BTreeMap::new();
         loop {
             let known = summaries.borrow_and_update().clone();
             if let Some(known) = known.filter(|_| may_write()) {
-                match self.write_all((self.summaries)(&known), &may_write).await {
+                match self.write_all((self.summaries)(&known), &may_write, &mut paused).await {
                     Ok(()) => told.clear(),
                     Err(error) => {
                         let text = with_causes(&error);
@@ -75,8 +79,15 @@ where
         }
     }
 
-    async fn write_all(&self, known: &BTreeMap<String, S>, may_write: &MayWrite) -> Result<(), kube::Error> {
+    /// `paused`: by object, until when nothing is written.
+    async fn write_all(
+        &self,
+        known: &BTreeMap<String, S>,
+        may_write: &MayWrite,
+        paused: &mut BTreeMap<String, Instant>,
+    ) -> Result<(), kube::Error> {
         let none = S::default();
+        paused.retain(|_, until| Instant::now() < *until);
         let objects = match self.objects.list(&ListParams::default()).await {
             // The kind is not installed.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
@@ -87,7 +98,8 @@ where
             let summary = known.get(&name).unwrap_or(&none);
             let before = object.status.as_ref();
             let wanted = (self.status)(object.metadata.generation, before, summary, Timestamp::now());
-            if before.is_some_and(|before| *before == wanted) || !may_write() {
+            let is_paused = paused.contains_key(&name);
+            if before.is_some_and(|before| *before == wanted) || is_paused || !may_write() {
                 continue;
             }
             // With the base version, so that a former leader overwrites nothing.
@@ -96,7 +108,11 @@ where
                 "status": with_nulls(before, &wanted),
             });
             match self.objects.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-                Ok(_) => {}
+                Ok(object) => {
+                    if object.status.as_ref() != Some(&wanted) {
+                        paused.insert(name, Instant::now() + LONG_PAUSE);
+                    }
+                }
                 // Changed or deleted in between: retried next time.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
@@ -142,7 +158,54 @@ pub(crate) fn condition(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::api::ApiResource;
+    use kube::client::Body;
+    use tessera_api::gpu_quota::{GpuQuota, GpuQuotaStatus, HoursStatus};
+    use tessera_decide::QuotaSummary;
+
     use super::*;
+
+    /// An API server whose definition of the kind has no hours.
+    #[tokio::test]
+    async fn what_is_not_kept_is_written_once_a_minute() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = writes.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let quota = json!({ "metadata": { "name": "vision", "resourceVersion": "1" }, "spec": {}, "status": { "waiting": 0 } });
+            let answer = match *request.method() {
+                Method::GET => json!({ "metadata": {}, "items": [quota] }),
+                _ => {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    quota
+                }
+            };
+            async move { Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes()))) }
+        });
+        let writer = StatusWriter {
+            objects: Api::all_with(Client::new(service, "default"), &ApiResource::erase::<GpuQuota>(&())),
+            kind: "GpuQuotas",
+            summaries: |known| &known.quotas,
+            status: |_, _, _: &QuotaSummary, now| GpuQuotaStatus {
+                hours: Some(HoursStatus { as_of: now.to_string(), ..HoursStatus::default() }),
+                ..GpuQuotaStatus::default()
+            },
+        };
+        let may_write: MayWrite = Arc::new(|| true);
+        let mut paused = BTreeMap::new();
+        for _ in 0..3 {
+            writer.write_all(&BTreeMap::new(), &may_write, &mut paused).await.unwrap();
+        }
+        assert_eq!(writes.load(Ordering::SeqCst), 1);
+        paused.values_mut().for_each(|until| *until -= LONG_PAUSE);
+        writer.write_all(&BTreeMap::new(), &may_write, &mut paused).await.unwrap();
+        assert_eq!(writes.load(Ordering::SeqCst), 2);
+    }
 
     #[test]
     fn fields_that_end_are_removed() {
