@@ -1,5 +1,6 @@
 //! `GpuPool`: an administrator's choice of the offer of cards and of their allocator.
 
+mod idle;
 mod names;
 mod resolve;
 mod status;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use crate::label_selector::LabelSelector;
 use crate::offer::{Offer, OfferError};
 
+pub use idle::{IDLE_ANNOTATION, Idle, IdleAction, KEEP};
 pub use resolve::precedence;
 pub use status::{GpuPoolStatus, UnmetDemand, condition};
 
@@ -73,6 +75,9 @@ pub struct GpuPoolSpec {
     /// How the controller chooses among nodes, and among cards where it allocates. Without meaning where the allocation is
     /// Native.
     pub placement: Placement,
+    /// Limits of claims that hold devices without use of their multiprocessors. Absent: nobody looks for such claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
 }
 
 /// Who allocates claims for a pool's cards.
@@ -217,6 +222,8 @@ mod tests {
             (json!({"allocation": "Magic"}), "Magic"),
             (json!({"placement": {"strategy": "pack"}}), "pack"),
             (json!({"nodeSelector": {"matchLabel": {}}}), "matchLabel"),
+            (json!({"idle": {"action": "Kill"}}), "Kill"),
+            (json!({"idle": {"afterMinutes": 1}}), "afterMinutes"),
         ] {
             let error = GpuPoolSpec::decode(&fields).unwrap_err().to_string();
             assert!(error.contains(part), "{fields}: {error}");

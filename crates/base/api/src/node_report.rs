@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::PciBusId;
-use crate::gpu_pool::{Allocation, Placement};
+use crate::gpu_pool::{Allocation, Idle, Placement};
 
 /// Key of the annotation; its value is a [`NodeReport`] as JSON.
 pub const ANNOTATION: &str = "gpu.tessera.dev/node-report";
@@ -68,6 +68,9 @@ pub struct CardReport {
     pub allocation: Allocation,
     /// How nodes are chosen.
     pub placement: Placement,
+    /// When its claims are idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
     /// Other pools selecting the card, outranked by `pool`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outranked: Vec<String>,

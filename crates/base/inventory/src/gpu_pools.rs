@@ -140,6 +140,7 @@ pub fn resolve(
                     report.pool = Some(candidate.name.to_owned());
                     report.allocation = candidate.spec.allocation;
                     report.placement = candidate.spec.placement.clone();
+                    report.idle = candidate.spec.idle.clone();
                     let offer = &candidate.spec.offer;
                     let label = offer.layout_from_node_label.as_ref().and_then(|key| labels.get(key));
                     let layout = label.filter(|name| !name.is_empty()).or(offer.layout.as_ref());
