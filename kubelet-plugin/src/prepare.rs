@@ -31,10 +31,11 @@ mod preparer;
 mod tell;
 mod upkeep;
 
-use tessera_dra_kubelet::{Answers, ClaimReference, PreparedDevice};
+pub use tessera_dra_kubelet::ClaimReference;
+use tessera_dra_kubelet::{Answers, PreparedDevice};
 
 pub use error::PrepareError;
 pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
 pub use options::{DriverFilesState, PrepareOptions};
 pub use preparer::Preparer;
-pub use tell::{Activity, MpsMetrics, PrepareMetrics};
+pub use tell::{Activity, IdleCondition, MpsMetrics, PrepareMetrics};

@@ -61,7 +61,7 @@ use crate::{
     gpu_pools::{PoolFollower, Reading},
     options::Options,
     prepare::DriverFilesState,
-    usage::UsageSweep,
+    usage::{IdleFollower, UsageSweep},
 };
 use dump::Dump;
 use free_threads::FreeThreads;
@@ -231,6 +231,15 @@ async fn start(
         metrics: metrics.owners.clone(),
     };
     tasks.spawn("the look for others who own the cards", owners.run(shutdown.clone()));
+    let idle = IdleFollower {
+        reports: metrics.usage.report.subscribe(),
+        interval: options.usage_interval,
+        resolution: resolution.clone(),
+        preparer: preparer.clone(),
+        events: events.clone(),
+        proc_root: options.proc_root.clone(),
+    };
+    tasks.spawn("the look for idle claims", idle.run(shutdown.clone()));
     let health_events = HealthEvents {
         events,
         of_node: of_node.clone(),

@@ -6,11 +6,13 @@
 //! /proc ──> pods of processes, where cards are shared ───────┘           └─> NodeUsage  (/usage)
 //! ```
 //!
-//! Readers get the last report, so no reader costs a call of the driver, and removed cards and claims have no series any more.
+//! The reports also say which claims are idle (`idle_follower`). Readers get the last report, so no reader costs a call of the driver, and removed cards and claims have no series any more.
 
 mod claims;
 mod collector;
 mod counter;
+mod idle;
+mod idle_follower;
 mod look;
 mod metrics;
 mod pods;
@@ -18,6 +20,7 @@ mod report;
 mod sweep;
 
 pub use collector::UsageCollector;
+pub use idle_follower::IdleFollower;
 pub use metrics::UsageMetrics;
 pub use report::{CardReport, ClaimReport, DeviceReport, Report};
 pub use sweep::UsageSweep;

@@ -18,7 +18,9 @@ use super::MpsMetrics;
 use super::attempt::{Call, Pending, Work, held_cards};
 use super::cards::{Files, Sharing, Worker};
 use super::claim::reference;
-use super::tell::{Activities, Activity, DeviceStatus, OwnTime, Unreleased, claim_events};
+use super::tell::{
+    Activities, Activity, DeviceStatus, IdleCondition, OwnTime, Unreleased, claim_events, idle,
+};
 use super::upkeep::Follower;
 use super::{
     Answers, ClaimReference, Operation, PrepareError, PrepareObserver, PrepareOptions, PreparedDevice,
@@ -190,6 +192,18 @@ impl Preparer {
         let entries = self.worker.disk(|journal, _| journal.shared_claims()).await?;
         let records = entries.into_iter().filter_map(|entry| entry.record.ok());
         Ok(records.filter(|record| self.worker.is_prepared(record)).collect())
+    }
+
+    /// Writes in a claim's `status.devices` whether its pods use its devices, unless the claim says so already.
+    ///
+    /// # Errors
+    /// [`PrepareError::Api`].
+    pub async fn write_idle(
+        &self,
+        claim: &ClaimReference,
+        condition: &IdleCondition,
+    ) -> Result<(), PrepareError> {
+        idle::write(&self.worker.client, &self.worker.options, claim, condition).await
     }
 
     /// Running work on claims.

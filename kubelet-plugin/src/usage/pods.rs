@@ -1,6 +1,6 @@
 //! Owners of processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,26 @@ impl Owners {
     }
 }
 
+/// UIDs of the pods with a container besides the sandbox's. Blocks for a file read for each process of the node.
+pub fn started(proc_root: &Path) -> BTreeSet<String> {
+    let mut containers = BTreeMap::<String, BTreeSet<String>>::new();
+    let directories = [proc_root, Path::new(KERNELS)].map(std::fs::read_dir);
+    let entries = directories.into_iter().flatten().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    for process in names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let Ok(bytes) = cgroups(proc_root, &process) else { continue };
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            let Some(pod) = pod_uid(line) else { continue };
+            // The part of the path below the pod's is the container.
+            let mut parts = line.split('/').skip_while(|part| pod_uid(part).is_none());
+            if let Some(container) = parts.nth(1) {
+                containers.entry(pod).or_default().insert(container.to_owned());
+            }
+        }
+    }
+    containers.into_iter().filter(|(_, containers)| containers.len() > 1).map(|(pod, _)| pod).collect()
+}
+
 fn owner(proc_root: &Path, own: Option<&[u8]>, pid: u32) -> Owner {
     match cgroups(proc_root, &pid.to_string()) {
         // This process uses no card: in its own process namespace the number means another process.
@@ -85,5 +105,36 @@ mod tests {
         assert_eq!(owners.of(8), Owner::Node);
         assert_eq!(owners.of(u32::MAX), Owner::Unknown);
         assert_eq!(owners.of(1), Owner::Unknown, "it is this one");
+    }
+
+    #[test]
+    fn a_pod_has_started_with_a_container_beside_its_sandbox() {
+        let root = tempfile::tempdir().unwrap();
+        let uid = |last: char| format!("0b4e5c1a-0d4f-4a6b-8c7d-9e0f1a2b3c4{last}");
+        let (waiting, running) = (uid('0'), uid('1'));
+        for (process, text) in [
+            ("70", format!("0::/kubepods/pod{waiting}/sandbox\n")),
+            (
+                "71",
+                format!("12:devices:/kubepods/pod{waiting}/sandbox\n11:cpu:/kubepods/pod{waiting}/sandbox\n"),
+            ),
+            (
+                "72",
+                format!("0::/kubepods.slice/kubepods-pod{}.slice/cri-1.scope\n", running.replace('-', "_")),
+            ),
+            (
+                "73",
+                format!(
+                    "0::/kubepods.slice/kubepods-pod{}.slice/cri-2.scope/init\n",
+                    running.replace('-', "_")
+                ),
+            ),
+            ("74", "0::/system.slice/some.service\n".to_owned()),
+        ] {
+            std::fs::create_dir(root.path().join(process)).unwrap();
+            std::fs::write(root.path().join(process).join("cgroup"), text).unwrap();
+        }
+        let started = started(root.path());
+        assert!(started.contains(&running) && !started.contains(&waiting), "{started:?}");
     }
 }

@@ -6,6 +6,7 @@ mod command_line;
 mod crowd;
 mod gpu_pools;
 mod hung_card;
+mod idle;
 mod instances;
 mod layouts;
 mod managed;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// An instance with this interval of looks, in seconds.
-fn start(node: &Node, interval: u32) -> Plugin {
+pub fn start(node: &Node, interval: u32) -> Plugin {
     let arguments = [node.arguments(), vec!["--usage-interval".to_owned(), interval.to_string()]].concat();
     Plugin::start(node.directory(), &arguments)
 }
@@ -50,7 +50,7 @@ fn series(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 }
 
 /// A pod that is never scheduled: kube-controller-manager removes the reservation of a pod that does not exist.
-async fn pod(node: &Node) -> (String, String) {
+pub async fn pod(node: &Node) -> (String, String) {
     let pods: Api<Pod> = Api::namespaced(node.client.clone(), "default");
     let name = format!("pod-{:08x}", fastrand::u32(..));
     let pod = json!({
@@ -63,7 +63,7 @@ async fn pod(node: &Node) -> (String, String) {
 }
 
 /// A claim of a device, reserved for a pod.
-async fn claim(node: &Node, device: &str, pod: &(String, String)) -> Claim {
+pub async fn claim(node: &Node, device: &str, pod: &(String, String)) -> Claim {
     let claims: Api<ResourceClaim> = Api::namespaced(node.client.clone(), "default");
     let name = format!("claim-{:08x}", fastrand::u32(..));
     let request = json!({"name": "gpus", "exactly": {"deviceClassName": "gpu"}});
@@ -85,7 +85,7 @@ async fn claim(node: &Node, device: &str, pod: &(String, String)) -> Claim {
 }
 
 /// Name of a card as a device.
-fn device(node: &Node, card: usize) -> String {
+pub fn device(node: &Node, card: usize) -> String {
     let address = node.machine.cards()[card]["pci"].as_str().unwrap();
     format!("gpu-{}", address.trim_start_matches("0000:").trim_end_matches(".0").replace(':', "-"))
 }

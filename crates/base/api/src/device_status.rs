@@ -17,3 +17,14 @@ pub const HELD: &str = "Held";
 /// Key of the annotation of Pods with the number of pods of the same owner evicted by the controller because a device could not be
 /// prepared for them.
 pub const EVICTIONS_ANNOTATION: &str = "gpu.tessera.dev/evictions";
+
+/// Type of the condition of all devices of a claim that their pods do not use, in pools with an
+/// [`Idle`](crate::gpu_pool::Idle) action. `True` since the time without use was over ([`BELOW`], [`NOT_STARTED`]); `False`
+/// after use, or when the use is not known any more. A claim that never was idle has no such condition.
+pub const IDLE: &str = "Idle";
+
+/// `reason` of a true [`IDLE`]: in every look the use was below the pool's limit.
+pub const BELOW: &str = "BelowLimit";
+
+/// `reason` of a true [`IDLE`]: no container of the claim's pods has started.
+pub const NOT_STARTED: &str = "NotStarted";

@@ -5,6 +5,7 @@
 //! costs no request.
 
 mod entries;
+pub(in crate::prepare) mod idle;
 mod writer;
 
 use std::collections::HashSet;

@@ -107,13 +107,13 @@ pub(super) fn entries(
 }
 
 impl Key {
-    fn of(result: &DeviceRequestAllocationResult) -> Self {
+    pub(super) fn of(result: &DeviceRequestAllocationResult) -> Self {
         let DeviceRequestAllocationResult { pool, device, share_id, .. } = result;
         Self { pool: pool.clone(), device: device.clone(), share_id: share_id.clone() }
     }
 }
 
-fn results<'a>(
+pub(super) fn results<'a>(
     claim: &'a ResourceClaim,
     driver: &'a str,
 ) -> impl Iterator<Item = &'a DeviceRequestAllocationResult> {

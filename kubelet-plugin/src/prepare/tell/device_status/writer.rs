@@ -32,9 +32,9 @@ pub(super) struct Writer {
 }
 
 /// Why something was not written.
-struct Unwritten {
-    reason: String,
-    may_pass: bool,
+pub(super) struct Unwritten {
+    pub(super) reason: String,
+    pub(super) may_pass: bool,
 }
 
 impl Writer {
@@ -68,43 +68,11 @@ impl Writer {
         // Conditions have whole seconds.
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         match entries(&found, &self.driver_name, &told.outcome, Time(now)) {
-            Some(entries) => self.apply(&told.claim, &found, &entries).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Makes these the driver's only entries, unless the claim has changed since `found`.
-    async fn apply(
-        &self,
-        claim: &ClaimReference,
-        found: &ResourceClaim,
-        entries: &[AllocatedDeviceStatus],
-    ) -> Result<(), Unwritten> {
-        let patch = json!({
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {
-                "name": claim.name,
-                "namespace": claim.namespace,
-                "uid": claim.uid,
-                "resourceVersion": found.metadata.resource_version,
-            },
-            "status": {"devices": entries},
-        });
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
-        let parameters = PatchParams::apply(&self.field_manager).force();
-        let patch = Patch::Apply(patch);
-        let applied = claims.patch_status(&claim.name, &parameters, &patch);
-        match tokio::time::timeout(self.patience, applied).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(kube::Error::Api(status))) => Err(Unwritten {
-                may_pass: matches!(status.code, 408 | 409 | 429 | 500..),
-                reason: format!("{} ({})", status.message, status.code),
-            }),
-            Ok(Err(error)) => Err(Unwritten { reason: with_causes(&error), may_pass: true }),
-            Err(_) => {
-                Err(Unwritten { reason: format!("no answer within {:?}", self.patience), may_pass: true })
+            Some(entries) => {
+                let (client, patience) = (&self.client, self.patience);
+                apply(client, &self.field_manager, patience, &told.claim, &found, &entries).await
             }
+            None => Ok(()),
         }
     }
 
@@ -118,6 +86,41 @@ impl Writer {
                 tracing::debug!(%claim, error = reason, "cannot write status.devices")
             }
         }
+    }
+}
+
+/// Makes these the field manager's only entries, unless the claim has changed since `found`.
+pub(super) async fn apply(
+    client: &Client,
+    field_manager: &str,
+    patience: Duration,
+    claim: &ClaimReference,
+    found: &ResourceClaim,
+    entries: &[AllocatedDeviceStatus],
+) -> Result<(), Unwritten> {
+    let patch = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": claim.name,
+            "namespace": claim.namespace,
+            "uid": claim.uid,
+            "resourceVersion": found.metadata.resource_version,
+        },
+        "status": {"devices": entries},
+    });
+    let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &claim.namespace);
+    let parameters = PatchParams::apply(field_manager).force();
+    let patch = Patch::Apply(patch);
+    let applied = claims.patch_status(&claim.name, &parameters, &patch);
+    match tokio::time::timeout(patience, applied).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(kube::Error::Api(status))) => Err(Unwritten {
+            may_pass: matches!(status.code, 408 | 409 | 429 | 500..),
+            reason: format!("{} ({})", status.message, status.code),
+        }),
+        Ok(Err(error)) => Err(Unwritten { reason: with_causes(&error), may_pass: true }),
+        Err(_) => Err(Unwritten { reason: format!("no answer within {patience:?}"), may_pass: true }),
     }
 }
 
