@@ -85,6 +85,7 @@ impl Writer {
                 Topic::NotSteered => "NotSteered",
                 Topic::NotAllocated => "NotAllocated",
                 Topic::Overlap => "DevicesOverlap",
+                Topic::Idle => "Idle",
             };
             self.tell(pod, Severity::Warning, reason, message);
             return;

@@ -65,6 +65,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             tessera_api::gang::FORMED_ANNOTATION,
             gang::labels::LWS_SIZE,
             PARTIAL_TIMEOUT_ANNOTATION,
+            tessera_api::gpu_pool::IDLE_ANNOTATION,
         ],
     );
     let container = |container: Container| Container {

@@ -135,6 +135,8 @@ pub enum Topic {
     NotAllocated,
     /// A device of the pod's claims has another owner.
     Overlap,
+    /// The pod does not use its devices, and is to be evicted.
+    Idle,
 }
 
 impl Intent {

@@ -25,6 +25,7 @@ mod guesses;
 mod healing;
 mod holders;
 mod hours_left;
+mod idle;
 mod incomplete;
 mod intent;
 mod leadership;

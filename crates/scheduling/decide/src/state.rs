@@ -6,6 +6,7 @@ use tessera_placement::Time;
 use crate::gangs::Gangs;
 use crate::guesses::Guesses;
 use crate::healing::Healing;
+use crate::idle::IdleClaims;
 use crate::leadership::Leadership;
 use crate::learn::Arrivals;
 use crate::ledger::Ledger;
@@ -31,6 +32,7 @@ pub(crate) struct State {
     pub standing: Queue,
     pub refusals: Refusals,
     pub healing: Healing,
+    pub idle: IdleClaims,
     pub marks: Marks,
     pub guesses: Guesses,
     pub unplaced: Unplaced,
@@ -65,6 +67,7 @@ impl State {
             standing: Queue::default(),
             refusals: Refusals::default(),
             healing: Healing::default(),
+            idle: IdleClaims::default(),
             marks: Marks::default(),
             guesses: Guesses::default(),
             unplaced: Unplaced::default(),

@@ -6,6 +6,7 @@ mod costly_selectors;
 mod gangs;
 mod gates;
 mod healing;
+mod idle;
 // Included by path: the crate pulls in emulated hardware and an API server.
 #[path = "../../../../../tests/fakes/src/known_machines.rs"]
 #[allow(dead_code, missing_docs)]
