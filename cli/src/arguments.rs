@@ -318,6 +318,9 @@ pub struct TopArguments {
     /// Only this namespace, for pods and namespaces
     #[arg(short, long)]
     pub namespace: Option<String>,
+    /// Claims whose pods do not use their devices, where GpuPools ask (spec.idle), with the cost since
+    #[arg(long, conflicts_with_all = ["rows", "sort_by"])]
+    pub idle: bool,
     /// Sort by this column. Default: name for nodes and cards, idle for pods and namespaces
     #[arg(long, value_enum, value_name = "COLUMN")]
     pub sort_by: Option<SortBy>,

@@ -18,6 +18,7 @@ mod files;
 mod foreign;
 mod get;
 mod hints;
+mod idle;
 mod labels;
 mod lines;
 mod managed;

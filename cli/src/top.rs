@@ -77,15 +77,9 @@ pub fn rows(
                 node.cards.iter().map(|(address, card)| of_card(&node.name, &address.to_string(), card))
             })
             .collect(),
-        Rows::Pods => of_holders(nodes, namespace, &teams, |node, holder| {
-            // A claim not reserved for any pod has a row of its own.
-            let name = match holder.pods.as_slice() {
-                [] => format!("{}/(claim {})", holder.namespace, holder.claim),
-                [pod] => format!("{}/{pod}", holder.namespace),
-                [pod, others @ ..] => format!("{}/{pod} (+{})", holder.namespace, others.len()),
-            };
-            (name, Some(node.to_owned()))
-        }),
+        Rows::Pods => {
+            of_holders(nodes, namespace, &teams, |node, holder| (pods_of(holder), Some(node.to_owned())))
+        }
         Rows::Namespaces => {
             of_holders(nodes, namespace, &teams, |_, holder| (holder.namespace.clone(), None))
         }
@@ -106,6 +100,15 @@ pub fn rows(
         most_first(other).total_cmp(&most_first(one)).then_with(|| one.name.cmp(&other.name))
     });
     found
+}
+
+/// The pods of a claim. A claim not reserved for any pod has a name of its own.
+pub fn pods_of(holder: &Holder) -> String {
+    match holder.pods.as_slice() {
+        [] => format!("{}/(claim {})", holder.namespace, holder.claim),
+        [pod] => format!("{}/{pod}", holder.namespace),
+        [pod, others @ ..] => format!("{}/{pod} (+{})", holder.namespace, others.len()),
+    }
 }
 
 fn of_node(node: &tessera_api::fleet_view::NodeView) -> Row {

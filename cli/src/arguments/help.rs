@@ -137,6 +137,9 @@ pub const TOP_HELP: &str = r#"Examples:
   # Each card of a node: allocated, busy, memory, power
   kubectl gpu top cards --node node-a
 
+  # Who holds devices without use, and at what cost
+  kubectl gpu top --idle
+
   # Once, for a script
   kubectl gpu top pods -n research --once -o json
 

@@ -8,6 +8,8 @@ use tessera_api::fleet_view::{FleetView, cards, memory};
 
 use crate::api_server::{FleetPort, block_on, connect};
 use crate::arguments::{Rows, TopArguments};
+use crate::commands::queue::time;
+use crate::idle;
 use crate::output::{self, CommandError, Verdict, or_dash, warn};
 use crate::top::{Row, rows};
 
@@ -71,6 +73,15 @@ fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandEr
         )));
     }
     let (node, namespace) = (arguments.node.as_deref(), arguments.namespace.as_deref());
+    if arguments.idle {
+        let rows = idle::rows(view, node, namespace);
+        match arguments.output {
+            Some(format) => output::structured(format, &rows)?,
+            None if rows.is_empty() => output::print("no claim is idle, where GpuPools ask (spec.idle)\n")?,
+            None => output::print(&idle_table(&rows, view.currency.as_deref()))?,
+        }
+        return Ok(if view.nodes.is_empty() { Verdict::No } else { Verdict::Yes });
+    }
     let rows = rows(view, arguments.rows, node, namespace, arguments.sort_by);
     match arguments.output {
         Some(format) => output::structured(format, &rows)?,
@@ -116,6 +127,27 @@ fn table(kind: Rows, rows: &[Row], has_teams: bool) -> String {
         _ => row.trouble.clone().unwrap_or_default(),
     };
     output::table(&header, rows.iter().map(|row| header.iter().map(|column| cell(row, column)).collect()))
+}
+
+fn idle_table(rows: &[idle::Row], currency: Option<&str>) -> String {
+    let mut header = vec!["POD", "NODE", "DEVICES", "CARDS", "UNUSED", "MEMORY"];
+    let currency = currency.filter(|_| rows.iter().any(|row| row.cost.is_some()));
+    header.extend(currency.map(|_| "COST"));
+    let cells = rows.iter().map(|row| {
+        let unused = time(row.idle_seconds);
+        let mut cells = vec![
+            row.name.clone(),
+            row.node.clone(),
+            row.devices.join(","),
+            cards(row.allocated),
+            if row.not_started { format!("{unused}, not started") } else { unused },
+            memory(row.memory_used_mib, None),
+        ];
+        let cost = |currency| row.cost.map_or("-".to_owned(), |cost| format!("{currency} {cost:.2}"));
+        cells.extend(currency.map(cost));
+        cells
+    });
+    output::table(&header, cells)
 }
 
 fn number(value: Option<f64>, unit: &str) -> String {

@@ -35,6 +35,9 @@ fn top() {
     for rows in ["pods", "namespaces"] {
         golden(&format!("top-{rows}-teams"), &["top", rows, "-f", "../teams-fleet.json"], "");
     }
+    golden("top-idle", &["top", "--idle", "-f", "../idle-fleet.json"], "");
+    golden("top-idle-json", &["top", "--idle", "-n", "vision", "-f", "../idle-fleet.json", "-o", "json"], "");
+    golden("top-idle-nobody", &["top", "--idle", "-f", "../fleet.json"], "");
     golden("top-no-fleet", &["top", "-f", "slices.yaml"], "");
 }
 

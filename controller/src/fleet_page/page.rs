@@ -179,6 +179,7 @@ mod tests {
             pods: vec![claim.to_owned()],
             allocated: 1000,
             memory_granted_mib: Some(80 * 1024),
+            idle_since: (claim == "idle").then_some(7_200),
             ..Holder::default()
         };
         let card = |holder: Holder, busy: Option<f64>| CardView {
@@ -196,7 +197,7 @@ mod tests {
             (address(4), card(holder("silent", "gpu-04-00"), None)),
         ];
         let node = NodeView { name: "node-a".to_owned(), cards: cards.into(), ..NodeView::default() };
-        let page = text(&FleetView { nodes: vec![node], ..FleetView::default() });
+        let page = text(&FleetView { at: 18_000, nodes: vec![node], ..FleetView::default() });
         let table = page.split("Who holds what").nth(1).unwrap().split("</section>").next().unwrap();
         let rows: Vec<&str> = table.split("<tr>").skip(2).collect();
         let cells = |row: &str| -> Vec<String> {
@@ -205,8 +206,9 @@ mod tests {
         };
         assert!(rows[0].contains("team/idle-gpus") && rows.len() == 3, "most idle first: {table}");
         let found = cells(rows[0]);
+        let idle = "1.50, unused for 3 h";
         let wanted =
-            ["idle", "node-a", "gpu-02-00, gpu-03-00", "training", "2.00", "0.50", "1.50", "- of 160.0 GiB"];
+            ["idle", "node-a", "gpu-02-00, gpu-03-00", "training", "2.00", "0.50", idle, "- of 160.0 GiB"];
         assert_eq!(found, wanted);
         assert!(rows[1].contains("busy-gpus") && cells(rows[1])[6] == "0.02", "{rows:?}");
         assert_eq!(cells(rows[2])[5..7], ["-", "-"], "nobody tells: {rows:?}");

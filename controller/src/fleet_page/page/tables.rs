@@ -29,6 +29,8 @@ struct Row<'v> {
     busy: f64,
     memory_used_mib: Option<u64>,
     memory_mib: Option<u64>,
+    /// As of [`Holder::idle_since`].
+    idle_since: Option<u64>,
 }
 
 impl<'v> Row<'v> {
@@ -36,6 +38,7 @@ impl<'v> Row<'v> {
         self.pods.extend(holder.pods.iter().map(String::as_str));
         self.devices.push(&holder.device);
         self.allocated += u64::from(holder.allocated);
+        self.idle_since = self.idle_since.or(holder.idle_since);
         if let Some(activity) = activity {
             self.measured += u64::from(holder.allocated);
             self.busy += activity;
@@ -86,7 +89,10 @@ pub fn claims(view: &FleetView) -> Markup {
                     td { (names(&row.pods)) } td { (names(&row.nodes)) }
                     td { (some_of(row.devices.iter().copied(), row.devices.len())) }
                     td { (names(&row.pools)) } td { (cards(row.allocated as f64 / 1000.0)) }
-                    td { (known((row.measured > 0).then_some(row.busy))) } td { (known(row.idle())) }
+                    td { (known((row.measured > 0).then_some(row.busy))) } td {
+                        (known(row.idle()))
+                        @if let Some(since) = row.idle_since { ", unused for " (age(view.at, since)) }
+                    }
                     td { (memory(row.memory_used_mib, row.memory_mib)) }
                 } } }
             } }

@@ -244,6 +244,13 @@ pub struct Holder {
     /// The highest [`Holder::sm_activity`]; absent where the mean is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_peak: Option<f64>,
+    /// Start of the time in which the claim's pods use none of its devices, in Unix seconds: by the condition of the claim that its
+    /// node's plugin writes where a GpuPool asks for it ([`Idle`](crate::gpu_pool::Idle)). Absent for claims in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<u64>,
+    /// Whether the claim is idle because no container of its pods has started.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub not_started: bool,
 }
 
 /// A waiting pod.

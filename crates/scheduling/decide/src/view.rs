@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_allocator::inventory::DeviceRef;
+use tessera_api::device_status::NOT_STARTED;
 use tessera_api::fleet_view::{CardView, FleetView, Holder, NodeView, TeamView, WaitingPod};
 use tessera_api::{PciBusId, attribute, capacity, managed};
 use tessera_cluster::gang::GangId;
@@ -11,6 +12,7 @@ use tessera_cluster::{ClaimExt, Cluster, Key};
 use tessera_placement::fleet::{Fleet, NodeIndex};
 use tessera_placement::node_cards::{NodeCards, limit};
 
+use crate::idle;
 use crate::queue::Order;
 
 /// Billionths in a MiB.
@@ -128,7 +130,11 @@ fn holders_of(
                 && result.device == device.name()
                 && result.admin_access != Some(true)
         });
+        let idle = idle::condition(claim, device.driver_name());
+        let since = idle.map(|idle| idle.last_transition_time.0.as_second());
         let holder = Holder {
+            idle_since: since.and_then(|since| u64::try_from(since).ok()),
+            not_started: idle.is_some_and(|idle| idle.reason == NOT_STARTED),
             device: device.name().to_owned(),
             namespace: key.namespace.clone(),
             claim: key.name.clone(),
