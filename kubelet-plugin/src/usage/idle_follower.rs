@@ -86,7 +86,11 @@ impl IdleFollower {
             let proc_root = self.proc_root.clone();
             let pods = tokio::task::spawn_blocking(move || pods::started(&proc_root));
             let pods = pods.await.unwrap_or_default();
-            let has_started = |claim: &&ClaimReport| claim.pods.iter().any(|pod| pods.contains(&pod.uid));
+            // The processes of a sandboxed container are not the node's.
+            let has_started = |claim: &&ClaimReport| {
+                matches!(usage(claim), Use::Percent(percent) if percent > 0.0)
+                    || claim.pods.iter().any(|pod| pods.contains(&pod.uid))
+            };
             state.started.extend(report.claims.iter().filter(has_started).map(|claim| claim.uid.clone()));
         }
         let uses = report.claims.iter().zip(&limits).map(|(claim, limits)| {
