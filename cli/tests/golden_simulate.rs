@@ -274,6 +274,19 @@ fn pools_decide_on_the_cards_of_a_cluster() {
     golden("fleet-pool-without-report", &[&["-f", &slices, "-f", &dump], &with[..]].concat());
 }
 
+/// A team takes back what others borrow: beside the same without quotas.
+#[test]
+fn teams_with_quotas() {
+    let data = "../../cli/tests/simulate";
+    let [list, quotas] = ["teams.csv", "quotas.yaml"].map(|file| format!("{data}/{file}"));
+    let with = ["--nodes", "2xdgx-h100", "--workload", &list, "--quota", &quotas, "--policy"];
+    golden("fleet-quotas", &[&with[..], &["tessera,first-fit"]].concat());
+    let json = ["tessera", "--nodes", "1xdgx-h100", "-o", "json"];
+    golden("fleet-quotas-json", &[&with[..], &json].concat());
+    golden("fleet-quotas-no-tessera", &[&with[..], &["first-fit"]].concat());
+    golden("fleet-no-quota", &["--nodes", "2xdgx-h100", "--workload", &list, "--quota", "pools.yaml"]);
+}
+
 /// A manifest that cannot be simulated is said with file, line and object.
 #[test]
 fn manifests_that_cannot_be_simulated() {

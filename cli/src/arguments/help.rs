@@ -189,6 +189,9 @@ pub const SIMULATE_HELP: &str = r#"Examples:
   # Manifests, with the cards offered by these GpuPools
   kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml -f manifests/
 
+  # How long would teams wait with these GpuQuotas? The list has a column namespace
+  kubectl gpu simulate --nodes 10xdgx-h100 --workload jobs.csv --quota quotas.yaml --policy tessera
+
   # With the MIG layouts named by the pools
   kubectl gpu simulate --nodes 10xdgx-h100 --pool pools.yaml --mig-layouts config.yaml -f manifests/
 

@@ -26,6 +26,9 @@ pub struct SimulateArguments {
     /// Also simulate the fleet with its cards offered by the GpuPools in this file or folder; may be repeated
     #[arg(long = "pool", value_name = "FILE", help_heading = "A fleet and a workload")]
     pub pools: Vec<PathBuf>,
+    /// Also simulate tessera with the GpuQuotas in this file or folder, which may have the Namespaces of its selectors; may be repeated
+    #[arg(long = "quota", value_name = "FILE", help_heading = "A fleet and a workload")]
+    pub quotas: Vec<PathBuf>,
     /// MIG layouts named by the GpuPools, in the format of NVIDIA's mig-parted (the plugin's --mig-layout-file)
     #[arg(
         long = "mig-layouts",
@@ -53,7 +56,7 @@ pub struct SimulateArguments {
     #[arg(long = "price", value_name = "MODEL=NUMBER", value_parser = price, help_heading = "A fleet and a workload")]
     pub prices: Vec<(String, f64)>,
     /// A trace in the format of openb (Alibaba's cluster-trace-gpu-v2023): its files with nodes and with pods
-    #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "pools", "wishes", "at", "prices", "driver", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
+    #[arg(long, num_args = 2, conflicts_with_all = ["nodes", "workload", "add", "pools", "quotas", "wishes", "at", "prices", "driver", "files"], value_names = ["NODES.csv", "PODS.csv"], help_heading = "A trace")]
     pub openb: Vec<PathBuf>,
     /// Number of runs with different seeds: for a trace the order of arrival differs, for a fleet only random choices of policies
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]

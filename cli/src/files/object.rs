@@ -5,6 +5,7 @@ mod manifest;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::Resource;
 use serde::Serialize;
@@ -138,6 +139,11 @@ impl Found<'_, '_> {
             ),
             ("v1", "PersistentVolume") => {
                 self.keep(&mut objects.volumes, "PersistentVolume", None, warnings, |object| object)
+            }
+            ("v1", "Namespace") => {
+                self.keep(&mut objects.namespaces, "Namespace", None, warnings, |namespace: Namespace| {
+                    namespace.metadata.labels.unwrap_or_default()
+                })
             }
             ("gpu.tessera.dev/v1alpha1", "GpuPool") => {
                 self.keep(&mut loaded.pools, "GpuPool", None, warnings, |object| object)

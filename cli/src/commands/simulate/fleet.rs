@@ -4,6 +4,8 @@ mod inputs;
 mod json;
 mod map;
 mod pools;
+mod quotas;
+mod teams;
 mod text;
 
 use std::collections::BTreeSet;
@@ -45,6 +47,8 @@ struct Variant {
     fleet: Fleet,
     /// Cards of the fleet as offered by the GpuPools of a file.
     pools: Option<PoolsOfFleet>,
+    /// With the GpuQuotas of a file: index of the same fleet without them.
+    without_quotas: Option<usize>,
     workload: Workload,
     demands: Demands,
     policies: Vec<PolicyRuns>,
@@ -69,10 +73,14 @@ pub fn run(arguments: &SimulateArguments) -> Result<Verdict, CommandError> {
     let fleets = inputs.fleets(arguments)?;
     let prices = prices(&arguments.prices, fleets.iter().map(|of_pools| &of_pools.fleet))?;
     let seeds = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
-    let variant = |NamedFleet { name, fleet, pools }| {
-        let workload = inputs.workload(&fleet)?;
+    if !arguments.quotas.is_empty() && !names.contains(&PolicyName::Tessera) {
+        return Err(CommandError::Asked("--quota has an effect on the policy tessera only".to_owned()));
+    }
+    let variant = |NamedFleet { name, fleet, pools, quotas, without_quotas }| {
+        let mut workload = inputs.workload(&fleet)?;
+        workload.quotas = quotas;
         let demands = Demands::of(&fleet, &workload);
-        Ok(Variant { name, fleet, pools, workload, demands, policies: Vec::new() })
+        Ok(Variant { name, fleet, pools, without_quotas, workload, demands, policies: Vec::new() })
     };
     let variants = fleets.into_iter().map(variant).collect::<Result<Vec<Variant>, CommandError>>()?;
     if let Some(first) = variants.first() {
@@ -122,7 +130,8 @@ impl Simulated<'_> {
         let (seeds, wishes, variants) = (&self.seeds, self.wishes, &self.variants);
         let mut runs: Vec<(usize, PolicyName, u64)> = Vec::new();
         for variant in 0..variants.len() {
-            for policy in names {
+            let has_quotas = variants[variant].without_quotas.is_some();
+            for policy in names.iter().filter(|policy| !has_quotas || **policy == PolicyName::Tessera) {
                 let count = if policy.uses_seed() { seeds.len() } else { 1 };
                 runs.extend(seeds[..count].iter().map(|seed| (variant, *policy, *seed)));
             }

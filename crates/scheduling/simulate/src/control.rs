@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use k8s_openapi::jiff::Timestamp;
 use tessera_api::kubernetes::KubernetesVersion;
+use tessera_api::managed::NOMINATION_ANNOTATION;
 use tessera_cluster::{Cluster, Key, Kind, Object};
 use tessera_decide::{ClaimAllocation, Decider, Intent, Observation, PodReference, Time};
 
@@ -76,10 +79,8 @@ impl Control {
 
     /// Writes or, for `None`, clears a claim's allocation. Returns the claim's new version.
     fn write(&mut self, now: Time, key: &Key, allocated: Option<&ClaimAllocation>) -> Option<String> {
-        let known = self.decider.cluster().objects().claims.get(key)?;
-        self.version += 1;
-        let version = self.version.to_string();
-        let mut claim = ResourceClaim::clone(known);
+        let mut claim = ResourceClaim::clone(self.decider.cluster().objects().claims.get(key)?);
+        let version = self.next_version();
         claim.metadata.resource_version = Some(version.clone());
         claim.status = allocated.map(|allocated| ResourceClaimStatus {
             allocation: Some(allocated.allocation.clone()),
@@ -120,9 +121,18 @@ impl Control {
                 self.observe(now, Observation::ClaimsListed { asked_at: now });
                 None
             }
-            // No steering or evictions: all cards are managed, and pods never preempt. The other intents are information for users.
+            Intent::Nominate { pod, nomination } => {
+                let mut object = Pod::clone(self.cluster().objects().pods.get(&pod.key)?);
+                let annotations = object.metadata.annotations.get_or_insert_default();
+                match nomination {
+                    Some(found) => annotations.insert(NOMINATION_ANNOTATION.to_owned(), found.encode()),
+                    None => annotations.remove(NOMINATION_ANNOTATION),
+                };
+                self.apply(now, object);
+                None
+            }
+            // No steering: all cards are managed. Evictions are the caller's. The other intents are information for users.
             Intent::Note { .. }
-            | Intent::Nominate { .. }
             | Intent::Evict { .. }
             | Intent::Steer { .. }
             | Intent::Release { .. }
@@ -130,10 +140,23 @@ impl Control {
         }
     }
 
-    /// Binds a pod, as kube-scheduler would.
+    /// The next resource version.
+    pub fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    /// A pod was evicted, and is gone.
+    pub fn evicted(&mut self, now: Time, pod: PodReference) {
+        self.observe(now, Observation::Evicted { pod, is_done: true });
+    }
+
+    /// Binds a pod, as kube-scheduler would; the kubelet takes it in at once.
     pub fn bind(&mut self, now: Time, mut pod: Pod, node: String) {
         let spec = pod.spec.get_or_insert_default();
         (spec.node_name, spec.scheduling_gates) = (Some(node), None);
+        let started = Timestamp::from_nanosecond(now.as_nanos() as i128);
+        pod.status.get_or_insert_default().start_time = started.ok().map(MetaTime);
         self.apply(now, pod);
     }
 }

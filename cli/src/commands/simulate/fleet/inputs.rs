@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Objects, PodExt};
-use tessera_simulate::fleet::{Fleet, FleetError, List, ListReader, Manifest, Pools, Workload};
+use tessera_simulate::fleet::{Fleet, FleetError, List, ListReader, Manifest, Pools, Quotas, Workload};
 
 use super::pools::{self, PoolFile, PoolsOfFleet};
+use super::quotas::{self, QuotaFile};
 use super::{lines, wrong};
 use crate::api_server::Wanted;
 use crate::arguments::SimulateArguments;
@@ -32,6 +33,8 @@ pub struct Inputs {
     kubernetes: KubernetesVersion,
     /// GpuPools of each file.
     pools: Vec<PoolFile>,
+    /// GpuQuotas of each file.
+    quotas: Vec<QuotaFile>,
     /// Where the pods are from.
     pub what: String,
 }
@@ -41,6 +44,9 @@ pub struct NamedFleet {
     pub name: String,
     pub fleet: Fleet,
     pub pools: Option<PoolsOfFleet>,
+    pub quotas: Quotas,
+    /// With quotas: index of the same fleet without them.
+    pub without_quotas: Option<usize>,
 }
 
 impl Inputs {
@@ -107,6 +113,12 @@ impl Inputs {
         waiting.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
         let waiting = waiting.into_iter().map(|pod| Manifest::from(pod.clone()));
         let manifests = waiting.chain(of_files).collect();
+        let namespaces = &objects.namespaces;
+        let quotas = arguments
+            .quotas
+            .iter()
+            .map(|file| quotas::read(file, namespaces))
+            .collect::<Result<Vec<_>, _>>()?;
         let what = what.join(", ");
         if !is_cluster
             && arguments.workload.is_none()
@@ -116,7 +128,7 @@ impl Inputs {
             let asked = "--nodes needs pods: --workload FILE or -f FILE; or ask for a --wish";
             return Err(CommandError::Asked(asked.to_owned()));
         }
-        Ok(Self { list, manifests, priorities, objects, is_cluster, kubernetes, pools, what })
+        Ok(Self { list, manifests, priorities, objects, is_cluster, kubernetes, pools, quotas, what })
     }
 
     /// The current fleet and the one with added nodes, each as offered by default and by the GpuPools of each file.
@@ -151,13 +163,36 @@ impl Inputs {
         for adds in [false, true].into_iter().filter(|adds| !adds || !added.is_empty()) {
             let name = if adds { &added } else { "as it is" };
             let fleet = base(None, adds).map_err(asked)?;
-            fleets.push(NamedFleet { name: name.to_owned(), fleet, pools: None });
+            let without_quotas = fleets.len();
+            let of_added = |with: String| if adds { format!("{added} {with}") } else { with };
+            let plain = NamedFleet {
+                name: name.to_owned(),
+                fleet: fleet.clone(),
+                pools: None,
+                quotas: Quotas::default(),
+                without_quotas: None,
+            };
+            fleets.push(plain);
             for file in &self.pools {
                 let fleet = base(Some(&file.pools), adds).map_err(asked)?;
-                let with = format!("with {}", file.name);
-                let name = if adds { format!("{added} {with}") } else { with };
+                let name = of_added(format!("with {}", file.name));
                 let pools = Some(PoolsOfFleet::of(&fleet, file));
-                fleets.push(NamedFleet { name, fleet, pools });
+                fleets.push(NamedFleet {
+                    name,
+                    fleet,
+                    pools,
+                    quotas: Quotas::default(),
+                    without_quotas: None,
+                });
+            }
+            for file in &self.quotas {
+                fleets.push(NamedFleet {
+                    name: of_added(format!("with {}", file.name)),
+                    fleet: fleet.clone(),
+                    pools: None,
+                    quotas: file.quotas.clone(),
+                    without_quotas: Some(without_quotas),
+                });
             }
         }
         let warnings: BTreeSet<&String> = fleets.iter().flat_map(|named| named.fleet.warnings()).collect();

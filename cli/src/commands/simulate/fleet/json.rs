@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use tessera_simulate::fleet::{PodOutcome, Summary};
 
-use super::{PolicyRuns, Simulated, Variant};
+use super::{PolicyRuns, Simulated, Variant, teams};
 
 /// The full report.
 pub fn report(simulated: &Simulated<'_>) -> Value {
@@ -14,7 +14,7 @@ pub fn report(simulated: &Simulated<'_>) -> Value {
 }
 
 fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
-    let Variant { name, fleet, pools, workload, policies, demands: _ } = variant;
+    let Variant { name, fleet, pools, workload, policies, without_quotas: _, demands: _ } = variant;
     let policies = policies.iter().map(|runs| (runs.policy.to_string(), of_policy(simulated, variant, runs)));
     let mut report = json!({
         "fleet": name,
@@ -27,6 +27,9 @@ fn of_variant(simulated: &Simulated<'_>, variant: &Variant) -> Value {
     });
     if let Some(pools) = pools {
         report["gpuPools"] = json!(pools);
+    }
+    if let Some(teams) = teams::json(simulated, variant) {
+        report["gpuQuotas"] = teams;
     }
     report
 }
@@ -81,6 +84,6 @@ fn map<'v>(variant: &'v Variant, runs: &'v PolicyRuns) -> BTreeMap<&'v str, Vec<
 }
 
 /// To a ten-thousandth.
-fn rounded(number: f64) -> f64 {
+pub fn rounded(number: f64) -> f64 {
     (number * 1e4).round() / 1e4
 }

@@ -7,7 +7,7 @@ use tessera_simulate::fleet::Summary;
 use tessera_simulate::{PolicyName, Spread};
 
 use super::json::cost;
-use super::{PolicyRuns, Simulated, Variant, map};
+use super::{PolicyRuns, Simulated, Variant, map, teams};
 use crate::commands::allocate::some_of;
 use crate::output::{self, printable};
 
@@ -31,6 +31,7 @@ pub fn report(simulated: &Simulated<'_>) -> String {
             1 => String::new(),
             _ => format!(", fleet {}", variant.name),
         };
+        text += &teams::text(simulated, variant, &title);
         text += &over_time(variant, &title);
         text += &wishes(simulated, variant, &title);
         text += &never(variant, &title);
@@ -218,7 +219,7 @@ fn never(variant: &Variant, title: &str) -> String {
 }
 
 /// `1d2h`, `5m30s`, `0s`: the two largest units.
-fn time(time: Duration) -> String {
+pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let Some(first) = units.iter().position(|(unit, _)| seconds >= *unit) else { return "0s".to_owned() };

@@ -1,20 +1,26 @@
 //! A workload on a fleet, in virtual time.
 //!
 //! For all policies alike: arriving pods wait. Fitting pods are placed by priority, then in order of arrival, on arrivals and whenever
-//! devices become free. Pods keep their devices to the end. A pod starts once it and all of its gang have their devices.
+//! devices become free. Pods keep their devices to the end, unless a team takes them back. A pod starts once it and all of its gang have
+//! their devices.
 
 mod cards_only;
 mod ours;
+mod state;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
 
+use tessera_api::fleet_view::TeamView;
+
 use super::holdings::Holdings;
+use super::teams::{Means, Sample, TeamsReport};
 use super::{Demands, Fleet, Workload};
 use crate::PolicyName;
+use state::State;
 
 /// Rounds without a placement after which no further round is run before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
@@ -29,6 +35,16 @@ struct Placed {
     allocations: Vec<AllocationResult>,
 }
 
+/// A change of a pod's place.
+enum Change {
+    Placed(Placed),
+    /// The pod lost its devices, of so many cards' worth, and waits anew. Pods with devices from the beginning are gone.
+    Evicted {
+        pod: usize,
+        cards: f64,
+    },
+}
+
 /// Chooses places for pods and keeps the state for the choice.
 trait Placer {
     /// A pod arrives.
@@ -37,8 +53,8 @@ trait Placer {
     /// A placed pod ended.
     fn end(&mut self, now: Duration, pod: usize, holdings: &Holdings);
 
-    /// Places waiting pods.
-    fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Placed>;
+    /// Places waiting pods, and evicts others for them.
+    fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Change>;
 
     /// When to call `place` again without an arrival or end.
     fn wake(&self) -> Option<Duration> {
@@ -47,6 +63,16 @@ trait Placer {
 
     /// Reason why each of these pods waits.
     fn whys(&mut self, pods: &[usize]) -> Vec<String>;
+
+    /// Teams now; `None` without quotas.
+    fn teams(&self) -> Option<Sample> {
+        None
+    }
+
+    /// Names and namespaces of the teams.
+    fn team_views(&self) -> Vec<TeamView> {
+        Vec::new()
+    }
 
     /// The placer's view of the cluster.
     fn cluster(&self) -> &tessera_cluster::Cluster;
@@ -59,8 +85,22 @@ pub struct PodOutcome {
     pub placed: Option<(Duration, usize)>,
     /// Time at which the pod and all of its gang could start.
     pub began: Option<Duration>,
+    /// Runs that an eviction ended. The pod then waits anew, and runs from the beginning.
+    pub lost: Vec<Range<Duration>>,
+    /// The same in hours of a card.
+    pub lost_card_hours: f64,
     /// Why the pod still waited at the end of the run, if so.
     pub why: Option<String>,
+}
+
+impl PodOutcome {
+    /// How long the pod, which arrived `at` this time, waited for its start, and again after each eviction; `None` for one that never
+    /// ran, or waits at the end.
+    #[must_use]
+    pub fn waited(&self, at: Duration) -> Option<Duration> {
+        let lost: Duration = self.lost.iter().map(|run| run.end - run.start).sum();
+        Some(self.began?.saturating_sub(at + lost))
+    }
 }
 
 /// Result of a run.
@@ -84,6 +124,8 @@ pub struct RunReport {
     pub wishes: Vec<usize>,
     /// Percent of the free cards at the snapshot that a typical pod of the workload could not use; `None` without arrivals.
     pub fragmentation: Option<f64>,
+    /// What teams had; `None` without quotas.
+    pub teams: Option<TeamsReport>,
 }
 
 /// A workload on a fleet.
@@ -110,23 +152,8 @@ impl Run<'_> {
             other => Box::new(cards_only::CardsOnly::new(self, other, seed)),
         };
         let pods = &self.workload.pods;
-        let mut holdings = Holdings::new(self.fleet);
-        for (number, held) in self.workload.held.iter().enumerate() {
-            holdings.take(self.fleet, pods.len() + number, held.node, &held.allocation);
-        }
-        let mut state = State {
-            outcomes: vec![PodOutcome::default(); pods.len()],
-            taken: vec![(Duration::ZERO, holdings.taken())],
-            holdings,
-            ends: BinaryHeap::new(),
-            gangs: HashMap::new(),
-            cards_used: BTreeMap::new(),
-            nodes_used: 0,
-        };
-        for (number, held) in self.workload.held.iter().enumerate() {
-            state.ends.extend(held.ends.map(|end| Reverse((end, pods.len() + number))));
-        }
-        state.note_taken(Duration::ZERO);
+        let mut state = State::new(self);
+        let mut means = Means::default();
         let mut snapshot: Option<Snapshot> = None;
         let (mut arrived, mut idle) = (0, 0);
         let mut now = Duration::ZERO;
@@ -134,7 +161,7 @@ impl Run<'_> {
         let mut last = now;
         loop {
             let arrival = pods.get(arrived).map(|pod| pod.at);
-            let end = state.ends.peek().map(|Reverse((end, _))| *end);
+            let end = state.next_end();
             let wake = placer.wake().filter(|_| idle < IDLE_LOOKS).map(|wake| wake.max(now));
             let events = [arrival, end].into_iter().flatten().min();
             let next = events.into_iter().chain(wake).min();
@@ -144,15 +171,7 @@ impl Run<'_> {
             }
             let is_idle = events.is_none_or(|event| next < event);
             now = next;
-            while let Some(Reverse((_, pod))) =
-                state.ends.peek().copied().filter(|Reverse((end, _))| *end <= now)
-            {
-                state.ends.pop();
-                let held = self.workload.held_by(pod).map(|held| held.node);
-                let placed = || Some(state.outcomes.get(pod)?.placed?.1);
-                if let Some(node) = held.or_else(placed) {
-                    state.holdings.give_back(self.fleet, pod, node);
-                }
+            while let Some(pod) = state.end_one(self, now) {
                 placer.end(now, pod, &state.holdings);
             }
             while pods.get(arrived).is_some_and(|pod| pod.at <= now) {
@@ -160,10 +179,17 @@ impl Run<'_> {
                 arrived += 1;
             }
             progress(arrived);
-            let placed = placer.place(now, &mut state.holdings);
-            (idle, last) = if is_idle && placed.is_empty() { (idle + 1, last) } else { (0, now) };
-            placed.into_iter().for_each(|placed| state.note(now, self, &placed));
+            let changes = placer.place(now, &mut state.holdings);
+            if is_idle && changes.is_empty() {
+                idle += 1;
+                continue;
+            }
+            (idle, last) = (0, now);
+            changes.iter().for_each(|change| state.note(now, self, change));
             state.note_taken(now);
+            if let Some(sample) = placer.teams() {
+                means.advance(now, sample, self.fleet.cards() as f64 - state.holdings.taken());
+            }
         }
         let waiting = state.outcomes.iter().enumerate().filter(|(_, outcome)| outcome.placed.is_none());
         let waiting: Vec<usize> = waiting.map(|(pod, _)| pod).collect();
@@ -182,6 +208,8 @@ impl Run<'_> {
         let Snapshot { holdings, wishes, fragmentation } =
             snapshot.unwrap_or_else(|| self.look(&*placer, &state));
         let State { outcomes, taken, cards_used, nodes_used, .. } = state;
+        let has_teams = !self.workload.quotas.is_empty() && policy == PolicyName::Tessera;
+        let teams = has_teams.then(|| means.report(placer.team_views(), self.workload, &outcomes));
         RunReport {
             pods: outcomes,
             taken,
@@ -192,6 +220,7 @@ impl Run<'_> {
             at,
             wishes,
             fragmentation,
+            teams,
         }
     }
 
@@ -212,54 +241,6 @@ struct Snapshot {
     holdings: Holdings,
     wishes: Vec<usize>,
     fragmentation: Option<f64>,
-}
-
-/// State of a run.
-struct State {
-    holdings: Holdings,
-    outcomes: Vec<PodOutcome>,
-    taken: Vec<(Duration, f64)>,
-    ends: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// Placed pods of each incomplete gang.
-    gangs: HashMap<u32, Vec<usize>>,
-    cards_used: BTreeMap<String, usize>,
-    nodes_used: usize,
-}
-
-impl State {
-    /// Records a placement.
-    fn note(&mut self, now: Duration, run: &Run<'_>, placed: &Placed) {
-        let pod = &run.workload.pods[placed.pod];
-        self.outcomes[placed.pod].placed = Some((now, placed.node));
-        let together = match pod.gang {
-            None => vec![placed.pod],
-            Some((gang, size)) => {
-                let members = self.gangs.entry(gang).or_default();
-                members.push(placed.pod);
-                if members.len() < size as usize { Vec::new() } else { std::mem::take(members) }
-            }
-        };
-        for member in together {
-            self.outcomes[member].began = Some(now);
-            if let Some(duration) = run.workload.pods[member].duration {
-                self.ends.push(Reverse((now.saturating_add(duration), member)));
-            }
-        }
-    }
-
-    fn note_taken(&mut self, now: Duration) {
-        for (model, used) in self.holdings.used() {
-            let most = self.cards_used.entry(model.clone()).or_default();
-            *most = (*most).max(*used);
-        }
-        self.nodes_used = self.nodes_used.max(self.holdings.used_nodes());
-        let taken = self.holdings.taken();
-        match self.taken.last_mut() {
-            Some((at, last)) if *at == now => *last = taken,
-            Some((_, last)) if (*last - taken).abs() < 1e-9 => {}
-            _ => self.taken.push((now, taken)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -41,15 +41,12 @@ impl Summary {
         let cards = fleet.cards().max(1) as f64;
         let percent = |taken: f64| taken / cards * 100.0;
         let began = report.pods.iter().zip(&workload.pods);
-        let mut waits: Vec<Duration> =
-            began.filter_map(|(outcome, pod)| Some(outcome.began?.saturating_sub(pod.at))).collect();
+        let mut waits: Vec<Duration> = began.filter_map(|(outcome, pod)| outcome.waited(pod.at)).collect();
         waits.sort_unstable();
         let mean = |waits: &[Duration]| {
             let sum: f64 = waits.iter().map(Duration::as_secs_f64).sum();
             Duration::from_secs_f64(sum / waits.len().max(1) as f64)
         };
-        // The smallest value not exceeded by 95 % of the values.
-        let place = (waits.len() * 95).div_ceil(100).saturating_sub(1);
         let span = |part: usize| report.end.as_secs_f64() * part as f64 / SPANS as f64;
         let takes_time = report.end > Duration::ZERO;
         let spans = if takes_time { SPANS } else { 0 };
@@ -61,17 +58,19 @@ impl Summary {
             over_time: (0..spans)
                 .map(|part| percent(mean_taken(report, span(part), span(part + 1))))
                 .collect(),
-            waited: [
-                mean(&waits),
-                waits.get(place).copied().unwrap_or_default(),
-                waits.last().copied().unwrap_or_default(),
-            ],
+            waited: [mean(&waits), quantile(&waits, 95), waits.last().copied().unwrap_or_default()],
             done_after: report.end,
             cards_used: report.cards_used.clone(),
             nodes_used: report.nodes_used,
             fragmentation: report.fragmentation,
         }
     }
+}
+
+/// The smallest value not exceeded by `percent` of the sorted values.
+pub(super) fn quantile(sorted: &[Duration], percent: usize) -> Duration {
+    let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(place).copied().unwrap_or_default()
 }
 
 /// Mean cards taken between two times in seconds; for an empty interval, the cards taken at its time.
@@ -101,6 +100,7 @@ mod tests {
             at: at(40),
             wishes: Vec::new(),
             fragmentation: None,
+            teams: None,
         };
         assert_eq!(mean_taken(&report, 0.0, 40.0), (4.0 * 20.0 + 10.0) / 40.0);
         assert_eq!(mean_taken(&report, 5.0, 15.0), 2.0);

@@ -9,10 +9,13 @@ mod openb;
 mod present;
 mod shape;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass};
 use tessera_cluster::{Key, Object};
+
+use super::Quotas;
 
 pub(super) use ask::Ask;
 pub use list::{LineError, List, ListReader, time};
@@ -37,6 +40,8 @@ pub struct Workload {
     pub left_out: Vec<String>,
     /// Deviations of the simulation from the manifests.
     pub notes: Vec<String>,
+    /// GpuQuotas in force, of effect on the policy `tessera` only.
+    pub quotas: Quotas,
     /// Pods and claims present from the beginning.
     pub(super) standing: Vec<Object>,
     /// Holdings of these claims.
@@ -79,7 +84,7 @@ pub struct Pods {
 impl Workload {
     /// Appends the pods of another workload.
     pub fn add(&mut self, other: Self) {
-        let Self { shapes, pods, classes, left_out, notes, standing, held } = other;
+        let Self { shapes, pods, classes, left_out, notes, quotas, standing, held } = other;
         let (of_shape, gangs) = (self.shapes.len(), self.gangs());
         self.shapes.extend(shapes);
         self.pods.extend(pods.into_iter().map(|pod| Pods {
@@ -91,6 +96,7 @@ impl Workload {
         self.classes.extend(classes);
         self.left_out.extend(left_out);
         self.notes.extend(notes);
+        self.quotas.add(quotas);
         self.standing.extend(standing);
         self.held.extend(held);
     }
@@ -119,6 +125,12 @@ impl Workload {
     pub(super) fn key(&self, pod: usize) -> (&str, &str) {
         let pod = &self.pods[pod];
         (&self.shapes[pod.shape].namespace, &pod.name)
+    }
+
+    /// Namespaces of the pods, those with devices from the beginning included.
+    pub(super) fn namespaces(&self) -> BTreeSet<&str> {
+        let held = self.held.iter().map(|held| held.claim.namespace.as_str());
+        self.shapes.iter().map(|shape| shape.namespace.as_str()).chain(held).collect()
     }
 
     /// The next free gang number.

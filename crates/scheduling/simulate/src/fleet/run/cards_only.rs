@@ -15,7 +15,7 @@ use tessera_cluster::{Asker, Cluster, Key, Kind, Object, node_fit};
 use tessera_placement::packing::{Cards, Demand, ModelSet};
 
 use self::choice::Rule;
-use super::{Placed, Placer, Run};
+use super::{Change, Placed, Placer, Run};
 use crate::fleet::demands::Demands;
 use crate::fleet::holdings::Holdings;
 use crate::fleet::workload::Held;
@@ -260,13 +260,13 @@ impl Placer for CardsOnly<'_> {
         self.give_back((node, is_taken), &asked);
     }
 
-    fn place(&mut self, _now: Duration, holdings: &mut Holdings) -> Vec<Placed> {
+    fn place(&mut self, _now: Duration, holdings: &mut Holdings) -> Vec<Change> {
         let waiting: Vec<(Reverse<i32>, usize)> = self.waiting.iter().copied().collect();
         let mut all = Vec::new();
         for entry in waiting {
             if let Some(placed) = self.put(entry.1, holdings) {
                 self.waiting.remove(&entry);
-                all.push(placed);
+                all.push(Change::Placed(placed));
             }
         }
         all

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use tessera_api::fleet_view::TeamView;
 use tessera_api::gpu_pool::Allocation;
-use tessera_cluster::{Cluster, Key, Kind, Object};
-use tessera_decide::{Intent, PodReference, Time};
+use tessera_cluster::{Cluster, Key, Kind, Object, PodExt};
+use tessera_decide::{Intent, PodReference, Time, ViewPass, WaitReason};
 
-use super::{Placed, Placer};
+use super::{Change, Placed, Placer};
 use crate::control::{BEGIN, Control};
 use crate::fleet::holdings::Holdings;
+use crate::fleet::teams::Sample;
 use crate::fleet::{Fleet, Workload};
 
 /// Most rounds of decisions at one time. A gang takes three.
@@ -23,6 +25,8 @@ pub(super) struct Ours<'r> {
     control: Control,
     /// Index of each pod by namespace and name.
     by_name: HashMap<(&'r str, &'r str), usize>,
+    /// How often each pod was evicted.
+    evictions: HashMap<usize, u32>,
 }
 
 impl<'r> Ours<'r> {
@@ -30,9 +34,10 @@ impl<'r> Ours<'r> {
         let by_name = workload.pods.iter().enumerate().map(|(place, _)| (workload.key(place), place));
         let classes = workload.classes.iter().cloned().map(Object::from);
         let standing = workload.standing.iter().cloned();
-        let objects = fleet.objects(Allocation::Managed).chain(classes).chain(standing);
+        let quotas = workload.quotas.objects(workload.namespaces());
+        let objects = fleet.objects(Allocation::Managed).chain(classes).chain(standing).chain(quotas);
         let control = Control::new(fleet.driver(), fleet.kubernetes, objects);
-        Self { fleet, workload, control, by_name: by_name.collect() }
+        Self { fleet, workload, control, by_name: by_name.collect(), evictions: HashMap::new() }
     }
 
     /// Binds a pod with allocated claims, as kube-scheduler would.
@@ -43,6 +48,29 @@ impl<'r> Ours<'r> {
         let claims = self.claims_of(place);
         let allocations = claims.iter().filter_map(|claim| self.control.allocation(claim).cloned());
         Some(Placed { pod: place, node: self.fleet.index(node)?, allocations: allocations.collect() })
+    }
+
+    /// Evicts a pod, which ends at once. Its owner makes it anew, but for one with devices from the beginning, whose claim goes with
+    /// all of its pods.
+    fn evict(&mut self, now: Time, pod: &PodReference, holdings: &mut Holdings) -> Option<Change> {
+        let object = self.cluster().objects().pods.get(&pod.key)?;
+        if object.metadata.uid.as_ref() != Some(&pod.uid) {
+            return None;
+        }
+        let node = self.fleet.index(object.node_name()?)?;
+        let of_workload = self.by_name.get(&(pod.key.namespace.as_str(), pod.key.name.as_str())).copied();
+        let held = || self.workload.held.iter().position(|held| held.pods.contains(&pod.key));
+        let place = of_workload.or_else(|| Some(held()? + self.workload.pods.len()))?;
+        let before = holdings.taken();
+        holdings.give_back(self.fleet, place, node);
+        self.control.evicted(now, pod.clone());
+        let at = now.saturating_sub(BEGIN);
+        self.end(at, place, holdings);
+        if of_workload.is_some() {
+            *self.evictions.entry(place).or_default() += 1;
+            self.arrive(at, place);
+        }
+        Some(Change::Evicted { pod: place, cards: before - holdings.taken() })
     }
 
     fn claims_of(&self, pod: usize) -> Vec<Key> {
@@ -58,14 +86,29 @@ impl<'r> Ours<'r> {
 impl Placer for Ours<'_> {
     fn arrive(&mut self, now: Duration, pod: usize) {
         let (now, place) = (BEGIN + now, pod as i128);
+        let again = self.evictions.get(&pod).map(|count| format!("again-{count}"));
         let pod = &self.workload.pods[pod];
         let shape = &self.workload.shapes[pod.shape];
-        for claim in shape.claims_of(pod) {
-            self.control.apply(now, claim);
-        }
         // Distinct timestamps keep the order of arrival for simultaneous pods.
         let created = Timestamp::from_nanosecond(now.as_nanos() as i128 + place);
-        self.control.apply(now, shape.pod_of(pod, created.unwrap_or_default()));
+        let mut object = shape.pod_of(pod, created.unwrap_or_default());
+        let mut claims = shape.claims_of(pod);
+        // A pod made anew is another one, and so are its claims.
+        if let Some(again) = again {
+            let uid = |name: Option<&String>| Some(format!("{}-{again}", name?));
+            object.metadata.uid = uid(object.metadata.name.as_ref());
+            for claim in &mut claims {
+                claim.metadata.uid = uid(claim.metadata.name.as_ref());
+                claim.metadata.resource_version = Some(self.control.next_version());
+                for owner in claim.metadata.owner_references.iter_mut().flatten() {
+                    owner.uid = object.metadata.uid.clone().unwrap_or_default();
+                }
+            }
+        }
+        for claim in claims {
+            self.control.apply(now, claim);
+        }
+        self.control.apply(now, object);
     }
 
     fn end(&mut self, now: Duration, pod: usize, _holdings: &Holdings) {
@@ -84,24 +127,27 @@ impl Placer for Ours<'_> {
         }
     }
 
-    fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Placed> {
+    fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Change> {
         let now = BEGIN + now;
         let mut all = Vec::new();
         for _ in 0..ROUNDS {
             let intents = self.control.decider.decide(now);
-            let is_over = intents.iter().all(|intent| {
-                matches!(intent, Intent::Tell { .. } | Intent::Note { .. } | Intent::Nominate { .. })
-            });
+            let is_over =
+                intents.iter().all(|intent| matches!(intent, Intent::Tell { .. } | Intent::Note { .. }));
             if is_over {
                 break;
             }
             for intent in intents {
+                if let Intent::Evict { pod, .. } = &intent {
+                    all.extend(self.evict(now, pod, holdings));
+                    continue;
+                }
                 let Some((pod, node)) = self.control.carry_out(now, intent) else { continue };
                 let Some(placed) = self.bind(now, &pod, &node) else { continue };
                 for allocation in &placed.allocations {
                     holdings.take(self.fleet, placed.pod, placed.node, allocation);
                 }
-                all.push(placed);
+                all.push(Change::Placed(placed));
             }
         }
         all
@@ -120,6 +166,23 @@ impl Placer for Ours<'_> {
         pods.iter()
             .map(|pod| why(pod).unwrap_or("no card is offered in the requested form").to_owned())
             .collect()
+    }
+
+    fn teams(&self) -> Option<Sample> {
+        if self.workload.quotas.is_empty() {
+            return None;
+        }
+        let decider = &self.control.decider;
+        let is_held_up = |pod: &Key| {
+            let reason = decider.reason_of(pod);
+            matches!(reason, Some(WaitReason::TeamLimit(_) | WaitReason::TeamBudget(_)))
+        };
+        let waits_for_room = decider.waiting().any(|(pod, _)| !is_held_up(pod));
+        Some(Sample { quotas: decider.quotas(), waits_for_room })
+    }
+
+    fn team_views(&self) -> Vec<TeamView> {
+        self.control.decider.view(ViewPass::default(), BEGIN).into_view().teams
     }
 
     fn cluster(&self) -> &Cluster {

@@ -16,6 +16,8 @@ pub(super) const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 pub struct Line {
     /// Prefix of the pods' names.
     pub name: String,
+    /// Namespace of the pods; `None` for the usual one.
+    pub(super) namespace: Option<String>,
     /// Number of pods.
     pub count: usize,
     /// Each pod's request.
@@ -43,6 +45,7 @@ impl Line {
         let (at, every) = (Duration::ZERO, Duration::ZERO);
         Self {
             name,
+            namespace: None,
             count: 1,
             ask: Ask::Cards(1),
             gpu_memory: None,
@@ -54,6 +57,15 @@ impl Line {
             priority: 0,
             gang: None,
         }
+    }
+}
+
+/// The namespace of a line, if it names one.
+pub(super) fn namespace(row: &Row<'_>) -> Result<Option<String>, String> {
+    match row.text_or_nothing("namespace") {
+        "" => Ok(None),
+        name if tessera_api::limits::is_dns_label(name) => Ok(Some(name.to_owned())),
+        other => Err(format!("namespace is {other:?}; it must be lower-case letters, digits and -")),
     }
 }
 

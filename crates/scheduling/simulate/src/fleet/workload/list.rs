@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{Span, SpanRelativeTo};
 use tessera_api::gang::MAX_SIZE;
 
-use super::line::{LONGEST, Line, name};
+use super::line::{LONGEST, Line, name, namespace};
 use super::openb::{self, LeftOut};
 use super::{Ask, MOST_PODS, Pods, Workload};
 use crate::fleet::Fleet;
@@ -18,8 +18,20 @@ use crate::openb::table::{Row, Table};
 const NEEDED: [&str; 2] = ["name", "gpu"];
 
 /// All columns.
-const COLUMNS: [&str; 11] =
-    ["name", "count", "gpu", "gpu_memory", "cpu", "memory", "at", "every", "duration", "priority", "gang"];
+const COLUMNS: [&str; 12] = [
+    "name",
+    "namespace",
+    "count",
+    "gpu",
+    "gpu_memory",
+    "cpu",
+    "memory",
+    "at",
+    "every",
+    "duration",
+    "priority",
+    "gang",
+];
 
 /// A parsed list.
 #[derive(Clone, Debug, Default)]
@@ -167,6 +179,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
     }
     Ok(Line {
         name,
+        namespace: namespace(row)?,
         count,
         ask,
         gpu_memory,
@@ -207,8 +220,13 @@ impl Workload {
         let mut shapes = HashMap::new();
         for line in &list.lines {
             let room = (line.cpu_milli, line.memory_mib);
-            let shape = *shapes.entry((&line.ask, line.gpu_memory, room)).or_insert_with(|| {
-                workload.shapes.push(line.ask.shape(fleet, line.gpu_memory, room));
+            let kind = (&line.ask, line.gpu_memory, room, &line.namespace);
+            let shape = *shapes.entry(kind).or_insert_with(|| {
+                let mut shape = line.ask.shape(fleet, line.gpu_memory, room);
+                if let Some(namespace) = &line.namespace {
+                    shape.namespace.clone_from(namespace);
+                }
+                workload.shapes.push(shape);
                 workload.shapes.len() - 1
             });
             let together = line.gang.unwrap_or(1) as usize;
@@ -354,6 +372,8 @@ mod tests {
             let error = read_all(&format!("{head}{line}\n")).unwrap_err().to_string();
             assert!(error.starts_with("line 2: ") && error.contains(part), "{line}: {error}");
         }
+        let namespace = read_all("name,gpu,namespace\na,1,A_B\n").unwrap_err().to_string();
+        assert!(namespace.contains("namespace is \"A_B\""), "{namespace}");
         assert_eq!(read_all("").unwrap_err().to_string(), "line 1: the file has no rows");
         assert!(read_all("name,count\n").unwrap_err().to_string().contains("no column gpu"));
         assert!(read_all("name,gpu,durtion\n").unwrap_err().to_string().contains("no column \"durtion\""));
