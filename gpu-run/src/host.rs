@@ -1,0 +1,136 @@
+//! `gpu-run host`: a pod's main process.
+
+mod members;
+mod server;
+mod step;
+
+pub use members::SILENCE;
+pub use server::Server;
+
+use std::{
+    env,
+    ffi::OsString,
+    net::TcpListener,
+    path::Path,
+    sync::{Arc, mpsc},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::{
+    environment,
+    job::Job,
+    layout::{Wanted, lay_out},
+    message::Ending,
+    process::{self, Reaper, signal_group},
+};
+
+pub fn main(arguments: Vec<OsString>) -> Result<u8> {
+    let mut arguments = arguments.into_iter();
+    let (Some(dashes), Some(program)) = (arguments.next(), arguments.next()) else {
+        bail!("a command is needed: gpu-run host -- COMMAND…");
+    };
+    if dashes != "--" {
+        bail!("the command follows --: gpu-run host -- COMMAND…");
+    }
+    let job = Job::from_environment()?;
+    process::block_signals().context("cannot block signals")?;
+    // A subreaper gets the orphans even where another process is number 1.
+    nix::sys::prctl::set_child_subreaper(true).context("cannot become a reaper")?;
+    let server = Arc::new(Server::new(job, Reaper::default()));
+    if server.job.key.is_some() {
+        let listener = listen(server.job.own().port)?;
+        let server = server.clone();
+        thread::spawn(move || server.serve(&listener));
+    }
+    if server.job.index == 0 { lead(&server, program, arguments.collect()) } else { follow(&server) }
+}
+
+/// Runs the job's command.
+fn lead(server: &Arc<Server>, program: OsString, arguments: Vec<OsString>) -> Result<u8> {
+    let started = Instant::now();
+    let layout = lay_out(&Wanted::default(), &server.job)?;
+    let mut command = process::command(&program);
+    command.args(arguments).envs(own_variables()).envs(environment::of_command(&server.job, &layout));
+    let process = match server.reaper.start(&mut command) {
+        Ok(process) => Some(process),
+        Err(error) => {
+            eprintln!("gpu-run: cannot run {}: {error}", program.display());
+            None
+        }
+    };
+    let group = process.as_ref().map_or(0, |process| process.id);
+    let forwarding = server.clone();
+    thread::spawn(move || {
+        process::for_each_signal(&forwarding.reaper, |signal| {
+            signal_group(group, signal);
+            if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
+                forwarding.members.hurry();
+            }
+        });
+    });
+    let ending = process.map_or(Ending::Code(127), |process| {
+        // The reaper answers once for each process.
+        process.ended.recv().unwrap_or(Ending::Code(1))
+    });
+    // For processes left in the background: an srun ends its tasks.
+    signal_group(group, Signal::SIGTERM);
+    server.members.end();
+    server.groups.end_all(server.job.kill_wait);
+    signal_group(group, Signal::SIGKILL);
+    server.members.wait_until_told(started + server.job.wait, server.job.kill_wait);
+    Ok(ending.code())
+}
+
+/// Serves steps until the job's command has ended.
+fn follow(server: &Arc<Server>) -> Result<u8> {
+    let (sender, ended) = mpsc::channel();
+    let of_signals = sender.clone();
+    let reaping = server.clone();
+    thread::spawn(move || {
+        process::for_each_signal(&reaping.reaper, |signal| {
+            if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
+                let _ = of_signals.send(Ok(Ending::Signal(signal as i32)));
+            }
+        });
+    });
+    let member = server.clone();
+    thread::spawn(move || {
+        let (ending, _open) = match members::follow(&member.job) {
+            Ok(connection) => (Ok(Ending::Code(0)), Some(connection)),
+            Err(error) => (Err(error), None),
+        };
+        let _ = sender.send(ending);
+        // The connection stays open until the steps have ended, and this process with them.
+        loop {
+            thread::park();
+        }
+    });
+    // The thread of signals has the other sender and never ends.
+    let ending = ended.recv().context("no thread is left")?;
+    server.groups.end_all(server.job.kill_wait);
+    Ok(ending?.code())
+}
+
+/// For all processes of this pod: `srun` in the PATH, and where the pod's own environment is found.
+pub fn own_variables() -> Vec<(OsString, OsString)> {
+    let mut path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    if let Ok(program) = env::current_exe()
+        && let Some(folder) = program.parent()
+        && folder.join("srun").exists()
+        && !env::split_paths(&path).any(|known| known == Path::new(folder))
+    {
+        path = [folder.as_os_str(), &path].join(std::ffi::OsStr::new(":"));
+    }
+    vec![("PATH".into(), path), (environment::HOST_PROCESS.into(), std::process::id().to_string().into())]
+}
+
+fn listen(port: u16) -> Result<TcpListener> {
+    // Of both families; a machine may have only one.
+    TcpListener::bind(("::", port))
+        .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+        .with_context(|| format!("cannot listen on port {port}"))
+}

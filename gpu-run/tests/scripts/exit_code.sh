@@ -1,0 +1,9 @@
+#!/bin/bash
+#SBATCH -N 2 -n 2
+srun bash -c 'exit $((SLURM_NODEID + 1))'
+code=$?
+if [ $code -ne 0 ]; then
+    echo "failed with $code" >&2
+    python report.py $code
+fi
+exit $code
