@@ -83,6 +83,8 @@ pub struct DecideLoop {
     pub quota_grace: Duration,
     /// See [`Decider::with_quota_half_life`].
     pub quota_half_life: Duration,
+    /// See [`Decider::with_exempt`].
+    pub quota_exempt: Vec<String>,
     /// See [`Decider::with_partial_timeout`].
     pub partial_timeout: Duration,
     /// See [`Decider::with_topology_keys`].
@@ -100,6 +102,7 @@ impl DecideLoop {
             .with_heal_after(self.heal_after)
             .with_quota_grace(self.quota_grace)
             .with_quota_half_life(self.quota_half_life)
+            .with_exempt(std::mem::take(&mut self.quota_exempt))
             .with_partial_timeout(self.partial_timeout)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));

@@ -104,6 +104,12 @@ pub struct Options {
     #[arg(long, env = "QUOTA_HALF_LIFE", value_name = "HOURS", default_value = "168", value_parser = half_life)]
     pub quota_half_life: Duration,
 
+    /// PriorityClasses of pods that GpuQuotas charge for and never refuse.
+    ///
+    /// They go before all teams, and may preempt pods of lower priority of any team, within guarantees too.
+    #[arg(long, env = "QUOTA_EXEMPT", value_name = "NAMES", value_delimiter = ',', value_parser = object_name)]
+    pub quota_exempt: Vec<String>,
+
     /// How long some pods of a gang may run while the others find no room, where neither the pods nor their owner say so.
     ///
     /// By then one that is not bound gets devices on another node; where there are none the gang is given up.
@@ -229,6 +235,7 @@ mod tests {
             ("--shutdown-timeout", "0"),
             ("--heal-after", "0"),
             ("--quota-half-life", "8761"),
+            ("--quota-exempt", "incident,Not_One"),
             ("--gang-partial-timeout", "0"),
             ("--handover", "an hour"),
             ("--schedulers", "default-scheduler,Not_One"),

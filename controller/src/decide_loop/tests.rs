@@ -67,6 +67,7 @@ fn start(patience: Duration) -> Running {
         heal_after: LONG,
         quota_grace: LONG,
         quota_half_life: LONG,
+        quota_exempt: Vec::new(),
         partial_timeout: LONG,
         topology_keys: Vec::new(),
         schedulers: Vec::new(),

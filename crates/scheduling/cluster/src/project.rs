@@ -95,6 +95,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             overhead: spec.overhead,
             preemption_policy: spec.preemption_policy,
             priority: spec.priority,
+            priority_class_name: spec.priority_class_name,
             resources: spec.resources,
             scheduler_name: spec.scheduler_name,
             scheduling_group: spec.scheduling_group,

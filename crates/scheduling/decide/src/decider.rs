@@ -76,6 +76,14 @@ impl Decider {
         self
     }
 
+    /// Priority classes whose pods are charged to their team, and refused for no quota: they go before all teams, and may preempt pods
+    /// of lower priority of any team. None by default.
+    #[must_use]
+    pub fn with_exempt(mut self, priority_classes: Vec<String>) -> Self {
+        self.state.world.teams.exempt = priority_classes.into_iter().collect();
+        self
+    }
+
     /// Predicts kube-scheduler of the API server's release from now on. The newest known release by default.
     pub fn predict(&mut self, kubernetes: KubernetesVersion) {
         self.state.world.asker.set_kubernetes(kubernetes);

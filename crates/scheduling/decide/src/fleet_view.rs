@@ -46,8 +46,10 @@ pub(crate) fn finish_view(state: &State, pass: ViewPass, now: Time) -> FleetSnap
             None => Order::of_gang(pod.into_iter(), 1, 0),
         };
         let team = state.world.teams.team_of(&key.namespace);
-        let place = places.entry(team).or_insert_with(|| state.world.teams.place(&state.world.cluster, team));
-        let order = order.of_team(*place);
+        let place =
+            || *places.entry(team).or_insert_with(|| state.world.teams.place(&state.world.cluster, team));
+        let is_exempt = order::is_exempt(&state.world, &state.gangs, &state.gangs.group_of(key));
+        let order = order.of_team((!is_exempt).then(place));
         let text = state.waits.shape_text(key);
         let waits = view::waiting_pod(key, pod, gang, why.to_owned(), pools_of_shape(&state.unplaced, text));
         waiting.push((Some(order), waits));

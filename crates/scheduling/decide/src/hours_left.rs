@@ -8,7 +8,7 @@ use crate::group::{Group, Member, Placement};
 use crate::plan::Plan;
 use crate::room;
 use crate::state::State;
-use crate::teams::{self, Start};
+use crate::teams::{self, Allowance, Start};
 use crate::world::World;
 
 /// Why a budget forbids a new group's plan, if so.
@@ -34,7 +34,9 @@ pub(crate) fn over_budget(
     let world = &state.world;
     let mut reserved = std::mem::take(&mut state.round.reserved);
     let before = (!begins).then(|| reserved.clone());
-    let why = world.teams.over_budget(&world.cluster, &mut reserved, now, group.id.namespace(), &starts);
+    let is_exempt = teams::allowance(world, open) == Allowance::Unlimited;
+    let who = (group.id.namespace(), is_exempt);
+    let why = world.teams.over_budget(&world.cluster, &mut reserved, now, who, &starts);
     state.round.reserved = before.unwrap_or(reserved);
     why
 }

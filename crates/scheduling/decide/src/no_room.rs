@@ -33,8 +33,8 @@ pub(crate) fn no_room(
     }
     let is_refused = room::is_refused_everywhere(state, now, open);
     // Nothing that becomes free would help, so nobody waits behind it.
-    let is_own_only = teams::is_own_only(&state.world, open);
-    let is_over_limit = room::asks_for_more_than_is_left(state, group, open, needed, is_own_only);
+    let allowance = teams::allowance(&state.world, open);
+    let is_over_limit = room::asks_for_more_than_is_left(state, group, open, needed, allowance);
     let keeps_place = !is_refused && !is_over_limit && !reserve::is_passed(&state.standing, now, group);
     if keeps_place {
         reserve::stand(state, group, open);
@@ -56,7 +56,7 @@ pub(crate) fn no_room(
     }
     texts.extend(guarantee_text(state, now, group));
     if is_over_limit {
-        texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), is_own_only));
+        texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), allowance));
         intents.extend(gives_way(state, now, group, WaitReason::TeamLimit(texts.join("; "))));
         return intents;
     }

@@ -10,6 +10,7 @@ use tessera_placement::Time;
 use crate::gangs::Gangs;
 use crate::group::GroupId;
 use crate::queue::{Asks, Order};
+use crate::teams::Place;
 use crate::world::World;
 
 /// A pod of a group.
@@ -56,8 +57,23 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
 
 /// The queue position of a group; `None` for a pod that no longer exists.
 pub(crate) fn order_of_group(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
-    let team = world.teams.place(&world.cluster, world.teams.team_of(id.namespace()));
-    Some(order_in_team(world, gangs, id)?.of_team(team))
+    Some(order_in_team(world, gangs, id)?.of_team(place_of(world, gangs, id)))
+}
+
+/// The place of the group's team; `None` for an exempt group.
+fn place_of(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Place> {
+    let place = || world.teams.place(&world.cluster, world.teams.team_of(id.namespace()));
+    (!is_exempt(world, gangs, id)).then(place)
+}
+
+/// Whether all pods of the group are of an exempt priority class.
+pub(crate) fn is_exempt(world: &World, gangs: &Gangs, id: &GroupId) -> bool {
+    let pods = &world.cluster.objects().pods;
+    let is_exempt = |key: &Key| pods.get(key).is_some_and(|pod| world.teams.is_exempt(pod));
+    match id {
+        GroupId::Pod(pod) => is_exempt(pod),
+        GroupId::Gang(gang) => gangs.members(gang).all(is_exempt),
+    }
 }
 
 /// The same without the place of its team.
@@ -75,7 +91,7 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
         let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(|seconds| now + Time::from_secs(seconds))
     };
-    let team = world.teams.place(&world.cluster, world.teams.team_of(&key.namespace));
+    let team = place_of(world, gangs, &gangs.group_of(&key));
     match gangs.of(&key) {
         None => {
             let order = Order::of(pod).of_team(team);

@@ -17,6 +17,7 @@ use crate::group::{Group, GroupId, Member, Placement};
 use crate::nodes::{self, NodeFilter, Ranked};
 use crate::open_seats::{self, FreeNodes};
 use crate::state::State;
+use crate::teams::Allowance;
 use crate::wait_reason::WaitReason;
 use crate::world::World;
 use crate::{leadership, teams};
@@ -55,8 +56,8 @@ pub(crate) fn plan<'m>(
 }
 
 fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member], needed: usize) -> Plan<'m> {
-    let is_own_only = teams::is_own_only(&state.world, open);
-    let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
+    let allowance = teams::allowance(&state.world, open);
+    let limit = state.world.teams.limit(group.id.namespace(), allowance);
     let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
     let partners = group.nodes();
     let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
@@ -68,7 +69,7 @@ fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member],
     };
     let placed = place(limit.as_ref());
     if limit.is_some() && matches!(placed, Err(NoSeats::TooFew(..))) && place(None).is_ok() {
-        return over_limit(&state.world, &group.id, is_own_only);
+        return over_limit(&state.world, &group.id, allowance);
     }
     match placed {
         Ok(placed) => Plan::Allocate(open_seats::placements(&state.world, &open, placed)),
@@ -133,7 +134,7 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
         }
         Best::Node { way: Way::Managed, node, suitable } => of_managed(state, now, member, &node, suitable),
         Best::Node { way: Way::Steered, node, .. } if is_steered_over_limit(state, member, &node) => {
-            over_limit(&state.world, &GroupId::Pod(key.clone()), teams::is_own_only(&state.world, &[member]))
+            over_limit(&state.world, &GroupId::Pod(key.clone()), teams::allowance(&state.world, &[member]))
         }
         Best::Node { way: Way::Steered, node, suitable } => {
             let why = chosen(&node, suitable);
@@ -162,8 +163,8 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
 /// The devices on the best node or, where its devices would exceed a limit of the team, on a node of another kind.
 fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, suitable: usize) -> Plan<'m> {
     let Some(demand) = &member.demand else { return Plan::Allocate(Vec::new()) };
-    let is_own_only = teams::is_own_only(&state.world, &[member]);
-    let limit = state.world.teams.limit(&member.key.namespace, is_own_only);
+    let allowance = teams::allowance(&state.world, &[member]);
+    let limit = state.world.teams.limit(&member.key.namespace, allowance);
     let fit =
         |state: &mut State, index| nodes::fit_managed_cards(&mut state.world, demand, index, limit.as_ref());
     let mut found = state.world.fleet.find(best).map(|index| (index, fit(state, index)));
@@ -172,7 +173,7 @@ fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, 
         let mut fits = others.into_iter().map(|index| (index, fit(state, index)));
         found = fits.find(|(_, fit)| matches!(fit, Fit::Takes(_)));
         if found.is_none() {
-            return over_limit(&state.world, &GroupId::Pod(member.key.clone()), is_own_only);
+            return over_limit(&state.world, &GroupId::Pod(member.key.clone()), allowance);
         }
     }
     let Some((index, Fit::Takes(fit))) = found else { return Plan::Allocate(Vec::new()) };
@@ -200,15 +201,15 @@ fn one_of_each_kind(state: &mut State, now: Time, demand: &Demand, pod: &Pod) ->
 
 /// Whether the devices that kube-scheduler would choose exceed a limit of the pod's team.
 fn is_steered_over_limit(state: &mut State, member: &Member, node: &str) -> bool {
-    let limit = state.world.teams.limit(&member.key.namespace, teams::is_own_only(&state.world, &[member]));
+    let limit = state.world.teams.limit(&member.key.namespace, teams::allowance(&state.world, &[member]));
     let (Some(limit), Some(demand)) = (limit, &member.demand) else { return false };
     let Some(fit) = nodes::fit_by_scheduler(&mut state.world, demand, node) else { return false };
     let results: Vec<_> = fit.allocations.iter().flat_map(AllocationExt::results).cloned().collect();
     !limit.allows(&state.world.cluster, &state.world.driver, &results)
 }
 
-fn over_limit<'m>(world: &World, id: &GroupId, is_own_only: bool) -> Plan<'m> {
-    Plan::OverLimit(world.teams.limit_text(&world.cluster, id.namespace(), is_own_only))
+fn over_limit<'m>(world: &World, id: &GroupId, allowance: Allowance) -> Plan<'m> {
+    Plan::OverLimit(world.teams.limit_text(&world.cluster, id.namespace(), allowance))
 }
 
 fn chosen(node: &str, suitable: usize) -> String {

@@ -27,7 +27,7 @@ use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
-use crate::teams::Team;
+use crate::teams::{Allowance, Team};
 use crate::victims::{Ask, Shortage, names};
 use crate::world::World;
 use crate::{holders, order, teams, victims};
@@ -203,7 +203,7 @@ fn find_victims_once<'m>(
     ask: (Ask, Shortage),
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let team = state.world.teams.team_of(group.id.namespace());
-    let alike = Alike::of(group, &state.refusals, team, ask, teams::is_own_only(&state.world, open));
+    let alike = Alike::of(group, &state.refusals, team, ask, teams::allowance(&state.world, open));
     if let Some(known) = alike.as_ref().and_then(|alike| state.round.no_victims(alike)) {
         return Err(known);
     }
@@ -324,8 +324,8 @@ fn evict_for(
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
-    let is_own_only = takes_back || teams::is_own_only(world, &open);
-    let limit = world.teams.limit(group.id.namespace(), is_own_only);
+    let allowance = if takes_back { Allowance::Guarantee } else { teams::allowance(world, &open) };
+    let limit = world.teams.limit(group.id.namespace(), allowance);
     if would_exceed(world, now, limit.as_ref(), nominated, &victims) {
         return withdraw(nominated, "its team's limit or guarantee no longer allows it");
     }

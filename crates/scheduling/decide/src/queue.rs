@@ -19,8 +19,8 @@ pub(crate) use reservations::{Judged, Kept, Reservations};
 /// Sort key of a waiting pod or gang: the least goes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
-    /// Place of its team when this was computed.
-    team: Place,
+    /// Place of its team when this was computed; `None`, before all teams, for an exempt group.
+    team: Option<Place>,
     priority: Reverse<i32>,
     /// When it was complete first, as far as its pods show.
     complete: Option<Timestamp>,
@@ -40,7 +40,7 @@ impl Order {
     /// it needs.
     pub fn of_gang<'p>(pods: impl Iterator<Item = &'p Pod>, min: usize, formed: usize) -> Self {
         let mut order = Order {
-            team: Place::default(),
+            team: Some(Place::default()),
             priority: Reverse(i32::MAX),
             complete: None,
             pod: Key::default(),
@@ -69,9 +69,14 @@ impl Order {
         order
     }
 
-    /// The same, with the place of its team.
-    pub fn of_team(self, team: Place) -> Self {
+    /// The same, with the place of its team; `None` for an exempt group.
+    pub fn of_team(self, team: Option<Place>) -> Self {
         Order { team, ..self }
+    }
+
+    /// Whether it goes before all teams.
+    pub fn is_exempt(&self) -> bool {
+        self.team.is_none()
     }
 
     /// Compares without the places of teams.
@@ -167,7 +172,8 @@ pub(crate) mod tests {
     pub fn asks(priority: i32, second: i64, ends: Option<u64>) -> Asks {
         let complete = k8s_openapi::jiff::Timestamp::from_second(second).map(Timestamp).ok();
         let pod = Key::cluster(second.to_string());
-        let order = Order { team: Place::default(), priority: Reverse(priority), complete, pod: pod.clone() };
+        let order =
+            Order { team: Some(Place::default()), priority: Reverse(priority), complete, pod: pod.clone() };
         Asks { who: GroupId::Pod(pod), order, ends: ends.map(Time::from_secs), now: Time::ZERO }
     }
 

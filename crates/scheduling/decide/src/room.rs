@@ -14,6 +14,7 @@ use tessera_placement::{ShapeId, Time, victims};
 
 use crate::group::{Group, GroupId, Member};
 use crate::state::State;
+use crate::teams::Allowance;
 use crate::{holders, nodes, refusals};
 
 /// Number of nodes refusing an owner's pods after which the next one probably will, too.
@@ -164,9 +165,9 @@ pub(crate) fn asks_for_more_than_is_left(
     group: &Group,
     open: &[&Member],
     needed: usize,
-    is_own_only: bool,
+    allowance: Allowance,
 ) -> bool {
-    let Some(limit) = state.world.teams.limit(group.id.namespace(), is_own_only) else { return false };
+    let Some(limit) = state.world.teams.limit(group.id.namespace(), allowance) else { return false };
     let mut cards: Vec<u64> = open
         .iter()
         .filter_map(|member| member.demand.as_ref())

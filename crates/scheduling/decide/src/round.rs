@@ -7,7 +7,7 @@ use tessera_placement::{ShapeId, Time};
 
 use crate::group::Group;
 use crate::refusals::{self, Refusals};
-use crate::teams::{CardTime, TeamId};
+use crate::teams::{Allowance, CardTime, TeamId};
 use crate::victims::{Ask, Shortage};
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
@@ -71,7 +71,7 @@ pub(crate) struct Alike {
     priority: i32,
     team: TeamId,
     ask: (Ask, Shortage),
-    is_own_only: bool,
+    allowance: Allowance,
     /// The pod's owner, if nodes refused its pods.
     owner: Option<String>,
     /// Pods with a deadline may use nodes reserved for others.
@@ -85,7 +85,7 @@ impl Alike {
         refusals: &Refusals,
         team: TeamId,
         ask: (Ask, Shortage),
-        is_own_only: bool,
+        allowance: Allowance,
     ) -> Option<Self> {
         let [member] = group.members.as_slice() else { return None };
         let owner = refusals::owner(&member.pod);
@@ -94,7 +94,7 @@ impl Alike {
             priority: group.priority(),
             team,
             ask,
-            is_own_only,
+            allowance,
             owner: refusals.has_any(&owner).then_some(owner),
             ends_after: member.pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
         })

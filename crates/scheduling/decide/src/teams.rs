@@ -15,9 +15,10 @@ mod resolve;
 mod shortfalls;
 mod summary;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gpu_quota::{GpuQuotaSpec, Unit};
 use tessera_cluster::Cluster;
 use tessera_cluster::worth::Worth;
@@ -25,7 +26,7 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use book::CardTime;
-pub(crate) use borrowed::{charge_of, is_own_only, reclaimable};
+pub(crate) use borrowed::{Allowance, allowance, charge_of, reclaimable};
 pub(crate) use budget::{Start, deadline};
 pub(crate) use shortfalls::add_shortfalls;
 pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
@@ -61,6 +62,8 @@ pub(crate) struct Teams {
     reclaim_from: Time,
     /// How long nothing is taken back after a quota changed.
     pub grace: Time,
+    /// Priority classes of pods that no quota refuses.
+    pub exempt: BTreeSet<String>,
     pub hours: hours::Hours,
 }
 
@@ -72,6 +75,7 @@ impl Default for Teams {
             is_outdated: false,
             reclaim_from: Time::ZERO,
             grace: Time::from_secs(60),
+            exempt: BTreeSet::new(),
             hours: hours::Hours::default(),
         }
     }
@@ -191,6 +195,12 @@ impl Teams {
         self.teams.is_empty()
     }
 
+    /// Whether quotas charge for the pod, and never refuse it.
+    pub fn is_exempt(&self, pod: &Pod) -> bool {
+        let class = pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_ref());
+        !self.is_empty() && class.is_some_and(|class| self.exempt.contains(class))
+    }
+
     /// Quotas or namespaces changed.
     pub fn mark_outdated(&mut self) {
         self.is_outdated = true;
@@ -216,9 +226,12 @@ impl Teams {
         self.teams.get(team?)
     }
 
-    /// The limits on what the namespace's team may take, if any. `is_own_only`: no more than is guaranteed, which is nothing to a namespace
-    /// in no quota.
-    pub fn limit(&self, namespace: &str, is_own_only: bool) -> Option<TakeLimit> {
+    /// The limits on what the namespace's team may take, if any. Nothing is guaranteed to a namespace in no quota.
+    pub fn limit(&self, namespace: &str, allowance: Allowance) -> Option<TakeLimit> {
+        if allowance == Allowance::Unlimited {
+            return None;
+        }
+        let is_own_only = allowance == Allowance::Guarantee;
         let Some(team) = self.get(self.team_of(namespace)) else {
             let nothing = TakeLimit { rules: Vec::new(), only: Some(Vec::new()) };
             return (is_own_only && !self.is_empty()).then_some(nothing);
@@ -278,7 +291,8 @@ impl Teams {
     }
 
     /// What the team has of its limits, for its members.
-    pub fn limit_text(&self, cluster: &Cluster, namespace: &str, is_own_only: bool) -> String {
+    pub fn limit_text(&self, cluster: &Cluster, namespace: &str, allowance: Allowance) -> String {
+        let is_own_only = allowance == Allowance::Guarantee;
         let Some(team) = self.get(self.team_of(namespace)) else {
             return "it does not borrow, and nothing is guaranteed to a namespace in no GpuQuota".to_owned();
         };

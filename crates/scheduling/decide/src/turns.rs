@@ -41,7 +41,8 @@ pub(crate) fn turns(state: &mut State, now: Time) -> Vec<Turn> {
     let world = &state.world;
     let order_of = |id: GroupId| {
         let team = world.teams.team_of(id.namespace());
-        let place = *places.entry(team).or_insert_with(|| world.teams.place(&world.cluster, team));
+        let place = || *places.entry(team).or_insert_with(|| world.teams.place(&world.cluster, team));
+        let place = (!order::is_exempt(world, &state.gangs, &id)).then(place);
         Some((order::order_in_team(world, &state.gangs, &id)?.of_team(place), id))
     };
     let turns: BTreeSet<(Order, GroupId)> = groups.into_iter().filter_map(order_of).collect();
@@ -54,6 +55,8 @@ pub(crate) fn turns(state: &mut State, now: Time) -> Vec<Turn> {
 
 /// Turns by team. The next one is of the team whose place is first at the time: each allocation changes the order of teams.
 struct TeamTurns {
+    /// Before all teams.
+    exempt: VecDeque<Turn>,
     turns: BTreeMap<TeamId, VecDeque<Turn>>,
     places: BTreeMap<TeamId, Place>,
 }
@@ -62,12 +65,14 @@ impl TeamTurns {
     /// These turns, in queue order.
     fn new(world: &World, all: Vec<Turn>) -> Self {
         let mut turns: BTreeMap<TeamId, VecDeque<Turn>> = BTreeMap::new();
-        for turn in all {
+        let (exempt, others): (VecDeque<Turn>, VecDeque<Turn>) =
+            all.into_iter().partition(|turn| turn.order.is_exempt());
+        for turn in others {
             turns.entry(world.teams.team_of(turn.id.namespace())).or_default().push_back(turn);
         }
         let place = |team: &TeamId| (*team, world.teams.place(&world.cluster, *team));
         let places = turns.keys().map(place).collect();
-        TeamTurns { turns, places }
+        TeamTurns { exempt, turns, places }
     }
 
     /// Devices were taken or given back by a group of this namespace.
@@ -81,6 +86,9 @@ impl TeamTurns {
     }
 
     fn next(&mut self) -> Option<Turn> {
+        if let Some(turn) = self.exempt.pop_front() {
+            return Some(turn);
+        }
         let mut first: Option<(Place, &Order, TeamId)> = None;
         for (team, turns) in &self.turns {
             let (Some(place), Some(turn)) = (self.places.get(team), turns.front()) else { continue };
@@ -93,7 +101,7 @@ impl TeamTurns {
         }
         let (place, _, team) = first?;
         let turn = self.turns.get_mut(&team)?.pop_front()?;
-        Some(Turn { order: turn.order.of_team(place), ..turn })
+        Some(Turn { order: turn.order.of_team(Some(place)), ..turn })
     }
 }
 

@@ -20,14 +20,14 @@ use crate::open_seats::{self, FreeNodes};
 use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;
-use crate::teams::{TeamId, Teams};
+use crate::teams::{Allowance, TeamId, Teams};
 use crate::world::World;
 use crate::{holders, order, teams};
 
 /// By what right a group gets the devices of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
-    /// Its priority is higher; where there are teams, only within its own.
+    /// Its priority is higher; where there are teams, only within its own, unless the group is exempt.
     Priority,
     /// Its team is below its guarantee, and others borrow.
     TakeBack,
@@ -106,8 +106,11 @@ pub(crate) fn find_victims<'m>(
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
     let lower = evictable(&state.world.teams, group, &units, ask);
-    let is_own_only = ask == Ask::TakeBack || teams::is_own_only(&state.world, open);
-    let limit = state.world.teams.limit(group.id.namespace(), is_own_only);
+    let allowance = match ask {
+        Ask::TakeBack => Allowance::Guarantee,
+        Ask::Priority => teams::allowance(&state.world, open),
+    };
+    let limit = state.world.teams.limit(group.id.namespace(), allowance);
     let wanted = Wanted { open, needed, limit: limit.as_ref() };
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
     let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
@@ -198,7 +201,9 @@ pub(crate) fn put_back(state: &mut State, units: Units, ask: Ask) {
 pub(crate) fn is_higher(teams: &Teams, group: &Group, team: TeamId, priority: i32) -> bool {
     priority < group.priority()
         && group.may_preempt()
-        && (teams.is_empty() || teams.team_of(group.id.namespace()) == team)
+        && (teams.is_empty()
+            || teams.team_of(group.id.namespace()) == team
+            || group.members.iter().all(|member| teams.is_exempt(&member.pod)))
 }
 
 /// Whether all these pods are of units that may be taken back for a team.

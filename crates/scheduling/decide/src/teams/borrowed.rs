@@ -16,6 +16,17 @@ use crate::group::Member;
 use crate::nominations::at;
 use crate::world::World;
 
+/// How many devices a team may have with those of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Allowance {
+    /// Any number: the priority class of the pods is exempt.
+    Unlimited,
+    /// As many as the limits of the team and its parent allow.
+    Limits,
+    /// No more than is guaranteed to the team: the group does not borrow.
+    Guarantee,
+}
+
 /// Whether the pod may use devices beyond its team's guarantee: devices are not lent without a way to take them back.
 fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
@@ -23,9 +34,17 @@ fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
         && !cluster.objects().budgets_of(pod).any(|(_, budget)| budget.never_allows_any())
 }
 
-/// Whether these pods may use no more than their team's guarantee; without any quota, never.
-pub(crate) fn is_own_only(World { teams, cluster, .. }: &World, open: &[&Member]) -> bool {
-    !teams.is_empty() && !open.iter().all(|member| may_borrow(cluster, &member.pod))
+/// The allowance of these pods; without any quota, [`Allowance::Limits`].
+pub(crate) fn allowance(World { teams, cluster, .. }: &World, open: &[&Member]) -> Allowance {
+    if teams.is_empty() || open.is_empty() {
+        Allowance::Limits
+    } else if open.iter().all(|member| teams.is_exempt(&member.pod)) {
+        Allowance::Unlimited
+    } else if open.iter().all(|member| may_borrow(cluster, &member.pod)) {
+        Allowance::Limits
+    } else {
+        Allowance::Guarantee
+    }
 }
 
 /// The unit's devices, as counted by the rule.
@@ -52,7 +71,9 @@ pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), n
     }
     let mut of_teams: BTreeMap<TeamId, Vec<usize>> = BTreeMap::new();
     for (place, unit) in units.iter().enumerate() {
-        if let Some(pod) = unit.pods.first() {
+        // Preempted by an exempt pod, a team must not take the devices back from it.
+        if let Some(pod) = unit.pods.first().filter(|_| !pods(cluster, unit).all(|pod| teams.is_exempt(pod)))
+        {
             of_teams.entry(teams.team_of(&pod.namespace)).or_default().push(place);
         }
     }

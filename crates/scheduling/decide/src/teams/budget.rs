@@ -145,14 +145,14 @@ impl Teams {
         own.into_iter().chain(parent).any(|team| team.effect() == Some(WhenSpent::Wait))
     }
 
-    /// Why a budget of the namespace's team, or of its parent, does not let these pods start, if so. Pods with a deadline need all their
-    /// hours. `reserved`: by team, hours reserved in this round; those of pods that may start are added.
+    /// Why a budget of the namespace's team, or of its parent, does not let these pods start, if so: never for exempt ones. Pods with a
+    /// deadline need all their hours. `reserved`: by team, hours reserved in this round; those of pods that may start are added.
     pub fn over_budget(
         &self,
         cluster: &Cluster,
         reserved: &mut BTreeMap<TeamId, CardTime>,
         now: Time,
-        namespace: &str,
+        (namespace, is_exempt): (&str, bool),
         starts: &[Start],
     ) -> Option<String> {
         // Devices of an administrator's access cost nothing.
@@ -173,17 +173,12 @@ impl Teams {
                 let time = start.deadline.map(|deadline| team.within_period(now, now + deadline));
                 need += CardTime::of(start.cards, time.unwrap_or_default());
             }
-            if book.used >= budget {
-                return Some(team.budget_text(false));
-            }
             let mut taken = book.used;
             taken += reserved;
-            if taken >= budget {
-                return Some(team.budget_text(true));
-            }
+            let is_over = taken >= budget;
             taken += need;
-            if taken > budget {
-                return Some(team.budget_text(true));
+            if (is_over || taken > budget) && !is_exempt {
+                return Some(team.budget_text(book.used < budget));
             }
             needs.push((id, need));
         }
