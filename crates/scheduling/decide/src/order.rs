@@ -1,5 +1,6 @@
 //! Members, priorities and queue positions of pods and gangs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -42,6 +43,33 @@ pub(crate) fn with_its_gang(world: &World, gangs: &Gangs, pod: &Key) -> Vec<Key>
             others.cloned().collect()
         }
     }
+}
+
+/// Pods without which the gang goes on: of its bound pods those beyond the number that it needs, the last by rank; and its pods that are
+/// ending while enough are bound.
+pub(crate) fn surplus_of(world: &World, gangs: &Gangs, gang: &GangId) -> BTreeSet<Key> {
+    let objects = world.cluster.objects();
+    let (mut bound, mut others, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    let mut min = 0;
+    for key in gangs.members(gang) {
+        let Some(pod) = objects.pods.get(key) else { continue };
+        let Some(membership) = gang::of_pod(objects, pod).ok().flatten() else { return BTreeSet::new() };
+        min = min.max(usize::try_from(membership.min).unwrap_or(usize::MAX));
+        all.push(pod.as_ref());
+        if pod.has_ended() {
+            others.push(key);
+        } else if pod.node_name().is_some() {
+            bound.push((membership.rank, key));
+        }
+    }
+    let succeeded = all.iter().filter(|pod| pod.phase() == Some("Succeeded")).count();
+    let needed = min.saturating_sub(succeeded + gang::done_and_gone(objects, &all)).max(1);
+    if bound.len() < needed {
+        return BTreeSet::new();
+    }
+    bound.sort_unstable();
+    let last = bound.into_iter().skip(needed).map(|(_, key)| key);
+    last.chain(others).cloned().collect()
 }
 
 /// The queue position of a gang.

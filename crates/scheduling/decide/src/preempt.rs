@@ -289,6 +289,7 @@ fn evict_for(
     shortage: Shortage,
 ) -> Preemption {
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
+    let taker = world.teams.team_of(group.id.namespace());
     let mut victims: BTreeSet<Key> = BTreeSet::new();
     for (_, nomination) in nominated {
         for claim in holders::holders_of(world, nomination) {
@@ -301,12 +302,13 @@ fn evict_for(
             if users.is_empty() {
                 return withdraw(nominated, "its devices went to another claim");
             }
-            victims.extend(users.into_iter().flat_map(|user| order::with_its_gang(world, gangs, &user)));
+            victims
+                .extend(users.into_iter().flat_map(|user| victims::going_with(world, gangs, taker, &user)));
         }
         let planned = nomination.victims.iter();
         let planned = planned.filter_map(|text| planned_victim(world, nomination, text, shortage));
         let planned = planned.filter(|pod| !own.contains(pod));
-        victims.extend(planned.flat_map(|pod| order::with_its_gang(world, gangs, &pod)));
+        victims.extend(planned.flat_map(|pod| victims::going_with(world, gangs, taker, &pod)));
     }
     let pods: Vec<Pod> = victims
         .iter()
@@ -317,7 +319,6 @@ fn evict_for(
         let team = world.teams.team_of(&victim.namespace);
         victims::is_higher(&world.teams, group, team, order::priority_of(world, gangs, victim))
     };
-    let taker = world.teams.team_of(group.id.namespace());
     let others: Vec<Key> = staying.iter().map(|pod| pod.key()).filter(|victim| !is_higher(victim)).collect();
     let takes_back = !others.is_empty();
     if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others.iter()) {

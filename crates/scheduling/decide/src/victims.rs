@@ -46,6 +46,8 @@ pub(crate) enum Shortage {
 struct OfGang {
     /// Its bound pods, sorted.
     bound: Vec<Key>,
+    /// Pods that give devices back by themselves.
+    surplus: BTreeSet<Key>,
     priority: i32,
 }
 
@@ -178,10 +180,10 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
         Ask::TakeBack => state.round.borrowed.take(),
     };
     known.unwrap_or_else(|| {
-        let all = units(&state.world, &state.ledger, &state.gangs, now);
+        let all = units(&state.world, &state.ledger, &state.gangs, now, ask);
         let (mut units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
         if ask == Ask::TakeBack {
-            let found = teams::reclaimable(&state.world, (&units, &leaving), now);
+            let found = teams::reclaimable(&state.world, &state.gangs, (&units, &leaving), now);
             state.round.next_take_back = found.next;
             units.iter_mut().zip(found.ranks).for_each(|(unit, rank)| unit.priority = rank.unwrap_or(STAYS));
         }
@@ -215,13 +217,25 @@ pub(crate) fn may_take_back<'k>(
     taker: TeamId,
     mut pods: impl Iterator<Item = &'k Key>,
 ) -> bool {
-    let all = units(world, ledger, gangs, now);
+    let all = units(world, ledger, gangs, now, Ask::TakeBack);
     let (units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
-    let ranks = teams::reclaimable(world, (&units, &leaving), now).ranks;
+    let ranks = teams::reclaimable(world, gangs, (&units, &leaving), now).ranks;
     pods.all(|pod| {
-        let mut of_pod = units.iter().zip(&ranks).filter(|(unit, _)| unit.pods.contains(pod));
-        world.teams.team_of(&pod.namespace) != taker && of_pod.all(|(_, rank)| rank.is_some())
+        let of_pod: Vec<_> = units.iter().zip(&ranks).filter(|(unit, _)| unit.pods.contains(pod)).collect();
+        // A pod that gives back by itself is among its gang's, too.
+        let is_alone = of_pod.iter().any(|(unit, _)| !unit.is_gang);
+        let may_go = |(unit, rank): &(&Unit, &Option<i32>)| rank.is_some() || (is_alone && unit.is_gang);
+        world.teams.team_of(&pod.namespace) != taker && of_pod.iter().all(may_go)
     })
+}
+
+/// The pods that go with this one for a group of the team: its gang, or it alone if it gives devices back and the gang goes on without.
+pub(crate) fn going_with(world: &World, gangs: &Gangs, taker: TeamId, pod: &Key) -> Vec<Key> {
+    let is_surplus = || gangs.of(pod).is_some_and(|gang| order::surplus_of(world, gangs, gang).contains(pod));
+    match world.teams.team_of(&pod.namespace) != taker && is_surplus() {
+        true => vec![pod.clone()],
+        false => order::with_its_gang(world, gangs, pod),
+    }
 }
 
 /// By unit: whether the group may ask it to go, and it is none of its own.
@@ -271,7 +285,8 @@ fn within_budgets(world: &World, units: &Units, among: &[bool]) -> Vec<bool> {
 
 /// Units of holders of managed cards, and of pods without claims on nodes with such cards; each with whether all of its pods are
 /// already ending. Excludes pods ending slowly, as nobody can speed them up, pods recently found unevictable, and pods that every node runs.
-fn units(world: &World, ledger: &Ledger, of_pods: &Gangs, now: Time) -> Vec<(Unit, bool)> {
+/// Of a gang that gives devices back the surplus is by itself; the gang's unit has the other claims, and all pods.
+fn units(world: &World, ledger: &Ledger, of_pods: &Gangs, now: Time, ask: Ask) -> Vec<(Unit, bool)> {
     let mut gangs: BTreeMap<&GangId, OfGang> = BTreeMap::new();
     let mut units: BTreeMap<Vec<Key>, Unit> = BTreeMap::new();
     for (holder, claims) in holders::holding_pods(world) {
@@ -279,7 +294,7 @@ fn units(world: &World, ledger: &Ledger, of_pods: &Gangs, now: Time) -> Vec<(Uni
         let takes_long = pod.is_some_and(|pod| pod.has_ended() && !ends_soon(pod, now));
         let may_be_of_a_gang = pod.is_some_and(|pod| order::may_be_of_a_gang(world, pod));
         if !takes_long && !may_be_of_a_gang {
-            unit_of(world, of_pods, &holder, &mut units, &mut gangs).claims.extend(claims);
+            unit_of(world, of_pods, &holder, ask, &mut units, &mut gangs).claims.extend(claims);
         }
     }
     let known: BTreeSet<Key> = units.keys().flatten().cloned().collect();
@@ -291,7 +306,7 @@ fn units(world: &World, ledger: &Ledger, of_pods: &Gangs, now: Time) -> Vec<(Uni
             && !known.contains(key)
             && !order::may_be_of_a_gang(world, pod);
         if is_candidate {
-            unit_of(world, of_pods, key, &mut units, &mut gangs);
+            unit_of(world, of_pods, key, ask, &mut units, &mut gangs);
         }
     }
     let completed = |mut unit: Unit| {
@@ -318,12 +333,12 @@ fn unit_of<'d, 'u>(
     world: &'d World,
     of_pods: &'d Gangs,
     key: &Key,
+    ask: Ask,
     units: &'u mut BTreeMap<Vec<Key>, Unit>,
     gangs: &mut BTreeMap<&'d GangId, OfGang>,
 ) -> &'u mut Unit {
-    let gang = of_pods.of(key);
-    let mut pods = match gang {
-        None => Vec::new(),
+    let (mut pods, is_gang) = match of_pods.of(key) {
+        None => (Vec::new(), false),
         Some(gang) => {
             let pod = world.cluster.objects().pods.get(key);
             let is_bound = pod.is_some_and(|pod| pod.node_name().is_some() && !pod.has_ended());
@@ -332,16 +347,21 @@ fn unit_of<'d, 'u>(
                     .into_iter()
                     .filter(|other| is_bound || other != key)
                     .collect(),
+                surplus: match ask {
+                    Ask::TakeBack => order::surplus_of(world, of_pods, gang),
+                    Ask::Priority => BTreeSet::new(),
+                },
                 priority: order::order_of(world, of_pods, gang).priority(),
             };
-            gangs.entry(gang).or_insert_with(of_gang).bound.clone()
+            let found = gangs.entry(gang).or_insert_with(of_gang);
+            if found.surplus.contains(key) { (Vec::new(), false) } else { (found.bound.clone(), true) }
         }
     };
     if let Err(place) = pods.binary_search(key) {
         pods.insert(place, key.clone());
     }
     units.entry(pods.clone()).or_insert_with(|| Unit {
-        is_gang: gang.is_some(),
+        is_gang,
         pods,
         claims: Vec::new(),
         priority: i32::MIN,

@@ -1,10 +1,11 @@
 //! Borrowed devices: what a team uses beyond its guarantee, and may have to give back.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gpu_quota::BORROW_LABEL;
+use tessera_cluster::gang::GangId;
 use tessera_cluster::worth::Worth;
 use tessera_cluster::{CardClass, Cluster, Hold, Holder, Key};
 use tessera_placement::Time;
@@ -12,6 +13,7 @@ use tessera_placement::take_limit::Rule;
 use tessera_placement::victims::Unit;
 
 use super::{TeamId, Teams};
+use crate::gangs::Gangs;
 use crate::group::Member;
 use crate::nominations::at;
 use crate::world::World;
@@ -63,7 +65,12 @@ pub(crate) struct Reclaimable {
 }
 
 /// The units that may be taken back now. `leaving`: by unit, whether its pods are already ending; such units are not taken back.
-pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), now: Time) -> Reclaimable {
+pub(crate) fn reclaimable(
+    world: &World,
+    gangs: &Gangs,
+    (units, leaving): (&[Unit], &[bool]),
+    now: Time,
+) -> Reclaimable {
     let World { teams, cluster, .. } = world;
     let mut found = Reclaimable { ranks: vec![None; units.len()], next: None };
     if teams.is_empty() {
@@ -80,12 +87,15 @@ pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), n
     // The team furthest above its share gives back first.
     let mut order: Vec<TeamId> = of_teams.keys().copied().collect();
     order.sort_by_cached_key(|team| Reverse(teams.place_now(cluster, *team)));
-    let mut keys: Vec<(usize, i32, usize)> = Vec::new();
+    let mut keys: Vec<(usize, bool, i32, usize)> = Vec::new();
     for (rank, team) in order.iter().enumerate() {
         let of_team = of_teams.remove(team).unwrap_or_default();
-        for place in borrowed(world, *team, (units, leaving), of_team) {
+        for place in borrowed(world, gangs, *team, (units, leaving), of_team) {
             match taken_back_from(teams, cluster, *team, &units[place]) {
-                Some(from) if from <= now => keys.push((rank, units[place].priority, place)),
+                Some(from) if from <= now => {
+                    let is_needed = !is_surplus(cluster, gangs, &units[place]);
+                    keys.push((rank, is_needed, units[place].priority, place));
+                }
                 Some(from) => found.next = found.next.into_iter().chain([from]).min(),
                 None => {}
             }
@@ -93,18 +103,30 @@ pub(crate) fn reclaimable(world: &World, (units, leaving): (&[Unit], &[bool]), n
     }
     keys.sort_unstable();
     // Units alike but for their age share a rank: the youngest of them goes.
-    for (rank, alike) in keys.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)).enumerate() {
-        for (_, _, place) in alike {
+    for (rank, alike) in
+        keys.chunk_by(|one, other| (one.0, one.1, one.2) == (other.0, other.1, other.2)).enumerate()
+    {
+        for (.., place) in alike {
             found.ranks[*place] = i32::try_from(rank).ok();
         }
     }
     found
 }
 
-/// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age. Units that are
-/// leaving are neither beyond it nor fill it: they are about to go.
+/// Whether the unit is of a gang that goes on without. One that never borrows is as any other.
+fn is_surplus(cluster: &Cluster, gangs: &Gangs, unit: &Unit) -> bool {
+    !unit.is_gang && gang_of(gangs, unit).is_some() && borrows(cluster, unit)
+}
+
+fn gang_of<'g>(gangs: &'g Gangs, unit: &Unit) -> Option<&'g GangId> {
+    gangs.of(unit.pods.first()?)
+}
+
+/// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age, then pods that
+/// their gangs do not need. Units that are leaving are neither beyond it nor fill it: they are about to go.
 fn borrowed(
     World { teams, cluster, .. }: &World,
+    gangs: &Gangs,
     team: TeamId,
     (units, leaving): (&[Unit], &[bool]),
     mut of_team: Vec<usize>,
@@ -115,7 +137,8 @@ fn borrowed(
     };
     of_team.sort_by_cached_key(|place| {
         let unit = &units[*place];
-        (borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
+        let is_surplus = is_surplus(cluster, gangs, unit);
+        (is_surplus, borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
     });
     let guaranteed = team.amounts.iter().filter(|amount| amount.guaranteed > 0);
     let guaranteed: Vec<Rule> =
@@ -127,13 +150,20 @@ fn borrowed(
     let mut sums: Vec<u64> =
         guaranteed.iter().map(|rule| rule.taken(cluster).saturating_sub(of_units(rule))).collect();
     of_team.retain(|place| !leaving[*place]);
+    let mut gangs_beyond: BTreeSet<&GangId> = BTreeSet::new();
     of_team.retain(|place| {
+        let gang = gang_of(gangs, &units[*place]);
         let more: Vec<u64> = guaranteed.iter().map(|rule| of_unit(place, rule)).collect();
         let after: Vec<u64> = sums.iter().zip(&more).map(|(sum, more)| sum.saturating_add(*more)).collect();
         let is_covered = more.iter().any(|more| *more > 0);
-        let is_within = is_covered && guaranteed.iter().zip(&after).all(|(rule, after)| *after <= rule.most);
-        if is_within {
-            sums = after;
+        // A gang that ends leaves none of its pods behind.
+        let is_beyond = gang.is_some_and(|gang| gangs_beyond.contains(gang));
+        let is_within = is_covered
+            && !is_beyond
+            && guaranteed.iter().zip(&after).all(|(rule, after)| *after <= rule.most);
+        match is_within {
+            true => sums = after,
+            false => gangs_beyond.extend(gang),
         }
         !is_within
     });

@@ -1,6 +1,7 @@
 //! GpuQuotas: limits, guarantees, whose turn it is, and devices taken back.
 
 mod budgets;
+mod elastic;
 mod exempt;
 mod hours;
 mod judged_anew;

@@ -113,6 +113,10 @@ pub enum Bug {
     BorrowNotObserved,
     /// Devices are taken back at once when a quota changes.
     GraceSkipped,
+    /// Devices of exempt pods are not charged.
+    ExemptNotCharged,
+    /// Gangs are taken to need a single pod once they run.
+    MinimumNotObserved,
 }
 
 impl Bug {
@@ -153,7 +157,7 @@ impl Bug {
     ];
 
     /// Bugs found by random runs with quotas, each with what the check says that is to find it.
-    pub const OF_TEAMS: [(Bug, &str); 9] = [
+    pub const OF_TEAMS: [(Bug, &str); 11] = [
         (Bug::ChargeNotReleased, "is charged"),
         (Bug::ChargedTwice, "is charged"),
         (Bug::LimitNotChecked, "beyond"),
@@ -163,6 +167,8 @@ impl Bug {
         (Bug::ParentNotObserved, "beyond"),
         (Bug::BorrowNotObserved, "beyond"),
         (Bug::GraceSkipped, "gives back too soon"),
+        (Bug::ExemptNotCharged, "is charged"),
+        (Bug::MinimumNotObserved, "is torn"),
     ];
 
     /// Bugs found by pairs of faults.

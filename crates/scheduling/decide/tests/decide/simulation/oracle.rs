@@ -18,7 +18,7 @@ use tessera_cluster::{Key, Kind, Object};
 pub use devices::{DeviceId, has_managed_devices, published};
 pub use fit::{Offer, fit, fits};
 pub use holdings::Holdings;
-pub use teams::{OF_SOME_CARDS, PRODUCT_OF, Taken, Teams, borrows, taken};
+pub use teams::{OF_SOME_CARDS, PRODUCT_OF, Taken, Teams, borrows, is_exempt, taken};
 
 /// Objects as seen by one observer.
 pub type View = BTreeMap<(Kind, Key), Arc<Object>>;

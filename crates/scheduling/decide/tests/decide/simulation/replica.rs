@@ -15,7 +15,7 @@ use super::checks::on_the_way::{self, OnTheWay};
 use super::checks::teams::Terms;
 use super::faults::Incident;
 use super::oracle::View;
-use super::quotas::GRACE;
+use super::quotas::{EXEMPT, GRACE};
 use crate::objects::{DRIVER, share_ids};
 use writing::Writing;
 
@@ -52,7 +52,10 @@ pub const HANDOVER: Time = Time::from_secs(30);
 fn decider(around: &Surroundings) -> Decider {
     let handover = if around.has(Bug::HandoverSkipped) { Time::ZERO } else { HANDOVER };
     let grace = if around.has(Bug::GraceSkipped) { Time::ZERO } else { GRACE };
-    Decider::new(DRIVER, share_ids()).with_handover(handover).with_quota_grace(grace)
+    Decider::new(DRIVER, share_ids())
+        .with_handover(handover)
+        .with_quota_grace(grace)
+        .with_exempt(vec![EXEMPT.0.to_owned()])
 }
 
 /// Kinds that only gangs and preemption need.
@@ -326,6 +329,7 @@ impl Replica {
                     return;
                 }
             }
+            checks::gangs::are_whole_or_gone(around, self);
             on_the_way::are_counted(around, self, server);
             on_the_way::are_apart_and_wait(around, self, server);
             if self.decider.wake().is_none_or(|wake| wake > around.now) {

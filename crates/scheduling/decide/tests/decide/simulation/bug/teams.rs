@@ -2,12 +2,14 @@
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use serde_json::json;
+use tessera_api::gang::GROUP_MIN_LABEL;
 use tessera_api::gpu_quota::BORROW_LABEL;
 use tessera_cluster::{GpuQuota, Key, Kind, Object};
 use tessera_decide::Observation;
 
 use super::Bug;
 use crate::objects::{DRIVER, read};
+use crate::simulation::quotas::EXEMPT;
 
 /// A claim of the same namespace that holds a card nobody knows: its charge is one card more.
 fn ghost(claim: &Key) -> Key {
@@ -43,6 +45,24 @@ impl Bug {
                     .iter_mut()
                     .filter(|amount| amount.name == "cards" && amount.guaranteed() > 0);
                 cards.for_each(|amount| (amount.guaranteed, amount.limit) = (Some(more.clone()), None));
+            }
+            (Bug::ExemptNotCharged, Object::ResourceClaim(claim)) => {
+                let name = claim.metadata.name.clone().unwrap_or_default();
+                let is_exempt = EXEMPT.1.iter().any(|pod| name.starts_with(&format!("{pod}-")));
+                let allocation = claim.status.as_mut().and_then(|status| status.allocation.as_mut());
+                let devices = allocation.filter(|_| is_exempt).and_then(|found| found.devices.as_mut());
+                // Shares of nothing.
+                for result in devices.into_iter().flat_map(|devices| devices.results.iter_mut().flatten()) {
+                    result.share_id = Some(name.clone());
+                }
+            }
+            (Bug::MinimumNotObserved, Object::Pod(pod))
+                if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) =>
+            {
+                let labels = pod.metadata.labels.iter_mut();
+                labels
+                    .filter_map(|labels| labels.get_mut(GROUP_MIN_LABEL))
+                    .for_each(|min| *min = "1".to_owned());
             }
             (Bug::ParentNotObserved, Object::GpuQuota(GpuQuota { spec, .. })) => spec.parent = None,
             (Bug::BorrowNotObserved, Object::Pod(pod)) => {

@@ -52,6 +52,10 @@ pub fn is_lost(pod: &Pod) -> bool {
 pub struct Gangs {
     /// When a pod, by gang and uid, was last bound or had all its devices.
     had: BTreeMap<(String, String), Time>,
+    /// Uids of evicted pods, by gang.
+    evicted: BTreeMap<String, BTreeSet<String>>,
+    /// Gangs of which pods give devices back since the last decision.
+    asked: BTreeSet<String>,
     /// Since when a gang has been running in part.
     partial: BTreeMap<String, Time>,
     /// Preemptors for whom pods were evicted after the faults had stopped.
@@ -150,6 +154,11 @@ pub fn kept(around: &mut Surroundings, why: &str) {
 
 /// Checks an eviction: a preemptor needs a higher priority than the victim, and anybody a nomination observed on one of its pods.
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why: &str) {
+    if let Some((gang, _)) = gang_of(victim) {
+        let uid = victim.metadata.uid.clone().unwrap_or_default();
+        around.gangs.evicted.entry(gang.clone()).or_default().insert(uid);
+        around.gangs.asked.extend(taker(why).map(|_| gang));
+    }
     let Some(name) = preemptor(why).or(taker(why)) else { return };
     let of_victim = |pod: &&Pod| queue::who(pod) == queue::who(victim) && !is_lost(pod);
     let for_whom = |pod: &&Pod| is_called(&Key::from(&pod.metadata), pod, name) && !is_lost(pod);
@@ -171,6 +180,23 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, victim: &Pod, why
     }
     if around.now > FAULTS + LATEST {
         around.gangs.preempting.insert(name.to_owned());
+    }
+}
+
+/// Checks after a decision that each gang of which pods give devices back goes on with enough others, or ends.
+pub fn are_whole_or_gone(around: &mut Surroundings, replica: &Replica) {
+    for gang in std::mem::take(&mut around.gangs.asked) {
+        let gone = around.gangs.evicted.get(&gang).cloned().unwrap_or_default();
+        let pods = || {
+            replica.pods().filter(|pod| gang_of(pod).is_some_and(|(other, _)| other == gang) && !is_lost(pod))
+        };
+        let min = pods().find_map(gang_of).map_or(0, |(_, min)| min);
+        let is_gone = |pod: &&Pod| pod.metadata.uid.as_ref().is_some_and(|uid| gone.contains(uid));
+        let left = pods().filter(|pod| node_name(pod).is_some() && !is_done(pod) && !is_gone(pod)).count();
+        let done = pods().filter(|pod| is_done(pod)).count();
+        if left > 0 && left + done < min {
+            around.violated(|| format!("gang {gang} is torn: {left} pods of {min} are left to it"));
+        }
     }
 }
 

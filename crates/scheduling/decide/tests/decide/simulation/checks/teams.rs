@@ -68,7 +68,7 @@ fn namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// Checks the devices against the limits of the pod's team, and its guarantee if it does not borrow.
+/// Checks the devices against the limits of the pod's team, and its guarantee if it does not borrow, unless it is exempt.
 pub fn may_allocate(
     around: &mut Surroundings,
     replica: &Replica,
@@ -76,7 +76,7 @@ pub fn may_allocate(
     pod: &Pod,
     claims: &[ClaimAllocation],
 ) {
-    if !around.has_quotas() {
+    if !around.has_quotas() || oracle::is_exempt(pod) {
         return;
     }
     let devices: Vec<DeviceId> =
@@ -91,7 +91,7 @@ pub fn may_allocate(
 
 /// Checks the limit of a pod's team where it is sent to kube-scheduler's cards.
 pub fn may_steer(around: &mut Surroundings, replica: &Replica, server: &Server, pod: &Pod, node: &str) {
-    if !around.has_quotas() {
+    if !around.has_quotas() || oracle::is_exempt(pod) {
         return;
     }
     let count = cards_asked(pod).unwrap_or(0);
@@ -122,7 +122,7 @@ fn nominated(pod: &Pod) -> Vec<DeviceId> {
     nomination.devices.into_iter().map(|device| (pool.clone(), device)).collect()
 }
 
-/// Checks that who is preempted is of the same team, and who has to give back borrows, for long enough, for a team within its
+/// Checks that who is preempted is of the same team, unless for an exempt pod, and who has to give back borrows, for long enough, for a team within its
 /// guarantee afterwards.
 pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, victim: &Pod, why: &str) {
     let teams = Teams::of(&replica.view);
@@ -136,8 +136,9 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
     let is_same_team = teams.name_of(own) == teams.name_of(of_victim);
     let victim_name = Key::from(&victim.metadata);
     let is_preempted = taker(why).is_none();
+    let is_for_exempt = for_whom.iter().all(|pod| oracle::is_exempt(pod));
     if is_preempted {
-        if !is_same_team {
+        if !is_same_team && !is_for_exempt {
             around.violated(|| format!("{victim_name} is preempted by {name} of another team"));
         }
         return;
@@ -149,6 +150,12 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
         if !is_lower {
             around.violated(|| format!("{victim_name} gives back for {name} of its own team"));
         }
+        return;
+    }
+    if oracle::is_exempt(victim) {
+        around.violated(|| format!("{victim_name} is exempt, and gives back for {name}"));
+    }
+    if is_lower && is_for_exempt {
         return;
     }
     let wanted: Vec<DeviceId> = for_whom.iter().flat_map(|pod| nominated(pod)).collect();
@@ -202,7 +209,8 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
 /// Whether no limit keeps the pod from these devices.
 pub fn may_have(server: &Server, pod: &Pod, devices: &[DeviceId]) -> bool {
     let taken = oracle::taken(server.view());
-    Teams::of(server.view()).exceeded(&taken, namespace(pod), !oracle::borrows(pod), devices).is_none()
+    oracle::is_exempt(pod)
+        || Teams::of(server.view()).exceeded(&taken, namespace(pod), !oracle::borrows(pod), devices).is_none()
 }
 
 /// Checks the charges of the replica, if it leads.

@@ -8,6 +8,7 @@ use tessera_api::gpu_quota::{Amount, BORROW_LABEL, Unit};
 use tessera_cluster::{GpuQuota, Key, Kind, Object};
 
 use super::{DeviceId, View, claims, devices_of, of_kind, published};
+use crate::simulation::quotas::EXEMPT;
 
 /// Devices of each claim.
 pub type Taken = BTreeMap<Key, Vec<DeviceId>>;
@@ -35,6 +36,11 @@ pub fn taken(view: &View) -> Taken {
 pub fn borrows(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(BORROW_LABEL)).is_none_or(|value| value != "false")
+}
+
+/// Whether no quota refuses the pod.
+pub fn is_exempt(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref()) == Some(EXEMPT.0)
 }
 
 fn name(quota: &GpuQuota) -> &str {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 
 use crate::simulation::api_server::{Server, Surroundings, has_ended, is_running, node_name};
 use crate::simulation::checks::end::is_unserved;
-use crate::simulation::checks::gangs::is_member;
+use crate::simulation::checks::gangs::{gang_of, is_member};
 use crate::simulation::checks::{names_a_claim, queue};
 use crate::simulation::kubernetes;
 use crate::simulation::oracle::{self, DeviceId, Holdings, Offer, Taken, Teams};
@@ -16,8 +16,8 @@ use crate::simulation::oracle::{self, DeviceId, Holdings, Offer, Taken, Teams};
 /// A pod or gang with managed devices.
 struct Unit {
     devices: Vec<DeviceId>,
-    /// Pods that do not borrow come first, then by priority and age.
-    order: (bool, Reverse<i32>, Option<Timestamp>),
+    /// Pods that a gang does not need come last, those that do not borrow first, then by priority and age.
+    order: (bool, bool, Reverse<i32>, Option<Timestamp>),
     /// Whether somebody may ask its pods to go.
     may_go: bool,
 }
@@ -84,16 +84,17 @@ fn borrowed(server: &Server, teams: &Teams<'_>, taken: &Taken, team: Option<&str
     borrowed
 }
 
-/// The team's pods and gangs with managed devices, in the order in which they use its guarantee.
+/// The team's pods and gangs with managed devices, in the order in which they use its guarantee. Pods that a gang does not need are by themselves.
 fn units(server: &Server, teams: &Teams<'_>, team: Option<&str>) -> Vec<Unit> {
     let view = server.view();
     let mut groups: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for (key, pod) in server.pods().filter(|(_, pod)| node_name(pod).is_some() && !has_ended(pod)) {
-        if teams.name_of(&key.namespace) == team {
+        // An exempt pod gives nothing back.
+        if teams.name_of(&key.namespace) == team && !oracle::is_exempt(pod) {
             groups.entry(queue::who(pod)).or_default().push(pod);
         }
     }
-    let unit = |pods: Vec<&Pod>| {
+    let unit = |(pods, is_surplus): (Vec<&Pod>, bool)| {
         let asked = |pod: &&Pod| oracle::asked(view, pod).unwrap_or_default();
         let allocations = pods.iter().flat_map(asked).filter_map(|asked| asked.allocation());
         let managed = allocations.filter(|allocation| {
@@ -106,6 +107,7 @@ fn units(server: &Server, teams: &Teams<'_>, team: Option<&str>) -> Vec<Unit> {
         Unit {
             devices: managed.flat_map(oracle::devices_in).collect(),
             order: (
+                is_surplus,
                 pods.iter().all(|pod| oracle::borrows(pod)),
                 Reverse(queue::lowest_priority(pods.iter().copied())),
                 pods.iter().map(|pod| pod.metadata.creation_timestamp.clone()).max().flatten(),
@@ -113,8 +115,29 @@ fn units(server: &Server, teams: &Teams<'_>, team: Option<&str>) -> Vec<Unit> {
             may_go: pods.iter().all(can_go),
         }
     };
-    let mut units: Vec<Unit> =
-        groups.into_values().map(unit).filter(|unit| !unit.devices.is_empty()).collect();
+    let mut units: Vec<Unit> = groups
+        .into_values()
+        .flat_map(|pods| apart(server, pods))
+        .map(unit)
+        .filter(|unit| !unit.devices.is_empty())
+        .collect();
     units.sort_by(|one, other| one.order.cmp(&other.order));
     units
+}
+
+/// The pods that a gang needs, and each other one alone: the last by index. Each with whether the gang goes on without it.
+fn apart<'p>(server: &Server, mut pods: Vec<&'p Pod>) -> Vec<(Vec<&'p Pod>, bool)> {
+    let Some((gang, min)) = gang_of(pods[0]) else { return vec![(pods, false)] };
+    let is_done =
+        |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
+    let of_gang = |pod: &Pod| gang_of(pod).is_some_and(|(other, _)| other == gang);
+    let done = server.pods().filter(|(_, pod)| of_gang(pod) && is_done(pod)).count();
+    let index = |pod: &&Pod| {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        name.rsplit('-').next().and_then(|index| index.parse::<usize>().ok())
+    };
+    pods.sort_by_key(index);
+    let surplus = pods.split_off(pods.len().min(min.saturating_sub(done).max(1)));
+    let alone = surplus.into_iter().map(|pod| (vec![pod], true));
+    std::iter::once((pods, false)).chain(alone).collect()
 }
