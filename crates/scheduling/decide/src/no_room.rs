@@ -56,7 +56,7 @@ pub(crate) fn no_room(
     }
     texts.extend(guarantee_text(state, now, group));
     if is_over_limit {
-        texts.push(state.world.teams.limit_text(&state.world.cluster, group.id.namespace(), allowance));
+        texts.push(teams::limit_text(&state.world, open));
         intents.extend(gives_way(state, now, group, WaitReason::TeamLimit(texts.join("; "))));
         return intents;
     }

@@ -13,11 +13,10 @@ use tessera_placement::statement::{Base, Statement};
 use tessera_placement::take_limit::TakeLimit;
 use tessera_placement::{Time, spread};
 
-use crate::group::{Group, GroupId, Member, Placement};
+use crate::group::{Group, Member, Placement};
 use crate::nodes::{self, NodeFilter, Ranked};
 use crate::open_seats::{self, FreeNodes};
 use crate::state::State;
-use crate::teams::Allowance;
 use crate::wait_reason::WaitReason;
 use crate::world::World;
 use crate::{leadership, teams};
@@ -58,6 +57,7 @@ pub(crate) fn plan<'m>(
 fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member], needed: usize) -> Plan<'m> {
     let allowance = teams::allowance(&state.world, open);
     let limit = state.world.teams.limit(group.id.namespace(), allowance);
+    let members = open;
     let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
     let partners = group.nodes();
     let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
@@ -69,7 +69,7 @@ fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member],
     };
     let placed = place(limit.as_ref());
     if limit.is_some() && matches!(placed, Err(NoSeats::TooFew(..))) && place(None).is_ok() {
-        return over_limit(&state.world, &group.id, allowance);
+        return over_limit(&state.world, members);
     }
     match placed {
         Ok(placed) => Plan::Allocate(open_seats::placements(&state.world, &open, placed)),
@@ -134,7 +134,7 @@ fn of_one<'m>(state: &mut State, now: Time, member: &'m Member) -> Plan<'m> {
         }
         Best::Node { way: Way::Managed, node, suitable } => of_managed(state, now, member, &node, suitable),
         Best::Node { way: Way::Steered, node, .. } if is_steered_over_limit(state, member, &node) => {
-            over_limit(&state.world, &GroupId::Pod(key.clone()), teams::allowance(&state.world, &[member]))
+            over_limit(&state.world, &[member])
         }
         Best::Node { way: Way::Steered, node, suitable } => {
             let why = chosen(&node, suitable);
@@ -170,10 +170,11 @@ fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, 
     let mut found = state.world.fleet.find(best).map(|index| (index, fit(state, index)));
     if matches!(found, Some((_, Fit::Blocked(Reason::TeamLimit)))) {
         let others = one_of_each_kind(state, now, demand, &member.pod);
+        state.round.count_search(0, others.len());
         let mut fits = others.into_iter().map(|index| (index, fit(state, index)));
         found = fits.find(|(_, fit)| matches!(fit, Fit::Takes(_)));
         if found.is_none() {
-            return over_limit(&state.world, &GroupId::Pod(member.key.clone()), allowance);
+            return over_limit(&state.world, &[member]);
         }
     }
     let Some((index, Fit::Takes(fit))) = found else { return Plan::Allocate(Vec::new()) };
@@ -208,8 +209,8 @@ fn is_steered_over_limit(state: &mut State, member: &Member, node: &str) -> bool
     !limit.allows(&state.world.cluster, &state.world.driver, &results)
 }
 
-fn over_limit<'m>(world: &World, id: &GroupId, allowance: Allowance) -> Plan<'m> {
-    Plan::OverLimit(world.teams.limit_text(&world.cluster, id.namespace(), allowance))
+fn over_limit<'m>(world: &World, open: &[&Member]) -> Plan<'m> {
+    Plan::OverLimit(teams::limit_text(world, open))
 }
 
 fn chosen(node: &str, suitable: usize) -> String {

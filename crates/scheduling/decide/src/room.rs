@@ -195,6 +195,7 @@ pub(crate) fn least_cards(state: &mut State, demand: &Demand) -> u64 {
             cards = cards.into_iter().chain([victims::least_cards(demand, index, &mut view)]).min();
         }
     }
+    state.round.count_search(0, kinds.len());
     let cards = cards.unwrap_or_default();
     state.round.set_least_cards(demand.shape, cards);
     cards

@@ -134,7 +134,7 @@ impl Round {
         self.is_cut
     }
 
-    /// Counts a search for victims: arithmetic for each node, an eighth of a step, and exact fits.
+    /// Counts a search for victims, or within a limit: arithmetic for each node, an eighth of a step, and exact fits.
     pub fn count_search(&mut self, nodes: usize, fits: usize) {
         self.end = self.end.saturating_sub((nodes / 8 + fits) as u64);
     }

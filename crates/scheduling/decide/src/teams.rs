@@ -26,7 +26,7 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use book::CardTime;
-pub(crate) use borrowed::{Allowance, allowance, charge_of, reclaimable};
+pub(crate) use borrowed::{Allowance, allowance, charge_of, limit_text, reclaimable};
 pub(crate) use budget::{Start, deadline};
 pub(crate) use shortfalls::add_shortfalls;
 pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
@@ -290,8 +290,8 @@ impl Teams {
         (!texts.is_empty()).then(|| texts.join(", "))
     }
 
-    /// What the team has of its limits, for its members.
-    pub fn limit_text(&self, cluster: &Cluster, namespace: &str, allowance: Allowance) -> String {
+    /// What the team has of its limits.
+    fn limit_text(&self, cluster: &Cluster, namespace: &str, allowance: Allowance) -> String {
         let is_own_only = allowance == Allowance::Guarantee;
         let Some(team) = self.get(self.team_of(namespace)) else {
             return "it does not borrow, and nothing is guaranteed to a namespace in no GpuQuota".to_owned();

@@ -49,6 +49,24 @@ pub(crate) fn allowance(World { teams, cluster, .. }: &World, open: &[&Member]) 
     }
 }
 
+/// What the team of these pods has of their limits, for its members, and which budget keeps the pods from borrowing.
+pub(crate) fn limit_text(world: &World, open: &[&Member]) -> String {
+    let World { teams, cluster, .. } = world;
+    let Some(first) = open.first() else { return String::new() };
+    let allowance = allowance(world, open);
+    let text = teams.limit_text(cluster, &first.key.namespace, allowance);
+    let never = |member: &&Member| {
+        let mut budgets = cluster.objects().budgets_of(&member.pod);
+        budgets.find(|(_, budget)| budget.never_allows_any()).map(|(key, _)| key.name.clone())
+    };
+    match open.iter().find_map(never).filter(|_| allowance == Allowance::Guarantee) {
+        Some(budget) => {
+            format!("{text}; it does not borrow: PodDisruptionBudget {budget} never allows its eviction")
+        }
+        None => text,
+    }
+}
+
 /// The unit's devices, as counted by the rule.
 pub(crate) fn charge_of(cluster: &Cluster, unit: &Unit, rule: &Rule) -> u64 {
     let is_counted = |pod: &Key| rule.namespaces.contains(&pod.namespace);

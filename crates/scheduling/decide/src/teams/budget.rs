@@ -49,11 +49,12 @@ impl Team {
         Some(self.spec.budget.as_ref()?.when_spent)
     }
 
-    /// Hours that its running pods take until their deadlines, within the period. Of a shared claim the last deadline counts.
+    /// Hours that its running pods take until their deadlines, within the period, and those that are ending may take. Of a shared claim
+    /// the last deadline counts.
     fn reserved(&self, cluster: &Cluster, now: Time) -> CardTime {
         let objects = cluster.objects();
         let end = |pod: &Key| {
-            let pod = objects.pods.get(pod).filter(|pod| !pod.has_ended())?;
+            let pod = objects.pods.get(pod).filter(|pod| !pod.is_finished())?;
             let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
             Some(started.map_or(now, |started| at(started.0)) + deadline(pod)?)
         };

@@ -42,6 +42,7 @@ pub(super) fn plan<'m>(
     let placed =
         seats::place(&mut statement, rankings, &open.seats, open.seats.len(), places, &filter).ok()?;
     drop(statement);
+    state.round.count_search(0, open.seats.len());
     let takes = placed.iter().flat_map(|placed| &placed.takes.allocations);
     let takes: Vec<_> = takes.flat_map(AllocationExt::results).cloned().collect();
     let cluster = &state.world.cluster;

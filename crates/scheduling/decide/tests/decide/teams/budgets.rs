@@ -237,3 +237,22 @@ fn a_pod_starts_once_its_hours_until_the_period_ends_are_left() {
     fed.now = Time::from_secs(DAY - 6 * HOUR);
     assert_eq!(fed.start(), ["v1"]);
 }
+
+/// A pod with a long grace goes on using its devices.
+#[test]
+fn an_ending_pod_keeps_its_hours_until_its_end() {
+    let mut fed = teams(4, &["vision"]);
+    fed.quota("vision", json!({ "budget": budget(2, "Wait") }));
+    fed.ask_in("vision", "v1", "gpu", 1, with_deadline(2 * HOUR));
+    assert_eq!(fed.start(), ["v1"]);
+    fed.pass(60);
+    let pod = fed.decider.cluster().objects().pods[&Key::new("vision", "v1")].clone();
+    let mut pod = serde_json::to_value(pod.as_ref()).unwrap();
+    pod["metadata"]["deletionTimestamp"] = json!("1970-01-01T02:00:00Z");
+    fed.apply_pod(pod);
+    fed.ask_in("vision", "v2", "gpu", 1, with_deadline(HOUR));
+    assert_eq!(fed.start(), [""; 0]);
+    assert_eq!(fed.why("vision", "v2").0, "TeamBudget");
+    fed.end("vision", "v1");
+    assert_eq!(fed.start(), ["v2"]);
+}

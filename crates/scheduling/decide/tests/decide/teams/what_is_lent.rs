@@ -38,6 +38,10 @@ fn a_pod_that_no_budget_ever_lets_go_gets_its_teams_own_share_only() {
         assert_eq!(fed.start(), ["n1"], "within the guarantee: {spec}");
         fed.ask_in("nlp", "n2", "gpu", 1, kept);
         assert_eq!(fed.start().len(), usize::from(borrows), "{spec}");
+        if !borrows {
+            let text = "team nlp has 1.00 of 1.00 (cards); it does not borrow: PodDisruptionBudget keep never allows its eviction";
+            assert_eq!(fed.why("nlp", "n2").1, text);
+        }
     }
 }
 
