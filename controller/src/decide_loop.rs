@@ -8,7 +8,7 @@ use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_cluster::Kind;
 use tessera_decide::{
-    Decider, FleetSnapshot, Observation, PodReference, PoolSummary, QuotaSummary, Time, ViewPass,
+    Decider, FleetSnapshot, Observation, PodReference, PoolSummary, QuotaSummary, ReclaimTo, Time, ViewPass,
 };
 use tessera_kube_util::lease::Leadership;
 use tessera_kube_util::server_version::ServerVersion;
@@ -85,6 +85,8 @@ pub struct DecideLoop {
     pub quota_half_life: Duration,
     /// See [`Decider::with_exempt`].
     pub quota_exempt: Vec<String>,
+    /// See [`Decider::with_reclaim_to`].
+    pub quota_reclaim_to: ReclaimTo,
     /// See [`Decider::with_partial_timeout`].
     pub partial_timeout: Duration,
     /// See [`Decider::with_topology_keys`].
@@ -103,6 +105,7 @@ impl DecideLoop {
             .with_quota_grace(self.quota_grace)
             .with_quota_half_life(self.quota_half_life)
             .with_exempt(std::mem::take(&mut self.quota_exempt))
+            .with_reclaim_to(self.quota_reclaim_to)
             .with_partial_timeout(self.partial_timeout)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use tessera_api::DEFAULT_DRIVER_NAME;
 use tessera_api::gang::MAX_PARTIAL_TIMEOUT;
+use tessera_decide::ReclaimTo;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
@@ -110,6 +111,11 @@ pub struct Options {
     #[arg(long, env = "QUOTA_EXEMPT", value_name = "NAMES", value_delimiter = ',', value_parser = object_name)]
     pub quota_exempt: Vec<String>,
 
+    /// How much devices are taken back for a team from others that borrow: what is guaranteed to it (Guarantee), or its part of all managed
+    /// cards by weight, too (FairShare).
+    #[arg(long, env = "QUOTA_RECLAIM_TO", value_name = "SHARE", default_value = "Guarantee", value_parser = reclaim_to)]
+    pub quota_reclaim_to: ReclaimTo,
+
     /// How long some pods of a gang may run while the others find no room, where neither the pods nor their owner say so.
     ///
     /// By then one that is not bound gets devices on another node; where there are none the gang is given up.
@@ -191,6 +197,14 @@ fn half_life(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn reclaim_to(text: &str) -> Result<ReclaimTo, String> {
+    match text {
+        "Guarantee" => Ok(ReclaimTo::Guarantee),
+        "FairShare" => Ok(ReclaimTo::FairShare),
+        _ => Err("neither Guarantee nor FairShare".to_owned()),
+    }
+}
+
 fn seconds_up_to(text: &str, most: u64) -> Result<Duration, String> {
     match text.parse::<u64>() {
         Ok(seconds) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
@@ -236,6 +250,7 @@ mod tests {
             ("--heal-after", "0"),
             ("--quota-half-life", "8761"),
             ("--quota-exempt", "incident,Not_One"),
+            ("--quota-reclaim-to", "fair"),
             ("--gang-partial-timeout", "0"),
             ("--handover", "an hour"),
             ("--schedulers", "default-scheduler,Not_One"),

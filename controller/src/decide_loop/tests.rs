@@ -68,6 +68,7 @@ fn start(patience: Duration) -> Running {
         quota_grace: LONG,
         quota_half_life: LONG,
         quota_exempt: Vec::new(),
+        quota_reclaim_to: ReclaimTo::Guarantee,
         partial_timeout: LONG,
         topology_keys: Vec::new(),
         schedulers: Vec::new(),

@@ -15,7 +15,7 @@ use crate::observe::{self, answers};
 use crate::round::Round;
 use crate::state::State;
 use crate::summary::PoolSummary;
-use crate::teams::{self, QuotaSummary};
+use crate::teams::{self, QuotaSummary, ReclaimTo};
 use crate::upkeep::{idle, overdue, overlaps, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
@@ -81,6 +81,13 @@ impl Decider {
     #[must_use]
     pub fn with_exempt(mut self, priority_classes: Vec<String>) -> Self {
         self.state.world.teams.exempt = priority_classes.into_iter().collect();
+        self
+    }
+
+    /// How much devices are taken back for a team. [`ReclaimTo::Guarantee`] by default.
+    #[must_use]
+    pub fn with_reclaim_to(mut self, reclaim_to: ReclaimTo) -> Self {
+        self.state.world.teams.reclaim_to = reclaim_to;
         self
     }
 

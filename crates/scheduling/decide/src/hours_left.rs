@@ -42,12 +42,14 @@ pub(crate) fn over_budget(
 }
 
 fn of_placed(world: &World, placed: &Placement<'_>) -> Start {
+    Start { cards: cards_of(world, placed), deadline: teams::deadline(&placed.member.pod) }
+}
+
+/// Millionths of a card that the pod gets.
+pub(crate) fn cards_of(world: &World, placed: &Placement<'_>) -> u64 {
     let allocations = placed.fit.allocations.iter();
     let devices = allocations.flat_map(|allocation| worths(&world.cluster, &world.driver, allocation));
-    Start {
-        cards: devices.map(|(_, worth)| worth).sum::<Worth>().cards,
-        deadline: teams::deadline(&placed.member.pod),
-    }
+    devices.map(|(_, worth)| worth).sum::<Worth>().cards
 }
 
 /// The pods with the least hours, as many as have to start.

@@ -74,7 +74,7 @@ pub use decider::Decider;
 pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};
 pub use observation::{Observation, ObservationError};
 pub use summary::{PoolSummary, PoolVerdict, Shape};
-pub use teams::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
+pub use teams::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary, ReclaimTo};
 pub use tessera_placement::Time;
 pub use view::{FleetSnapshot, ViewPass};
 pub use wait_reason::WaitReason;

@@ -7,6 +7,8 @@
 //! Nominations are written to the pods, so the next leader resumes with them. From then on their devices count as taken: no other pod
 //! gets them once free.
 
+mod bounds;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,10 +18,6 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_api::managed::Nomination;
 use tessera_cluster::{AllocationExt, ClaimExt, Holder, Key, Kind, PodExt};
 use tessera_placement::Time;
-use tessera_placement::fit::Fit;
-use tessera_placement::reason::Reason;
-use tessera_placement::statement::{Base, Statement};
-use tessera_placement::take_limit::TakeLimit;
 
 use crate::group::{Group, Member, Placement};
 use crate::intent::Intent;
@@ -27,7 +25,7 @@ use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
 use crate::round::{Alike, NoVictims};
 use crate::state::State;
-use crate::teams::{Allowance, Team};
+use crate::teams::{Allowance, ReclaimTo, Team};
 use crate::victims::{Ask, Shortage, names};
 use crate::world::World;
 use crate::{holders, order, teams, victims};
@@ -116,7 +114,7 @@ fn nominate(
     needed: usize,
     shortage: Shortage,
 ) -> Option<Preemption> {
-    let asks = may_ask(state, now, group, shortage);
+    let asks = may_ask(state, now, group, open, shortage);
     if asks.is_empty() {
         return None;
     }
@@ -245,44 +243,9 @@ fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: 
     (pod.metadata.uid.as_deref() == Some(uid) && is_there && !pod.is_finished()).then_some(key)
 }
 
-/// Whether the team would have more than its limits with these nodes, once the victims and all pods that are ending are gone: the quota or
-/// the team's use may have changed.
-fn would_exceed(
-    world: &mut World,
-    now: Time,
-    limit: Option<&TakeLimit>,
-    nominated: &[(&Member, Nomination)],
-    victims: &BTreeSet<Key>,
-) -> bool {
-    let Some(limit) = limit else { return false };
-    let objects = world.cluster.objects();
-    let mut gone = victims.clone();
-    gone.extend(objects.pods.iter().filter(|(_, pod)| ends_soon(pod, now)).map(|(key, _)| key.clone()));
-    let is_left = |(key, claim): &(&Key, &Arc<ResourceClaim>)| {
-        let pods = holders::pods_holding(key, claim);
-        !pods.is_empty() && pods.iter().all(|pod| gone.contains(pod))
-    };
-    let claims: Vec<Key> = objects.claims.iter().filter(is_left).map(|(key, _)| key.clone()).collect();
-    let gone: Vec<Key> = gone.into_iter().collect();
-    let (base, ..) = world.base();
-    let mut statement = Statement::new(Base { limit: Some(limit), ..base });
-    statement.set_aside(&gone, &claims);
-    nominated.iter().any(|(member, nomination)| {
-        let index = statement.fleet().find(&nomination.node);
-        let (Some(demand), Some(index)) = (&member.demand, index) else { return false };
-        match statement.fit(demand, index) {
-            Fit::Takes(takes) => {
-                statement.place(&member.key, &member.pod, demand, index, &takes);
-                false
-            }
-            fit => matches!(fit, Fit::Blocked(Reason::TeamLimit)),
-        }
-    })
-}
-
 /// Evicts the holders of nominated devices, and the pods of the plan that hold other room.
 fn evict_for(
-    State { world, ledger, gangs, .. }: &mut State,
+    State { world, ledger, gangs, waits, .. }: &mut State,
     now: Time,
     group: &Group,
     nominated: &[(&Member, Nomination)],
@@ -327,7 +290,13 @@ fn evict_for(
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
     let allowance = if takes_back { Allowance::Guarantee } else { teams::allowance(world, &open) };
     let limit = world.teams.limit(group.id.namespace(), allowance);
-    if would_exceed(world, now, limit.as_ref(), nominated, &victims) {
+    let mut exceeds = bounds::would_exceed(world, now, limit.as_ref(), nominated, &victims);
+    let mut below = "its guarantee";
+    if exceeds && takes_back && teams::allowance(world, &open) == Allowance::Limits {
+        below = "its fair share";
+        exceeds = !bounds::is_fair(world, waits, now, taker, nominated, (&others, &victims));
+    }
+    if exceeds {
         return withdraw(nominated, "its team's limit or guarantee no longer allows it");
     }
     if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
@@ -345,7 +314,7 @@ fn evict_for(
         if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
             let why = match world.teams.get(taker).filter(|_| takes_back) {
                 Some(team) => {
-                    format!("taken back for {}: team {} is below its guarantee", group.id, team.name)
+                    format!("taken back for {}: team {} is below {below}", group.id, team.name)
                 }
                 None => format!("preempted by {} of higher priority", group.id),
             };
@@ -361,7 +330,7 @@ fn evict_for(
 }
 
 /// By what rights the group may ask any unit: a cheap test for the usual case without possible victims.
-fn may_ask(state: &mut State, now: Time, group: &Group, shortage: Shortage) -> Vec<Ask> {
+fn may_ask(state: &mut State, now: Time, group: &Group, open: &[&Member], shortage: Shortage) -> Vec<Ask> {
     // What was lent comes back before the team's own pods go.
     let mut asks = Vec::new();
     let teams = &state.world.teams;
@@ -372,9 +341,20 @@ fn may_ask(state: &mut State, now: Time, group: &Group, shortage: Shortage) -> V
         return asks;
     }
     let may_take_back = |team: &Team| team.has_guarantee() && (!is_limit || team.has_parent());
-    if teams.get(teams.team_of(group.id.namespace())).is_some_and(may_take_back) {
-        if lowest(state, now, Ask::TakeBack) < victims::STAYS {
-            asks.push(Ask::TakeBack);
+    let team = teams.get(teams.team_of(group.id.namespace()));
+    let rights = [
+        (Ask::TakeBack, team.is_some_and(may_take_back)),
+        (
+            Ask::FairShare,
+            team.is_some()
+                && !is_limit
+                && teams.reclaim_to == ReclaimTo::FairShare
+                && teams::allowance(&state.world, open) == Allowance::Limits,
+        ),
+    ];
+    for (ask, _) in rights.into_iter().filter(|(_, may)| *may) {
+        if lowest(state, now, ask) < victims::STAYS {
+            asks.push(ask);
         }
         if let Some(next) = state.round.next_take_back {
             state.gangs.set_due(&group.id, next);

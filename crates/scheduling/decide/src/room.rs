@@ -168,14 +168,19 @@ pub(crate) fn asks_for_more_than_is_left(
     allowance: Allowance,
 ) -> bool {
     let Some(limit) = state.world.teams.limit(group.id.namespace(), allowance) else { return false };
+    let cards = least_cards_of(state, open, needed);
+    limit.leaves_less(&state.world.cluster, Worth { cards, ..Worth::default() })
+}
+
+/// The least cards taken by `needed` of these pods, in the unit of [`Worth::cards`].
+pub(crate) fn least_cards_of(state: &mut State, open: &[&Member], needed: usize) -> u64 {
     let mut cards: Vec<u64> = open
         .iter()
         .filter_map(|member| member.demand.as_ref())
         .map(|demand| least_cards(state, demand))
         .collect();
     cards.sort_unstable();
-    let cards = cards.into_iter().take(needed.max(1)).fold(0, u64::saturating_add);
-    limit.leaves_less(&state.world.cluster, Worth { cards, ..Worth::default() })
+    cards.into_iter().take(needed.max(1)).fold(0, u64::saturating_add)
 }
 
 /// The least cards taken by the pod, over all nodes.

@@ -7,7 +7,7 @@ use tessera_placement::{ShapeId, Time};
 
 use crate::group::Group;
 use crate::refusals::{self, Refusals};
-use crate::teams::{Allowance, CardTime, TeamId};
+use crate::teams::{Allowance, CardTime, Division, TeamId};
 use crate::victims::{Ask, Shortage};
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
@@ -53,6 +53,8 @@ pub(crate) struct Round {
     pub units: Option<Units>,
     /// The same, with the rank of borrowed devices instead of the priority ([`Ask::TakeBack`]).
     pub borrowed: Option<Units>,
+    /// Cards to be shared among teams. Computed on demand.
+    pub division: Option<Division>,
     /// When time alone lets more devices be taken back, if known.
     pub next_take_back: Option<Time>,
     /// GPU hours reserved by pods with a deadline, by team. Computed on demand.
@@ -111,6 +113,7 @@ impl Default for Round {
             without_victims: BTreeMap::new(),
             units: None,
             borrowed: None,
+            division: None,
             next_take_back: None,
             reserved: BTreeMap::new(),
             steps: STEPS,

@@ -10,6 +10,7 @@ mod book;
 mod borrowed;
 mod budget;
 mod covered;
+mod fair_share;
 mod hours;
 mod resolve;
 mod shortfalls;
@@ -28,6 +29,8 @@ use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 pub(crate) use book::CardTime;
 pub(crate) use borrowed::{Allowance, allowance, charge_of, limit_text, reclaimable};
 pub(crate) use budget::{Start, deadline};
+pub(crate) use fair_share::Division;
+pub use fair_share::ReclaimTo;
 pub(crate) use shortfalls::add_shortfalls;
 pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
 pub(crate) use summary::{summaries, views};
@@ -64,6 +67,7 @@ pub(crate) struct Teams {
     pub grace: Time,
     /// Priority classes of pods that no quota refuses.
     pub exempt: BTreeSet<String>,
+    pub reclaim_to: ReclaimTo,
     pub hours: hours::Hours,
 }
 
@@ -76,6 +80,7 @@ impl Default for Teams {
             reclaim_from: Time::ZERO,
             grace: Time::from_secs(60),
             exempt: BTreeSet::new(),
+            reclaim_to: ReclaimTo::default(),
             hours: hours::Hours::default(),
         }
     }

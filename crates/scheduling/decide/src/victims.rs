@@ -20,9 +20,9 @@ use crate::open_seats::{self, FreeNodes};
 use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;
-use crate::teams::{Allowance, TeamId, Teams};
+use crate::teams::{Allowance, Division, TeamId, Teams};
 use crate::world::World;
-use crate::{holders, order, teams};
+use crate::{holders, hours_left, order, room, teams};
 
 /// By what right a group gets the devices of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,8 @@ pub(crate) enum Ask {
     Priority,
     /// Its team is below its guarantee, and others borrow.
     TakeBack,
+    /// Its team is below its fair share, and others that borrow have more.
+    FairShare,
 }
 
 /// The obstacle between a group and its devices.
@@ -107,12 +109,18 @@ pub(crate) fn find_victims<'m>(
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
-    let lower = evictable(&state.world.teams, group, &units, ask);
-    let allowance = match ask {
-        Ask::TakeBack => Allowance::Guarantee,
-        Ask::Priority => teams::allowance(&state.world, open),
+    let needs = if ask == Ask::FairShare { room::least_cards_of(state, open, needed) } else { 0 };
+    let lower = evictable(&state.world, group, &units, (ask, needs));
+    let world = &state.world;
+    let limit = |allowance| world.teams.limit(group.id.namespace(), allowance);
+    let limit = match ask {
+        Ask::TakeBack => limit(Allowance::Guarantee),
+        Ask::FairShare => {
+            let division = state.round.division.get_or_insert_with(|| Division::of(world, &state.waits));
+            world.teams.fair_limit(&world.driver, group.id.namespace(), division)
+        }
+        Ask::Priority => limit(teams::allowance(world, open)),
     };
-    let limit = state.world.teams.limit(group.id.namespace(), allowance);
     let wanted = Wanted { open, needed, limit: limit.as_ref() };
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
     let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
@@ -135,6 +143,15 @@ pub(crate) fn find_victims<'m>(
         }
         _ => NoVictims::Nobody,
     };
+    if ask == Ask::FairShare {
+        let world = &state.world;
+        let taker = world.teams.team_of(group.id.namespace());
+        let less = |placed: &[Placement<'_>], victims: &BTreeSet<Key>| {
+            let more = placed.iter().map(|placed| hours_left::cards_of(world, placed)).sum();
+            world.teams.would_have_less_than_all(&world.cluster, (taker, more), victims.iter())
+        };
+        found = found.filter(|(placed, victims)| less(placed, victims));
+    }
     // Pods already ending make enough room: nobody else has to go.
     found = found.filter(|(_, victims)| !victims.is_empty());
     put_back(state, units, ask);
@@ -177,12 +194,12 @@ fn plan<'m>(
 pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
     let known = match ask {
         Ask::Priority => state.round.units.take(),
-        Ask::TakeBack => state.round.borrowed.take(),
+        Ask::TakeBack | Ask::FairShare => state.round.borrowed.take(),
     };
     known.unwrap_or_else(|| {
         let all = units(&state.world, &state.ledger, &state.gangs, now, ask);
         let (mut units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
-        if ask == Ask::TakeBack {
+        if ask != Ask::Priority {
             let found = teams::reclaimable(&state.world, &state.gangs, (&units, &leaving), now);
             state.round.next_take_back = found.next;
             units.iter_mut().zip(found.ranks).for_each(|(unit, rank)| unit.priority = rank.unwrap_or(STAYS));
@@ -195,7 +212,7 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
 pub(crate) fn put_back(state: &mut State, units: Units, ask: Ask) {
     match ask {
         Ask::Priority => state.round.units = Some(units),
-        Ask::TakeBack => state.round.borrowed = Some(units),
+        Ask::TakeBack | Ask::FairShare => state.round.borrowed = Some(units),
     }
 }
 
@@ -238,14 +255,22 @@ pub(crate) fn going_with(world: &World, gangs: &Gangs, taker: TeamId, pod: &Key)
     }
 }
 
-/// By unit: whether the group may ask it to go, and it is none of its own.
-fn evictable(teams: &Teams, group: &Group, units: &Units, ask: Ask) -> Vec<bool> {
+/// By unit: whether the group, which needs this many millionths of a card, may ask it to go, and it is none of its own.
+fn evictable(world: &World, group: &Group, units: &Units, (ask, needs): (Ask, u64)) -> Vec<bool> {
+    let World { teams, cluster, .. } = world;
+    let taker = teams.team_of(group.id.namespace());
+    let mut has_more: BTreeMap<TeamId, bool> = BTreeMap::new();
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let may = |(place, unit): (usize, &Unit)| {
         let team = unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
         let may_ask = match ask {
             Ask::Priority => is_higher(teams, group, team, unit.priority),
-            Ask::TakeBack => unit.priority < STAYS && team != teams.team_of(group.id.namespace()),
+            Ask::TakeBack => unit.priority < STAYS && team != taker,
+            Ask::FairShare => {
+                let has_more = has_more.entry(team);
+                unit.priority < STAYS
+                    && *has_more.or_insert_with(|| teams.would_have_less(cluster, taker, needs, team))
+            }
         };
         // Budgets count pods that are ending already.
         may_ask && !units.is_leaving(place) && !unit.pods.iter().any(|pod| own.contains(pod))
@@ -348,7 +373,7 @@ fn unit_of<'d, 'u>(
                     .filter(|other| is_bound || other != key)
                     .collect(),
                 surplus: match ask {
-                    Ask::TakeBack => order::surplus_of(world, of_pods, gang),
+                    Ask::TakeBack | Ask::FairShare => order::surplus_of(world, of_pods, gang),
                     Ask::Priority => BTreeSet::new(),
                 },
                 priority: order::order_of(world, of_pods, gang).priority(),

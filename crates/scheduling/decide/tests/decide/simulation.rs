@@ -21,7 +21,7 @@ mod surroundings;
 mod users;
 
 use tessera_cluster::Kind;
-use tessera_decide::Time;
+use tessera_decide::{ReclaimTo, Time};
 
 use api_server::{Server, Surroundings};
 use bug::Bug;
@@ -73,6 +73,9 @@ fn run(seed: u64, quotas: Quotas, bug: Option<Bug>, with_log: bool) -> Run {
     let mut admins = None;
     if quotas == Quotas::With {
         around.namespaces = &NAMESPACES;
+        if seed % 2 == 1 {
+            around.reclaim_to = ReclaimTo::FairShare;
+        }
         server = Server::with_kinds(&[Kind::Namespace, Kind::GpuQuota]);
         admins = Some(QuotaAdmins::new(&mut around, &mut server));
     }

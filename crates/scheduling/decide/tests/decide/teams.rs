@@ -3,6 +3,7 @@
 mod budgets;
 mod elastic;
 mod exempt;
+mod fair_share;
 mod hours;
 mod judged_anew;
 mod limits;

@@ -56,6 +56,7 @@ fn decider(around: &Surroundings) -> Decider {
         .with_handover(handover)
         .with_quota_grace(grace)
         .with_exempt(vec![EXEMPT.0.to_owned()])
+        .with_reclaim_to(around.reclaim_to)
 }
 
 /// Kinds that only gangs and preemption need.

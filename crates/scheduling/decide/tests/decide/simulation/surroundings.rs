@@ -1,6 +1,6 @@
 //! State shared by all parts of a run: the clock, randomness, and the first violation.
 
-use tessera_decide::Time;
+use tessera_decide::{ReclaimTo, Time};
 
 use super::bug::Bug;
 use super::checks::gangs::Gangs;
@@ -23,6 +23,8 @@ pub struct Surroundings {
     /// History of gangs.
     pub gangs: Gangs,
     pub placement: Placement,
+    /// How much is taken back for a team.
+    pub reclaim_to: ReclaimTo,
     /// Namespaces of pods: several where there are quotas.
     pub namespaces: &'static [&'static str],
 }
@@ -49,6 +51,7 @@ impl Surroundings {
             log: with_log.then(Vec::new),
             gangs: Gangs::default(),
             placement: Placement::default(),
+            reclaim_to: ReclaimTo::Guarantee,
             namespaces: &["team"],
         }
     }

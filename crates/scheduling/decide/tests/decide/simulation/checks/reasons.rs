@@ -10,6 +10,11 @@ pub fn taker(why: &str) -> Option<&str> {
     why.strip_prefix("taken back for ")?.split(':').next()
 }
 
+/// Whether the pod gives devices back beyond the other team's guarantee.
+pub fn is_for_fair_share(why: &str) -> bool {
+    why.ends_with("is below its fair share")
+}
+
 /// A waiting pod's place in the queue, by the loop's reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gpu_quota::{GpuQuotaSpec, Unit};
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
 use tessera_cluster::Key;
-use tessera_decide::{ClaimAllocation, Time};
+use tessera_decide::{ClaimAllocation, ReclaimTo, Time};
 
 use super::gangs::{is_called, is_lost};
 use super::queue::{self, lowest_priority};
-use super::reasons::{preemptor, taker};
+use super::reasons::{is_for_fair_share, preemptor, taker};
 use crate::objects::DRIVER;
 use crate::simulation::api_server::{Server, Surroundings, node_name};
 use crate::simulation::oracle::{self, DeviceId, Taken, Teams};
@@ -170,7 +170,11 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
     let gone: Vec<DeviceId> = replica.pods().filter(goes).flat_map(|pod| devices_of(replica, pod)).collect();
     let mut others = taken.clone();
     others.retain(|_, held| !held.iter().any(|device| wanted.contains(device) || gone.contains(device)));
-    if let Some(limit) = teams.exceeded(&others, own, true, &wanted) {
+    let is_fair = is_for_fair_share(why);
+    if is_fair && around.reclaim_to != ReclaimTo::FairShare {
+        around.violated(|| format!("{victim_name} gives back for {name} beyond its team's guarantee"));
+    }
+    if let Some(limit) = teams.exceeded(&others, own, !is_fair, &wanted) {
         around.violated(|| format!("{victim_name} is evicted for {name}, which gets more than {limit}"));
     }
     if around.now < replica.terms.since + GRACE {
@@ -197,6 +201,9 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
             Key::new(namespace(pod), format!("nominated for {:?}", pod.metadata.name)),
             nominated(pod),
         );
+    }
+    if is_fair && !teams.would_have_less(&taken, own, &wanted, of_victim) {
+        around.violated(|| format!("{victim_name} gives back to {name}, whose team has as much afterwards"));
     }
     let has: Vec<DeviceId> = members().flat_map(|pod| devices_of(replica, pod)).collect();
     if teams.is_within_guarantee(&taken, of_victim, &has) {

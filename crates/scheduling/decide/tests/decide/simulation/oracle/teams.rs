@@ -207,6 +207,26 @@ impl<'v> Teams<'v> {
         exceeded.next()
     }
 
+    /// Whether the team of a namespace has less by weight, with these devices, than the team of another. Of other parents the parents
+    /// are compared.
+    pub fn would_have_less(&self, taken: &Taken, own: &str, devices: &[DeviceId], other: &str) -> bool {
+        let family =
+            |namespace: &str| self.of_namespace(namespace).map(|quota| self.parent(quota).unwrap_or(quota));
+        let is_same = family(own).map(name) == family(other).map(name);
+        let team = |namespace: &str| if is_same { self.of_namespace(namespace) } else { family(namespace) };
+        let share = |namespace: &str, more: &[DeviceId]| {
+            let quota = team(namespace);
+            let is_counted = |claim: &Key| match quota {
+                Some(quota) => self.is_counted(&claim.namespace, quota),
+                None => self.of_namespace(&claim.namespace).is_none(),
+            };
+            let used = taken.iter().filter(|(claim, _)| is_counted(claim)).flat_map(|(_, devices)| devices);
+            let cards = self.worth(Unit::Cards, used.chain(more), true);
+            1000 * cards / quota.map_or(1, |quota| u64::from(quota.spec.weight))
+        };
+        share(own, devices) < share(other, &[])
+    }
+
     /// Whether everything that the team of the namespace uses is within its guarantee, these devices among it.
     pub fn is_within_guarantee(&self, taken: &Taken, namespace: &str, devices: &[DeviceId]) -> bool {
         let Some(team) = self.of_namespace(namespace) else { return false };
