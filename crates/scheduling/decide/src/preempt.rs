@@ -290,14 +290,14 @@ fn evict_for(
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
     let allowance = if takes_back { Allowance::Guarantee } else { teams::allowance(world, &open) };
     let limit = world.teams.limit(group.id.namespace(), allowance);
-    let mut exceeds = bounds::would_exceed(world, now, limit.as_ref(), nominated, &victims);
-    let mut below = "its guarantee";
-    if exceeds && takes_back && teams::allowance(world, &open) == Allowance::Limits {
-        below = "its fair share";
-        exceeds = !bounds::is_fair(world, waits, now, taker, nominated, (&others, &victims));
-    }
-    if exceeds {
-        return withdraw(nominated, "its team's limit or guarantee no longer allows it");
+    let (mut team, mut share) = (taker, "guarantee");
+    if bounds::would_exceed(world, now, limit.as_ref(), nominated, &victims) {
+        let may_borrow = takes_back && teams::allowance(world, &open) == Allowance::Limits;
+        let beyond = || bounds::beyond_guarantee(world, waits, now, taker, nominated, (&others, &victims));
+        let Some(found) = may_borrow.then(beyond).flatten() else {
+            return withdraw(nominated, "its team's limit or guarantee no longer allows it");
+        };
+        (team, share) = found;
     }
     if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
         return withdraw(nominated, "a pod in its way may not be evicted");
@@ -312,9 +312,9 @@ fn evict_for(
     for pod in &staying {
         let pod = reference(pod);
         if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
-            let why = match world.teams.get(taker).filter(|_| takes_back) {
+            let why = match world.teams.get(team).filter(|_| takes_back) {
                 Some(team) => {
-                    format!("taken back for {}: team {} is below {below}", group.id, team.name)
+                    format!("taken back for {}: team {} is below its {share}", group.id, team.name)
                 }
                 None => format!("preempted by {} of higher priority", group.id),
             };
@@ -342,15 +342,14 @@ fn may_ask(state: &mut State, now: Time, group: &Group, open: &[&Member], shorta
     }
     let may_take_back = |team: &Team| team.has_guarantee() && (!is_limit || team.has_parent());
     let team = teams.get(teams.team_of(group.id.namespace()));
+    let may_borrow = team.is_some() && !is_limit && teams::allowance(&state.world, open) == Allowance::Limits;
     let rights = [
         (Ask::TakeBack, team.is_some_and(may_take_back)),
         (
-            Ask::FairShare,
-            team.is_some()
-                && !is_limit
-                && teams.reclaim_to == ReclaimTo::FairShare
-                && teams::allowance(&state.world, open) == Allowance::Limits,
+            Ask::TakeBackForParent,
+            may_borrow && teams.get(team.and_then(Team::parent)).is_some_and(Team::has_guarantee),
         ),
+        (Ask::FairShare, may_borrow && teams.reclaim_to == ReclaimTo::FairShare),
     ];
     for (ask, _) in rights.into_iter().filter(|(_, may)| *may) {
         if lowest(state, now, ask) < victims::STAYS {

@@ -53,6 +53,8 @@ pub(crate) struct Round {
     pub units: Option<Units>,
     /// The same, with the rank of borrowed devices instead of the priority ([`Ask::TakeBack`]).
     pub borrowed: Option<Units>,
+    /// By unit of these: whether none but teams of the same parent take it back.
+    pub is_in_family: Vec<bool>,
     /// Cards to be shared among teams. Computed on demand.
     pub division: Option<Division>,
     /// When time alone lets more devices be taken back, if known.
@@ -113,6 +115,7 @@ impl Default for Round {
             without_victims: BTreeMap::new(),
             units: None,
             borrowed: None,
+            is_in_family: Vec::new(),
             division: None,
             next_take_back: None,
             reserved: BTreeMap::new(),

@@ -168,6 +168,10 @@ impl Team {
         self.amounts.iter().any(|amount| amount.guaranteed > 0)
     }
 
+    pub fn parent(&self) -> TeamId {
+        self.parent
+    }
+
     /// Whether other teams count to the same limits.
     pub fn has_parent(&self) -> bool {
         self.parent.is_some()
@@ -237,14 +241,22 @@ impl Teams {
             return None;
         }
         let is_own_only = allowance == Allowance::Guarantee;
+        let is_of_parent = allowance == Allowance::ParentGuarantee;
+        let nothing = || TakeLimit { rules: Vec::new(), only: Some(Vec::new()) };
         let Some(team) = self.get(self.team_of(namespace)) else {
-            let nothing = TakeLimit { rules: Vec::new(), only: Some(Vec::new()) };
-            return (is_own_only && !self.is_empty()).then_some(nothing);
+            return ((is_own_only || is_of_parent) && !self.is_empty()).then(nothing);
         };
         let parent = self.get(team.parent);
-        let of_parent = parent.into_iter().flat_map(|parent| parent.rules(false));
+        if is_of_parent && parent.is_none() {
+            return Some(nothing());
+        }
+        let of_parent = parent.into_iter().flat_map(|parent| parent.rules(is_of_parent));
         let rules: Vec<Rule> = team.rules(is_own_only).chain(of_parent).collect();
-        let only = is_own_only.then(|| team.guaranteed_cards());
+        let only = match allowance {
+            Allowance::Guarantee => Some(team.guaranteed_cards()),
+            Allowance::ParentGuarantee => parent.map(Team::guaranteed_cards),
+            Allowance::Limits | Allowance::Unlimited => None,
+        };
         (!rules.is_empty() || only.is_some()).then_some(TakeLimit { rules, only })
     }
 
@@ -257,7 +269,9 @@ impl Teams {
         match self.get(found.parent) {
             Some(parent) => {
                 let own = found.share(cluster);
-                [Share { is_above_guarantee: own.is_above_guarantee, ..parent.share(cluster) }, own]
+                let mut of_parent = parent.share(cluster);
+                of_parent.is_above_guarantee &= own.is_above_guarantee;
+                [of_parent, own]
             }
             None => [found.share(cluster), Share::default()],
         }

@@ -1,13 +1,11 @@
 //! Pods that may be evicted, as units for [`tessera_placement::victims`].
 
 mod over_limit;
+mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::gang::GangId;
-use tessera_cluster::usage::is_daemon;
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::Key;
 use tessera_placement::Time;
 use tessera_placement::statement::{Base, Statement};
 use tessera_placement::take_limit::TakeLimit;
@@ -17,12 +15,12 @@ use crate::gangs::Gangs;
 use crate::group::{Group, Member, Placement};
 use crate::ledger::Ledger;
 use crate::open_seats::{self, FreeNodes};
-use crate::pod::{ends_soon, reference};
 use crate::round::NoVictims;
 use crate::state::State;
 use crate::teams::{Allowance, Division, TeamId, Teams};
 use crate::world::World;
-use crate::{holders, hours_left, order, room, teams};
+use crate::{hours_left, order, room, teams};
+use units::{has_no_claims, units};
 
 /// By what right a group gets the devices of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +29,8 @@ pub(crate) enum Ask {
     Priority,
     /// Its team is below its guarantee, and others borrow.
     TakeBack,
+    /// The parent of its team is below its guarantee, and teams of other parents borrow.
+    TakeBackForParent,
     /// Its team is below its fair share, and others that borrow have more.
     FairShare,
 }
@@ -44,15 +44,6 @@ pub(crate) enum Shortage {
     Limit,
 }
 
-/// A gang with pods that may be evicted.
-struct OfGang {
-    /// Its bound pods, sorted.
-    bound: Vec<Key>,
-    /// Pods that give devices back by themselves.
-    surplus: BTreeSet<Key>,
-    priority: i32,
-}
-
 /// Pods in want of nodes.
 struct Wanted<'w, 'm> {
     open: &'w [&'m Member],
@@ -64,10 +55,6 @@ struct Wanted<'w, 'm> {
 /// In place of a rank, for units that nobody may take back.
 pub(crate) const STAYS: i32 = i32::MAX;
 
-fn has_no_claims(pod: &Pod) -> bool {
-    pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()).next().is_none()
-}
-
 /// The first pods by name, with the number of others.
 pub(crate) fn names(pods: &BTreeSet<Key>) -> String {
     const MOST: usize = 4;
@@ -76,26 +63,6 @@ pub(crate) fn names(pods: &BTreeSet<Key>) -> String {
         0 => first.join(", "),
         more => format!("{} and {more} more pods", first.join(", ")),
     }
-}
-
-/// Merges units sharing a claim: it is free only after all of its pods are gone.
-fn merged(units: impl Iterator<Item = Unit>) -> Vec<Unit> {
-    let mut merged: Vec<Option<Unit>> = Vec::new();
-    let mut of_claim: BTreeMap<Key, usize> = BTreeMap::new();
-    for mut unit in units {
-        let known: BTreeSet<usize> =
-            unit.claims.iter().filter_map(|claim| of_claim.get(claim).copied()).collect();
-        for other in known.into_iter().filter_map(|place| merged[place].take()) {
-            unit.pods.extend(other.pods);
-            unit.claims.extend(other.claims);
-            unit.is_gang |= other.is_gang;
-        }
-        unit.pods.sort();
-        unit.pods.dedup();
-        of_claim.extend(unit.claims.iter().map(|claim| (claim.clone(), merged.len())));
-        merged.push(Some(unit));
-    }
-    merged.into_iter().flatten().collect()
 }
 
 /// Placements for the pods with the victims to evict, or why no eviction helps.
@@ -110,11 +77,12 @@ pub(crate) fn find_victims<'m>(
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
     let needs = if ask == Ask::FairShare { room::least_cards_of(state, open, needed) } else { 0 };
-    let lower = evictable(&state.world, group, &units, (ask, needs));
+    let lower = evictable(&state.world, group, (&units, &state.round.is_in_family), (ask, needs));
     let world = &state.world;
     let limit = |allowance| world.teams.limit(group.id.namespace(), allowance);
     let limit = match ask {
         Ask::TakeBack => limit(Allowance::Guarantee),
+        Ask::TakeBackForParent => limit(Allowance::ParentGuarantee),
         Ask::FairShare => {
             let division = state.round.division.get_or_insert_with(|| Division::of(world, &state.waits));
             world.teams.fair_limit(&world.driver, group.id.namespace(), division)
@@ -194,7 +162,7 @@ fn plan<'m>(
 pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
     let known = match ask {
         Ask::Priority => state.round.units.take(),
-        Ask::TakeBack | Ask::FairShare => state.round.borrowed.take(),
+        _ => state.round.borrowed.take(),
     };
     known.unwrap_or_else(|| {
         let all = units(&state.world, &state.ledger, &state.gangs, now, ask);
@@ -202,6 +170,7 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
         if ask != Ask::Priority {
             let found = teams::reclaimable(&state.world, &state.gangs, (&units, &leaving), now);
             state.round.next_take_back = found.next;
+            state.round.is_in_family = found.is_in_family;
             units.iter_mut().zip(found.ranks).for_each(|(unit, rank)| unit.priority = rank.unwrap_or(STAYS));
         }
         Units::new(units, leaving)
@@ -212,7 +181,7 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
 pub(crate) fn put_back(state: &mut State, units: Units, ask: Ask) {
     match ask {
         Ask::Priority => state.round.units = Some(units),
-        Ask::TakeBack | Ask::FairShare => state.round.borrowed = Some(units),
+        _ => state.round.borrowed = Some(units),
     }
 }
 
@@ -236,13 +205,18 @@ pub(crate) fn may_take_back<'k>(
 ) -> bool {
     let all = units(world, ledger, gangs, now, Ask::TakeBack);
     let (units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
-    let ranks = teams::reclaimable(world, gangs, (&units, &leaving), now).ranks;
+    let found = teams::reclaimable(world, gangs, (&units, &leaving), now);
     pods.all(|pod| {
-        let of_pod: Vec<_> = units.iter().zip(&ranks).filter(|(unit, _)| unit.pods.contains(pod)).collect();
+        let team = world.teams.team_of(&pod.namespace);
+        let is_of_family = world.teams.family(team) == world.teams.family(taker);
+        let of_pod: Vec<usize> = (0..units.len()).filter(|place| units[*place].pods.contains(pod)).collect();
         // A pod that gives back by itself is among its gang's, too.
-        let is_alone = of_pod.iter().any(|(unit, _)| !unit.is_gang);
-        let may_go = |(unit, rank): &(&Unit, &Option<i32>)| rank.is_some() || (is_alone && unit.is_gang);
-        world.teams.team_of(&pod.namespace) != taker && of_pod.iter().all(may_go)
+        let is_alone = of_pod.iter().any(|place| !units[*place].is_gang);
+        let may_go = |place: &usize| {
+            (is_alone && units[*place].is_gang)
+                || (found.ranks[*place].is_some() && (is_of_family || !found.is_in_family[*place]))
+        };
+        team != taker && of_pod.iter().all(may_go)
     })
 }
 
@@ -256,20 +230,29 @@ pub(crate) fn going_with(world: &World, gangs: &Gangs, taker: TeamId, pod: &Key)
 }
 
 /// By unit: whether the group, which needs this many millionths of a card, may ask it to go, and it is none of its own.
-fn evictable(world: &World, group: &Group, units: &Units, (ask, needs): (Ask, u64)) -> Vec<bool> {
+fn evictable(
+    world: &World,
+    group: &Group,
+    (units, is_in_family): (&Units, &[bool]),
+    (ask, needs): (Ask, u64),
+) -> Vec<bool> {
     let World { teams, cluster, .. } = world;
     let taker = teams.team_of(group.id.namespace());
+    let is_of_others = |team: TeamId| teams.family(team) != teams.family(taker);
     let mut has_more: BTreeMap<TeamId, bool> = BTreeMap::new();
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let may = |(place, unit): (usize, &Unit)| {
         let team = unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
         let may_ask = match ask {
             Ask::Priority => is_higher(teams, group, team, unit.priority),
-            Ask::TakeBack => unit.priority < STAYS && team != taker,
+            _ if unit.priority == STAYS || team == taker || (is_in_family[place] && is_of_others(team)) => {
+                false
+            }
+            Ask::TakeBack => true,
+            Ask::TakeBackForParent => is_of_others(team),
             Ask::FairShare => {
                 let has_more = has_more.entry(team);
-                unit.priority < STAYS
-                    && *has_more.or_insert_with(|| teams.would_have_less(cluster, taker, needs, team))
+                *has_more.or_insert_with(|| teams.would_have_less(cluster, taker, needs, team))
             }
         };
         // Budgets count pods that are ending already.
@@ -306,90 +289,4 @@ fn within_budgets(world: &World, units: &Units, among: &[bool]) -> Vec<bool> {
         }
     }
     may
-}
-
-/// Units of holders of managed cards, and of pods without claims on nodes with such cards; each with whether all of its pods are
-/// already ending. Excludes pods ending slowly, as nobody can speed them up, pods recently found unevictable, and pods that every node runs.
-/// Of a gang that gives devices back the surplus is by itself; the gang's unit has the other claims, and all pods.
-fn units(world: &World, ledger: &Ledger, of_pods: &Gangs, now: Time, ask: Ask) -> Vec<(Unit, bool)> {
-    let mut gangs: BTreeMap<&GangId, OfGang> = BTreeMap::new();
-    let mut units: BTreeMap<Vec<Key>, Unit> = BTreeMap::new();
-    for (holder, claims) in holders::holding_pods(world) {
-        let pod = world.cluster.objects().pods.get(&holder);
-        let takes_long = pod.is_some_and(|pod| pod.has_ended() && !ends_soon(pod, now));
-        let may_be_of_a_gang = pod.is_some_and(|pod| order::may_be_of_a_gang(world, pod));
-        if !takes_long && !may_be_of_a_gang {
-            unit_of(world, of_pods, &holder, ask, &mut units, &mut gangs).claims.extend(claims);
-        }
-    }
-    let known: BTreeSet<Key> = units.keys().flatten().cloned().collect();
-    for (key, pod) in &world.cluster.objects().pods {
-        let is_candidate = pod.node_name().is_some_and(|node| world.fleet.find(node).is_some())
-            && !pod.has_ended()
-            && has_no_claims(pod)
-            && !is_daemon(pod)
-            && !known.contains(key)
-            && !order::may_be_of_a_gang(world, pod);
-        if is_candidate {
-            unit_of(world, of_pods, key, ask, &mut units, &mut gangs);
-        }
-    }
-    let completed = |mut unit: Unit| {
-        unit.claims.sort();
-        unit.claims.dedup();
-        let mut is_leaving = true;
-        for key in &unit.pods {
-            let pod = world.cluster.objects().pods.get(key)?;
-            let of_gang = of_pods.of(key).and_then(|gang| gangs.get(gang));
-            unit.priority = unit.priority.max(of_gang.map_or(pod.priority(), |gang| gang.priority));
-            unit.created = unit.created.clone().max(pod.metadata.creation_timestamp.clone());
-            is_leaving &= pod.has_ended();
-            if !pod.has_ended() && ledger.evictions.is_refused(&reference(pod), now) {
-                return None;
-            }
-        }
-        Some((unit, is_leaving))
-    };
-    merged(units.into_values()).into_iter().filter_map(completed).collect()
-}
-
-/// The unit of the pod: with its gang, or alone.
-fn unit_of<'d, 'u>(
-    world: &'d World,
-    of_pods: &'d Gangs,
-    key: &Key,
-    ask: Ask,
-    units: &'u mut BTreeMap<Vec<Key>, Unit>,
-    gangs: &mut BTreeMap<&'d GangId, OfGang>,
-) -> &'u mut Unit {
-    let (mut pods, is_gang) = match of_pods.of(key) {
-        None => (Vec::new(), false),
-        Some(gang) => {
-            let pod = world.cluster.objects().pods.get(key);
-            let is_bound = pod.is_some_and(|pod| pod.node_name().is_some() && !pod.has_ended());
-            let of_gang = || OfGang {
-                bound: order::with_its_gang(world, of_pods, key)
-                    .into_iter()
-                    .filter(|other| is_bound || other != key)
-                    .collect(),
-                surplus: match ask {
-                    Ask::TakeBack | Ask::FairShare => order::surplus_of(world, of_pods, gang),
-                    Ask::Priority => BTreeSet::new(),
-                },
-                priority: order::order_of(world, of_pods, gang).priority(),
-            };
-            let found = gangs.entry(gang).or_insert_with(of_gang);
-            if found.surplus.contains(key) { (Vec::new(), false) } else { (found.bound.clone(), true) }
-        }
-    };
-    if let Err(place) = pods.binary_search(key) {
-        pods.insert(place, key.clone());
-    }
-    units.entry(pods.clone()).or_insert_with(|| Unit {
-        is_gang,
-        pods,
-        claims: Vec::new(),
-        priority: i32::MIN,
-        created: None,
-    })
 }

@@ -16,7 +16,7 @@ use tessera_placement::take_limit::TakeLimit;
 use crate::group::Member;
 use crate::holders;
 use crate::pod::ends_soon;
-use crate::teams::{Division, ReclaimTo, TeamId};
+use crate::teams::{Allowance, Division, ReclaimTo, TeamId};
 use crate::waits::Waits;
 use crate::world::World;
 
@@ -55,19 +55,23 @@ pub(super) fn would_exceed(
     })
 }
 
-/// Whether devices may be taken back up to fair shares, and the team stays within its own, and below those of the others.
-pub(super) fn is_fair(
+/// The team and the share for which devices are taken back beyond the team's own guarantee: its parent's from teams of other parents, or its
+/// fair share from teams that have more.
+pub(super) fn beyond_guarantee(
     world: &mut World,
     waits: &Waits,
     now: Time,
     taker: TeamId,
     nominated: &[(&Member, Nomination)],
     (others, victims): (&[Key], &BTreeSet<Key>),
-) -> bool {
-    let Some((first, _)) = nominated.first().filter(|_| world.teams.reclaim_to == ReclaimTo::FairShare)
-    else {
-        return false;
-    };
+) -> Option<(TeamId, &'static str)> {
+    let namespace = &nominated.first()?.0.key.namespace;
+    let family = world.teams.family(taker);
+    let limit = world.teams.limit(namespace, Allowance::ParentGuarantee);
+    let is_of_others = |pod: &Key| world.teams.family(world.teams.team_of(&pod.namespace)) != family;
+    if others.iter().all(is_of_others) && !would_exceed(world, now, limit.as_ref(), nominated, victims) {
+        return Some((family, "guarantee"));
+    }
     let worth = |nomination: &Nomination| -> Worth {
         let devices = world.cluster.inventory().devices_of_node(&nomination.node);
         let wanted = devices.filter(|device| {
@@ -77,8 +81,9 @@ pub(super) fn is_fair(
         wanted.map(Worth::of_whole).sum()
     };
     let more = nominated.iter().map(|(_, nomination)| worth(nomination)).sum::<Worth>().cards;
-    let limit = world.teams.fair_limit(&world.driver, &first.key.namespace, &Division::of(world, waits));
-    world.teams.would_have_less_than_all(&world.cluster, (taker, more), others.iter())
-        && limit.is_some()
-        && !would_exceed(world, now, limit.as_ref(), nominated, victims)
+    let limit = world.teams.fair_limit(&world.driver, namespace, &Division::of(world, waits))?;
+    let is_fair = world.teams.reclaim_to == ReclaimTo::FairShare
+        && world.teams.would_have_less_than_all(&world.cluster, (taker, more), others.iter())
+        && !would_exceed(world, now, Some(&limit), nominated, victims);
+    is_fair.then_some((taker, "fair share"))
 }

@@ -27,6 +27,8 @@ pub(crate) enum Allowance {
     Limits,
     /// No more than is guaranteed to the team: the group does not borrow.
     Guarantee,
+    /// As many as the limits allow, and no more than is guaranteed to the parent.
+    ParentGuarantee,
 }
 
 /// Whether the pod may use devices beyond its team's guarantee: devices are not lent without a way to take them back.
@@ -78,6 +80,8 @@ pub(crate) fn charge_of(cluster: &Cluster, unit: &Unit, rule: &Rule) -> u64 {
 pub(crate) struct Reclaimable {
     /// By unit: its rank, the first to go with the least; `None` for a unit that stays.
     pub ranks: Vec<Option<i32>>,
+    /// By unit: whether it is within the guarantee of its team's parent, so that none but the parent's own teams take it back.
+    pub is_in_family: Vec<bool>,
     /// When time alone adds a unit.
     pub next: Option<Time>,
 }
@@ -90,7 +94,8 @@ pub(crate) fn reclaimable(
     now: Time,
 ) -> Reclaimable {
     let World { teams, cluster, .. } = world;
-    let mut found = Reclaimable { ranks: vec![None; units.len()], next: None };
+    let (ranks, is_in_family) = (vec![None; units.len()], vec![false; units.len()]);
+    let mut found = Reclaimable { ranks, is_in_family, next: None };
     if teams.is_empty() {
         return found;
     }
@@ -105,10 +110,12 @@ pub(crate) fn reclaimable(
     // The team furthest above its share gives back first.
     let mut order: Vec<TeamId> = of_teams.keys().copied().collect();
     order.sort_by_cached_key(|team| Reverse(teams.place_now(cluster, *team)));
+    let mut of_families: BTreeMap<TeamId, Vec<usize>> = BTreeMap::new();
     let mut keys: Vec<(usize, bool, i32, usize)> = Vec::new();
     for (rank, team) in order.iter().enumerate() {
         let of_team = of_teams.remove(team).unwrap_or_default();
         for place in borrowed(world, gangs, *team, (units, leaving), of_team) {
+            of_families.entry(teams.family(*team)).or_default().push(place);
             match taken_back_from(teams, cluster, *team, &units[place]) {
                 Some(from) if from <= now => {
                     let is_needed = !is_surplus(cluster, gangs, &units[place]);
@@ -117,6 +124,13 @@ pub(crate) fn reclaimable(
                 Some(from) => found.next = found.next.into_iter().chain([from]).min(),
                 None => {}
             }
+        }
+    }
+    for (family, of_family) in of_families {
+        let beyond: BTreeSet<usize> =
+            borrowed(world, gangs, family, (units, leaving), of_family.clone()).into_iter().collect();
+        for place in of_family {
+            found.is_in_family[place] = !beyond.contains(&place);
         }
     }
     keys.sort_unstable();

@@ -51,7 +51,7 @@ impl Teams {
     }
 
     /// The team's parent; itself without one.
-    fn family(&self, team: TeamId) -> TeamId {
+    pub fn family(&self, team: TeamId) -> TeamId {
         self.get(team).and_then(|found| found.parent).or(team)
     }
 

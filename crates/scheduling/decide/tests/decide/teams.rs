@@ -9,6 +9,7 @@ mod judged_anew;
 mod limits;
 mod order;
 mod over_limit;
+mod parents;
 mod shortfalls;
 mod summaries;
 mod taking_back;

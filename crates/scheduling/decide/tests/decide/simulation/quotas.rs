@@ -16,7 +16,7 @@ pub const NAMESPACES: [&str; 4] = ["team", "n1", "n2", "n3"];
 /// Quotas of teams, each for the namespaces with a label of its name.
 const TEAMS: [&str; 3] = ["red", "blue", "green"];
 /// Quota of no namespace, and parent of others.
-const PARENT: &str = "colours";
+pub const PARENT: &str = "colours";
 /// The priority class that no quota refuses, and the pods that have it.
 pub const EXEMPT: (&str, [&str; 2]) = ("vital", ["p3", "p10"]);
 /// Longer than a change takes to be observed, so that much is taken back while things fail.

@@ -1,5 +1,7 @@
 //! Parses the loop's reasons into values: no other check depends on their wording.
 
+use crate::simulation::quotas::PARENT;
+
 /// The gang or pod for which a pod is evicted, as `namespace/name`; `None` without preemption.
 pub fn preemptor(why: &str) -> Option<&str> {
     why.strip_prefix("preempted by ")?.split(' ').next()
@@ -8,6 +10,11 @@ pub fn preemptor(why: &str) -> Option<&str> {
 /// The gang or pod for which a pod gives back borrowed devices, as `namespace/name`.
 pub fn taker(why: &str) -> Option<&str> {
     why.strip_prefix("taken back for ")?.split(':').next()
+}
+
+/// Whether the pod gives devices back for the parent of the other team.
+pub fn is_for_parent(why: &str) -> bool {
+    why.ends_with(&format!("team {PARENT} is below its guarantee"))
 }
 
 /// Whether the pod gives devices back beyond the other team's guarantee.

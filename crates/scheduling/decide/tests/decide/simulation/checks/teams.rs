@@ -12,7 +12,7 @@ use tessera_decide::{ClaimAllocation, ReclaimTo, Time};
 
 use super::gangs::{is_called, is_lost};
 use super::queue::{self, lowest_priority};
-use super::reasons::{is_for_fair_share, preemptor, taker};
+use super::reasons::{is_for_fair_share, is_for_parent, preemptor, taker};
 use crate::objects::DRIVER;
 use crate::simulation::api_server::{Server, Surroundings, node_name};
 use crate::simulation::oracle::{self, DeviceId, Taken, Teams};
@@ -174,7 +174,10 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
     if is_fair && around.reclaim_to != ReclaimTo::FairShare {
         around.violated(|| format!("{victim_name} gives back for {name} beyond its team's guarantee"));
     }
-    if let Some(limit) = teams.exceeded(&others, own, !is_fair, &wanted) {
+    let is_for_parent = is_for_parent(why);
+    let beyond_parent = || is_for_parent.then(|| teams.beyond_parent(&others, own, &wanted)).flatten();
+    let exceeded = teams.exceeded(&others, own, !is_fair && !is_for_parent, &wanted);
+    if let Some(limit) = exceeded.or_else(beyond_parent) {
         around.violated(|| format!("{victim_name} is evicted for {name}, which gets more than {limit}"));
     }
     if around.now < replica.terms.since + GRACE {
@@ -187,7 +190,7 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
         around.violated(|| format!("{victim_name} gives back before its {least} s are over: {until:?}"));
     }
     // What is expected counts, too.
-    let of_team = |pod: &&Pod| teams.name_of(namespace(pod)) == teams.name_of(of_victim);
+    let of_team = |pod: &&Pod| teams.is_family(namespace(pod), of_victim);
     let is_sent = |pod: &Pod| {
         node_name(pod).is_none()
             && pod.status.as_ref().is_some_and(|status| status.nominated_node_name.is_some())
@@ -206,6 +209,15 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
         around.violated(|| format!("{victim_name} gives back to {name}, whose team has as much afterwards"));
     }
     let has: Vec<DeviceId> = members().flat_map(|pod| devices_of(replica, pod)).collect();
+    let is_of_family = teams.is_family(own, of_victim);
+    if is_for_parent && is_of_family {
+        around.violated(|| format!("{victim_name} gives back to {name} for the parent of both"));
+    }
+    if !is_of_family && teams.is_within_parents_guarantee(&taken, of_victim, &has) {
+        around.violated(|| {
+            format!("{victim_name} gives back for {name}, and its parent is within its guarantee")
+        });
+    }
     if teams.is_within_guarantee(&taken, of_victim, &has) {
         around.violated(|| {
             format!("{victim_name} gives back for {name}, and its team is within its guarantee")

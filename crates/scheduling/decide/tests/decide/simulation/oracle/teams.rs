@@ -212,7 +212,7 @@ impl<'v> Teams<'v> {
     pub fn would_have_less(&self, taken: &Taken, own: &str, devices: &[DeviceId], other: &str) -> bool {
         let family =
             |namespace: &str| self.of_namespace(namespace).map(|quota| self.parent(quota).unwrap_or(quota));
-        let is_same = family(own).map(name) == family(other).map(name);
+        let is_same = self.is_family(own, other);
         let team = |namespace: &str| if is_same { self.of_namespace(namespace) } else { family(namespace) };
         let share = |namespace: &str, more: &[DeviceId]| {
             let quota = team(namespace);
@@ -227,9 +227,44 @@ impl<'v> Teams<'v> {
         share(own, devices) < share(other, &[])
     }
 
+    /// The guarantee of the parent that would be exceeded with these devices.
+    pub fn beyond_parent(&self, taken: &Taken, namespace: &str, devices: &[DeviceId]) -> Option<String> {
+        let parent = self.of_namespace(namespace).and_then(|team| self.parent(team));
+        let Some(parent) = parent else { return Some(format!("nothing: {namespace} has no parent")) };
+        let mut guaranteed = parent.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0);
+        guaranteed.find_map(|amount| {
+            let used = self.used(taken, parent, amount, false);
+            let more = self.of_amount(amount, devices.iter(), false);
+            let most = amount.guaranteed();
+            (more > 0 && used + more > most).then(|| format!("{used} and {more} of {most} of its parent"))
+        })
+    }
+
+    /// Whether the namespaces are of one team, or of teams with one parent.
+    pub fn is_family(&self, one: &str, other: &str) -> bool {
+        let family = |namespace: &str| {
+            self.of_namespace(namespace).map(|quota| name(self.parent(quota).unwrap_or(quota)))
+        };
+        family(one) == family(other)
+    }
+
+    pub fn has_parent_with_guarantee(&self, namespace: &str) -> bool {
+        let parent = self.of_namespace(namespace).and_then(|team| self.parent(team));
+        parent.is_some_and(|parent| parent.spec.amounts.iter().any(|amount| amount.guaranteed() > 0))
+    }
+
+    /// As [`Self::is_within_guarantee`], of the team's parent.
+    pub fn is_within_parents_guarantee(&self, taken: &Taken, namespace: &str, devices: &[DeviceId]) -> bool {
+        let parent = self.of_namespace(namespace).and_then(|team| self.parent(team));
+        parent.is_some_and(|parent| self.is_within(taken, parent, devices))
+    }
+
     /// Whether everything that the team of the namespace uses is within its guarantee, these devices among it.
     pub fn is_within_guarantee(&self, taken: &Taken, namespace: &str, devices: &[DeviceId]) -> bool {
-        let Some(team) = self.of_namespace(namespace) else { return false };
+        self.of_namespace(namespace).is_some_and(|team| self.is_within(taken, team, devices))
+    }
+
+    fn is_within(&self, taken: &Taken, team: &GpuQuota, devices: &[DeviceId]) -> bool {
         let guaranteed = || team.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0);
         let is_counted = guaranteed().any(|amount| devices.iter().any(|device| counts(amount, device)));
         is_counted && guaranteed().all(|amount| self.used(taken, team, amount, true) <= amount.guaranteed())

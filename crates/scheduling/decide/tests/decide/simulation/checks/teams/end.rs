@@ -38,9 +38,17 @@ pub fn waits_for_what_others_borrow(around: &mut Surroundings, server: &Server) 
             && !is_unserved(server, pod)
     };
     for (key, pod) in server.pods().filter(|(_, pod)| waits(pod)) {
+        // What is within a parent's guarantee is not for others.
+        let may_ask = |namespace: &&str| {
+            teams.is_family(namespace, &key.namespace) || !teams.has_parent_with_guarantee(namespace)
+        };
         let mut holdings = Holdings::of(view);
         let own = teams.name_of(&key.namespace);
-        let others = around.namespaces.iter().map(|namespace| teams.name_of(namespace));
+        let others = around
+            .namespaces
+            .iter()
+            .filter(|namespace| may_ask(namespace))
+            .map(|namespace| teams.name_of(namespace));
         for team in others.filter(|team| *team != own) {
             holdings.remove_devices(&borrowed(server, &teams, &taken, team));
         }
