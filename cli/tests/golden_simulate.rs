@@ -65,6 +65,14 @@ fn shares_need_nineteen_cards() {
     golden("fleet-shares", &with);
 }
 
+/// The whole cards again, with how busy the pods are.
+#[test]
+fn what_is_used_stands_beside_what_is_allocated() {
+    let workload = ["--workload", "../../cli/tests/simulate/busy.csv", "--policy", "tessera"];
+    let with = [&EIGHT[..], &workload, &["--price", "A100-SXM4-80GB=1500"]].concat();
+    golden("fleet-busy", &with);
+}
+
 /// Pods of openb's trace, with their times.
 #[test]
 fn a_trace_on_a_fleet() {

@@ -46,6 +46,7 @@ fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) ->
         "runs": {
             "placed": summaries.iter().map(|summary| summary.placed).collect::<Vec<_>>(),
             "allocatedPercentMean": of(|summary| summary.mean),
+            "usedPercentMean": of(|summary| summary.used),
             "allocatedPercentMost": of(|summary| summary.most),
             "allocatedPercentAtEnd": of(|summary| summary.end),
             "fragmentedPercent": summaries.iter().map(|summary| summary.fragmentation.map(rounded)).collect::<Vec<_>>(),
@@ -58,6 +59,7 @@ fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) ->
         },
         "allocatedPercentOverTime": summaries[0].over_time.iter().copied().map(rounded).collect::<Vec<_>>(),
         "costPerMonth": cost(simulated, &summaries[0]),
+        "unusedCostPerMonth": unused_cost(simulated, variant, &summaries[0]),
         "neverPlaced": never.collect::<Vec<_>>(),
         "wishes": wishes,
         "map": { "atSeconds": rounded(first.at.as_secs_f64()), "nodes": map(variant, runs) },
@@ -67,6 +69,13 @@ fn of_policy(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) ->
 /// Monthly cost of the cards in use.
 pub fn cost(simulated: &Simulated<'_>, summary: &Summary) -> Option<f64> {
     simulated.cost(summary.cards_used.iter().map(|(model, count)| (model.as_str(), *count)))
+}
+
+/// Monthly cost of what is allocated and not used, at the mean price of the cards in use.
+pub fn unused_cost(simulated: &Simulated<'_>, variant: &Variant, summary: &Summary) -> Option<f64> {
+    let cards: usize = summary.cards_used.values().sum();
+    let unused = (summary.mean - summary.used).max(0.0) / 100.0 * variant.fleet.cards() as f64;
+    Some(cost(simulated, summary)? / cards.max(1) as f64 * unused)
 }
 
 fn map<'v>(variant: &'v Variant, runs: &'v PolicyRuns) -> BTreeMap<&'v str, Vec<Value>> {

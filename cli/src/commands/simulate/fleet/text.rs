@@ -6,7 +6,7 @@ use std::time::Duration;
 use tessera_simulate::fleet::Summary;
 use tessera_simulate::{PolicyName, Spread};
 
-use super::json::cost;
+use super::json::{cost, unused_cost};
 use super::{PolicyRuns, Simulated, Variant, map, teams};
 use crate::commands::allocate::some_of;
 use crate::output::{self, printable};
@@ -88,6 +88,12 @@ fn figures(simulated: &Simulated<'_>) -> String {
     if !prices.is_empty() {
         header.push("COST");
     }
+    if tells_use(simulated) {
+        header.push("USED");
+        if !prices.is_empty() {
+            header.push("UNUSED COST");
+        }
+    }
     let all = variants.iter().flat_map(|variant| variant.policies.iter().map(move |runs| (variant, runs)));
     let rows = all.clone().map(|(variant, runs)| {
         let mut row = row(simulated, variant, runs);
@@ -103,6 +109,12 @@ fn figures(simulated: &Simulated<'_>) -> String {
              WAITED: mean over the placed pods. CARDS, NODES: most in use at once.\n";
     if !prices.is_empty() {
         text += "COST: of CARDS, a month.\n";
+    }
+    if tells_use(simulated) {
+        text += "USED: percent of the cards, mean over the run: what pods hold, by the share of it that they use (busy).\n";
+        if !prices.is_empty() {
+            text += "UNUSED COST: of what is allocated and not used, a month, at the mean price of CARDS.\n";
+        }
     }
     let has_gangs = variants.iter().any(|variant| variant.workload.pods.iter().any(|pod| pod.gang.is_some()));
     if has_gangs && all.clone().any(|(_, runs)| runs.policy != PolicyName::Tessera) {
@@ -157,7 +169,19 @@ fn row(simulated: &Simulated<'_>, variant: &Variant, runs: &PolicyRuns) -> Vec<S
     if !simulated.prices.is_empty() {
         row.push(format!("{:.0}", mean(&|summary| cost(simulated, summary).unwrap_or(0.0))));
     }
+    if tells_use(simulated) {
+        row.push(percent(&|summary| summary.used));
+        if !simulated.prices.is_empty() {
+            let unused = |summary: &Summary| unused_cost(simulated, variant, summary).unwrap_or(0.0);
+            row.push(format!("{:.0}", mean(&unused)));
+        }
+    }
     row
+}
+
+/// Whether the workload says of any pod how busy it is.
+fn tells_use(simulated: &Simulated<'_>) -> bool {
+    simulated.variants.iter().any(|variant| variant.workload.pods.iter().any(|pod| pod.busy.is_some()))
 }
 
 /// A line for each policy, from the beginning to its end.

@@ -73,6 +73,16 @@ impl CardView<'_> {
     }
 }
 
+impl Fleet {
+    /// Cards' worth of these allocations on a node.
+    pub(super) fn worth(&self, node: usize, allocations: &[AllocationResult]) -> f64 {
+        let results = allocations.iter().flat_map(AllocationExt::results);
+        let own =
+            results.filter(|result| result.driver == self.driver() && result.admin_access != Some(true));
+        own.filter_map(|result| Some(self.nodes[node].kind.parts.taken(result)?.of_card)).sum()
+    }
+}
+
 impl Holdings {
     /// All cards are free.
     pub fn new(fleet: &Fleet) -> Self {

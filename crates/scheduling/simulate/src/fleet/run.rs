@@ -110,6 +110,8 @@ pub struct RunReport {
     pub pods: Vec<PodOutcome>,
     /// Cards' worth taken, from each time on.
     pub taken: Vec<(Duration, f64)>,
+    /// Cards' worth in use, from each time on.
+    pub used: Vec<(Duration, f64)>,
     /// Time of the last event.
     pub end: Duration,
     /// Most cards at least partly taken at once, by product name.
@@ -207,12 +209,13 @@ impl Run<'_> {
         let at = self.at.map_or(last, |at| at.min(last));
         let Snapshot { holdings, wishes, fragmentation } =
             snapshot.unwrap_or_else(|| self.look(&*placer, &state));
-        let State { outcomes, taken, cards_used, nodes_used, .. } = state;
+        let State { outcomes, taken, used, cards_used, nodes_used, .. } = state;
         let has_teams = !self.workload.quotas.is_empty() && policy == PolicyName::Tessera;
         let teams = has_teams.then(|| means.report(placer.team_views(), self.workload, &outcomes));
         RunReport {
             pods: outcomes,
             taken,
+            used,
             end: last,
             cards_used,
             nodes_used,

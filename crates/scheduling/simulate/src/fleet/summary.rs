@@ -16,6 +16,8 @@ pub struct Summary {
     pub placed: usize,
     /// Percent of the cards allocated, mean over the run.
     pub mean: f64,
+    /// Percent of the cards in use, mean over the run: what pods hold by the share of it that they use.
+    pub used: f64,
     /// Highest percentage at any time.
     pub most: f64,
     /// Percentage at the end.
@@ -52,11 +54,12 @@ impl Summary {
         let spans = if takes_time { SPANS } else { 0 };
         Self {
             placed: waits.len(),
-            mean: percent(mean_taken(report, 0.0, report.end.as_secs_f64())),
+            mean: percent(mean_of(&report.taken, 0.0, report.end.as_secs_f64())),
+            used: percent(mean_of(&report.used, 0.0, report.end.as_secs_f64())),
             most: percent(report.taken.iter().map(|(_, taken)| *taken).fold(0.0, f64::max)),
             end: percent(report.taken.last().map_or(0.0, |(_, taken)| *taken)),
             over_time: (0..spans)
-                .map(|part| percent(mean_taken(report, span(part), span(part + 1))))
+                .map(|part| percent(mean_of(&report.taken, span(part), span(part + 1))))
                 .collect(),
             waited: [mean(&waits), quantile(&waits, 95), waits.last().copied().unwrap_or_default()],
             done_after: report.end,
@@ -73,14 +76,14 @@ pub(super) fn quantile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(place).copied().unwrap_or_default()
 }
 
-/// Mean cards taken between two times in seconds; for an empty interval, the cards taken at its time.
-fn mean_taken(report: &RunReport, from: f64, to: f64) -> f64 {
+/// Mean of a series between two times in seconds; for an empty interval, its last number.
+fn mean_of(series: &[(Duration, f64)], from: f64, to: f64) -> f64 {
     let mut sum = 0.0;
-    for (place, (since, taken)) in report.taken.iter().enumerate() {
-        let until = report.taken.get(place + 1).map_or(to, |(until, _)| until.as_secs_f64());
-        sum += taken * (until.min(to) - since.as_secs_f64().max(from)).max(0.0);
+    for (place, (since, number)) in series.iter().enumerate() {
+        let until = series.get(place + 1).map_or(to, |(until, _)| until.as_secs_f64());
+        sum += number * (until.min(to) - since.as_secs_f64().max(from)).max(0.0);
     }
-    if to > from { sum / (to - from) } else { report.taken.last().map_or(0.0, |(_, taken)| *taken) }
+    if to > from { sum / (to - from) } else { series.last().map_or(0.0, |(_, number)| *number) }
 }
 
 #[cfg(test)]
@@ -90,20 +93,28 @@ mod tests {
     #[test]
     fn means_are_weighted_by_time() {
         let at = Duration::from_secs;
-        let report = RunReport {
-            pods: Vec::new(),
-            taken: vec![(at(0), 0.0), (at(10), 4.0), (at(30), 1.0)],
-            end: at(40),
-            cards_used: BTreeMap::new(),
-            nodes_used: 0,
-            holdings: Default::default(),
-            at: at(40),
-            wishes: Vec::new(),
-            fragmentation: None,
-            teams: None,
+        let series = [(at(0), 0.0), (at(10), 4.0), (at(30), 1.0)];
+        assert_eq!(mean_of(&series, 0.0, 40.0), (4.0 * 20.0 + 10.0) / 40.0);
+        assert_eq!(mean_of(&series, 5.0, 15.0), 2.0);
+        assert_eq!(mean_of(&series, 40.0, 40.0), 1.0);
+    }
+
+    /// A claim that keeps a card busy for half of the run's time, one that uses a quarter of two, and one of unknown use.
+    #[test]
+    fn what_is_used_is_less_than_what_is_allocated() {
+        let fleet = Fleet::new(&["1xdgx-h100".parse().unwrap()]).unwrap();
+        let list = "name,gpu,duration,busy\na,1,50s,100%\nb,2,100s,25%\nc,1,100s,\n";
+        let workload = Workload::of_text(list, &fleet);
+        let demands = crate::fleet::Demands::of(&fleet, &workload);
+        let run = crate::fleet::Run {
+            fleet: &fleet,
+            workload: &workload,
+            demands: &demands,
+            at: None,
+            wishes: &[],
         };
-        assert_eq!(mean_taken(&report, 0.0, 40.0), (4.0 * 20.0 + 10.0) / 40.0);
-        assert_eq!(mean_taken(&report, 5.0, 15.0), 2.0);
-        assert_eq!(mean_taken(&report, 40.0, 40.0), 1.0);
+        let report = run.run(crate::PolicyName::Tessera, 1, |_| ());
+        let summary = Summary::of(&fleet, &workload, &report);
+        assert_eq!((summary.mean, summary.used), (3.5 / 8.0 * 100.0, 2.0 / 8.0 * 100.0));
     }
 }

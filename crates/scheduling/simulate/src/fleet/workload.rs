@@ -79,6 +79,8 @@ pub struct Pods {
     pub priority: i32,
     /// Gang number and size. Pods with the same number start together.
     pub gang: Option<(u32, u32)>,
+    /// Percent of its devices that the pod uses; `None`: not told, and counted as all.
+    pub busy: Option<u8>,
 }
 
 impl Workload {

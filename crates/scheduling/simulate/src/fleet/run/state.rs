@@ -12,6 +12,11 @@ pub(super) struct State {
     pub holdings: Holdings,
     pub outcomes: Vec<PodOutcome>,
     pub taken: Vec<(Duration, f64)>,
+    pub used: Vec<(Duration, f64)>,
+    /// Cards' worth that each holder uses, or will once its gang is complete.
+    uses: HashMap<usize, f64>,
+    /// Cards' worth in use.
+    using: f64,
     /// End of each pod or holding, and how often it had been evicted at its start: an eviction makes the end void.
     ends: BinaryHeap<Reverse<(Duration, usize, u32)>>,
     /// Number of evictions by pod or holding.
@@ -27,14 +32,20 @@ impl State {
         let pods = run.workload.pods.len();
         let mut holdings = Holdings::new(run.fleet);
         let mut ends = BinaryHeap::new();
+        let mut uses = HashMap::new();
         for (number, held) in run.workload.held.iter().enumerate() {
             holdings.take(run.fleet, pods + number, held.node, &held.allocation);
             ends.extend(held.ends.map(|end| Reverse((end, pods + number, 0))));
+            let worth = run.fleet.worth(held.node, std::slice::from_ref(&held.allocation));
+            uses.insert(pods + number, worth);
         }
         let mut state = State {
             outcomes: vec![PodOutcome::default(); pods],
             taken: vec![(Duration::ZERO, holdings.taken())],
             holdings,
+            used: Vec::new(),
+            using: uses.values().sum(),
+            uses,
             ends,
             evictions: HashMap::new(),
             gangs: HashMap::new(),
@@ -64,6 +75,7 @@ impl State {
     pub fn end_one(&mut self, run: &Run<'_>, now: Duration) -> Option<usize> {
         self.next_end().filter(|end| *end <= now)?;
         let Reverse((_, pod, _)) = self.ends.pop()?;
+        self.using -= self.uses.remove(&pod).unwrap_or_default();
         let held = run.workload.held_by(pod).map(|held| held.node);
         let placed = || Some(self.outcomes.get(pod)?.placed?.1);
         if let Some(node) = held.or_else(placed) {
@@ -83,6 +95,8 @@ impl State {
     fn note_placed(&mut self, now: Duration, run: &Run<'_>, placed: &Placed) {
         let pod = &run.workload.pods[placed.pod];
         self.outcomes[placed.pod].placed = Some((now, placed.node));
+        let busy = f64::from(pod.busy.unwrap_or(100)) / 100.0;
+        self.uses.insert(placed.pod, run.fleet.worth(placed.node, &placed.allocations) * busy);
         let together = match pod.gang {
             None => vec![placed.pod],
             Some((gang, size)) => {
@@ -93,6 +107,7 @@ impl State {
         };
         for member in together {
             self.outcomes[member].began = Some(now);
+            self.using += self.uses.get(&member).copied().unwrap_or_default();
             if let Some(duration) = run.workload.pods[member].duration {
                 self.ends.push(Reverse((now.saturating_add(duration), member, self.evictions(member))));
             }
@@ -101,6 +116,11 @@ impl State {
 
     fn note_evicted(&mut self, now: Duration, run: &Run<'_>, pod: usize, cards: f64) {
         *self.evictions.entry(pod).or_default() += 1;
+        let used = self.uses.remove(&pod).unwrap_or_default();
+        // Of an incomplete gang nothing is in use yet.
+        if self.outcomes.get(pod).is_none_or(|outcome| outcome.began.is_some()) {
+            self.using -= used;
+        }
         // A holding from the beginning has no outcome.
         let Some(outcome) = self.outcomes.get_mut(pod) else { return };
         outcome.placed = None;
@@ -119,11 +139,16 @@ impl State {
             *most = (*most).max(*used);
         }
         self.nodes_used = self.nodes_used.max(self.holdings.used_nodes());
-        let taken = self.holdings.taken();
-        match self.taken.last_mut() {
-            Some((at, last)) if *at == now => *last = taken,
-            Some((_, last)) if (*last - taken).abs() < 1e-9 => {}
-            _ => self.taken.push((now, taken)),
-        }
+        note(&mut self.taken, now, self.holdings.taken());
+        note(&mut self.used, now, self.using);
+    }
+}
+
+/// Adds a number from this time on.
+fn note(series: &mut Vec<(Duration, f64)>, now: Duration, number: f64) {
+    match series.last_mut() {
+        Some((at, last)) if *at == now => *last = number,
+        Some((_, last)) if (*last - number).abs() < 1e-9 => {}
+        _ => series.push((now, number)),
     }
 }

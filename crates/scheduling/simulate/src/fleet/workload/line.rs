@@ -37,6 +37,8 @@ pub struct Line {
     pub(super) priority: i32,
     /// Number of pods that start together.
     pub(super) gang: Option<u32>,
+    /// Percent of its devices that each pod uses.
+    pub(super) busy: Option<u8>,
 }
 
 impl Line {
@@ -56,6 +58,7 @@ impl Line {
             duration: None,
             priority: 0,
             gang: None,
+            busy: None,
         }
     }
 }

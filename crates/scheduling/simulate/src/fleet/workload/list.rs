@@ -18,7 +18,7 @@ use crate::openb::table::{Row, Table};
 const NEEDED: [&str; 2] = ["name", "gpu"];
 
 /// All columns.
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "name",
     "namespace",
     "count",
@@ -31,6 +31,7 @@ const COLUMNS: [&str; 12] = [
     "duration",
     "priority",
     "gang",
+    "busy",
 ];
 
 /// A parsed list.
@@ -172,6 +173,12 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
             Some(size).filter(|size| *size > 1)
         }
     };
+    let busy = given("busy").map(|text| {
+        let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        percent
+            .filter(|percent| *percent <= 100)
+            .ok_or_else(|| format!("busy is {text:?}, not a percentage such as 15%"))
+    });
     let (at, every) = (time("at")?.unwrap_or_default(), time("every")?.unwrap_or_default());
     let turns = count / gang.unwrap_or(1) as usize;
     if at.saturating_add(every.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))) > LONGEST {
@@ -190,6 +197,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
         duration,
         priority: priority.transpose()?.unwrap_or(0),
         gang,
+        busy: busy.transpose()?,
     })
 }
 
@@ -242,6 +250,7 @@ impl Workload {
                     duration: line.duration,
                     priority: line.priority,
                     gang: line.gang.map(|size| (gangs, size)),
+                    busy: line.busy,
                 });
             }
         }
