@@ -247,7 +247,7 @@ impl Teams {
             return ((is_own_only || is_of_parent) && !self.is_empty()).then(nothing);
         };
         let parent = self.get(team.parent);
-        if is_of_parent && parent.is_none() {
+        if is_of_parent && (parent.is_none() || team.only_borrows()) {
             return Some(nothing());
         }
         let of_parent = parent.into_iter().flat_map(|parent| parent.rules(is_of_parent));

@@ -91,6 +91,11 @@ impl Team {
         }
     }
 
+    /// Whether the team's budget is spent, and leaves it idle devices of others alone.
+    pub fn only_borrows(&self) -> bool {
+        self.budget_state.is_spent && self.effect() == Some(WhenSpent::LentOnly)
+    }
+
     /// The effect of a spent budget, and its end.
     pub fn spent_text(&self) -> Option<String> {
         let (Some(budget), true) = (&self.spec.budget, self.budget_state().is_spent) else { return None };
@@ -120,9 +125,7 @@ impl Teams {
             is_change |= std::mem::replace(&mut team.budget_state, budget_state) != budget_state;
         }
         if is_change {
-            let is_lent_only =
-                |team: &Team| team.budget_state.is_spent && team.effect() == Some(WhenSpent::LentOnly);
-            let lent_only: Vec<bool> = self.teams.iter().map(is_lent_only).collect();
+            let lent_only: Vec<bool> = self.teams.iter().map(Team::only_borrows).collect();
             for (place, team) in self.teams.iter_mut().enumerate() {
                 let is_lent_only = lent_only[place] || team.parent.is_some_and(|parent| lent_only[parent]);
                 for amount in &mut team.amounts {

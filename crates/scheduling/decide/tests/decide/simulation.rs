@@ -45,10 +45,11 @@ const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within this many seeds.
 const SEEDS: u64 = 5_000;
 /// Bugs found only after many seeds, each with a seed that finds the bug: the search starts there.
-const LATE: [(Bug, u64); 7] = [
-    (Bug::LimitBeforeChoice, 28),
-    (Bug::GuaranteeNotObserved, 54),
+const LATE: [(Bug, u64); 8] = [
+    (Bug::LimitBeforeChoice, 131),
+    (Bug::GuaranteeNotObserved, 248),
     (Bug::GuaranteeOverrun, 17),
+    (Bug::LentOnlyNotObserved, 34),
     (Bug::NominationNotObserved, 865),
     (Bug::UidNotChecked, 429),
     (Bug::ReservationNotObserved, 177),

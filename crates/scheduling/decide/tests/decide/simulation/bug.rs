@@ -111,6 +111,10 @@ pub enum Bug {
     ParentNotObserved,
     /// Pods that do not borrow count as others.
     BorrowNotObserved,
+    /// Budgets are not observed with which new pods wait.
+    HoursNotObserved,
+    /// Budgets are not observed after which a team only borrows.
+    LentOnlyNotObserved,
     /// Devices are taken back at once when a quota changes.
     GraceSkipped,
     /// Devices of exempt pods are not charged.
@@ -159,7 +163,7 @@ impl Bug {
     ];
 
     /// Bugs found by random runs with quotas, each with what the check says that is to find it.
-    pub const OF_TEAMS: [(Bug, &str); 12] = [
+    pub const OF_TEAMS: [(Bug, &str); 14] = [
         (Bug::ChargeNotReleased, "is charged"),
         (Bug::ChargedTwice, "is charged"),
         (Bug::LimitNotChecked, "beyond"),
@@ -168,6 +172,8 @@ impl Bug {
         (Bug::GuaranteeOverrun, "which gets more than"),
         (Bug::ParentNotObserved, "beyond"),
         (Bug::BorrowNotObserved, "beyond"),
+        (Bug::HoursNotObserved, "past the GPU hours"),
+        (Bug::LentOnlyNotObserved, "nothing of cards"),
         (Bug::GraceSkipped, "gives back too soon"),
         (Bug::ExemptNotCharged, "is charged"),
         (Bug::MinimumNotObserved, "is torn"),

@@ -24,11 +24,18 @@ pub const GRACE: Time = Time::from_secs(15);
 
 const MIN_RUNTIMES: [u32; 4] = [0, 0, 10, 120];
 
+/// GPU hours of each budget. The status says from the beginning whether they are spent: a run is too short to use as many.
+const GPU_HOURS: u64 = 10;
+
 /// Admins of quotas.
 pub struct QuotaAdmins {
     next: Time,
     /// The longest time between two changes, in milliseconds.
     most: u64,
+    /// Choices about budgets: all others of a seed are as without them.
+    budgets: fastrand::Rng,
+    /// Quotas whose budgets, if any, are spent.
+    spent: Vec<&'static str>,
 }
 
 /// The slice with the product of the node's cards.
@@ -47,13 +54,18 @@ impl QuotaAdmins {
         for (namespace, team) in NAMESPACES.into_iter().zip(TEAMS.into_iter().chain(["none"])) {
             label(around, server, namespace, team);
         }
-        for name in TEAMS.into_iter().chain([PARENT]) {
+        let mut budgets = fastrand::Rng::with_seed(around.rng.clone().u64(..));
+        let names = TEAMS.into_iter().chain([PARENT]);
+        let spent = names.clone().filter(|_| budgets.u32(0..100) < 40).collect();
+        let mut admins = QuotaAdmins { next: Time::ZERO, most: 0, budgets, spent };
+        for name in names {
             if around.percent(80) {
-                apply(around, server, name);
+                admins.apply(around, server, name);
             }
         }
-        let most = if around.percent(50) { 20_000 } else { 100_000 };
-        QuotaAdmins { next: around.between(5_000, most), most }
+        admins.most = if around.percent(50) { 20_000 } else { 100_000 };
+        admins.next = around.between(5_000, admins.most);
+        admins
     }
 
     pub fn step(&mut self, around: &mut Surroundings, server: &mut Server) {
@@ -72,8 +84,42 @@ impl QuotaAdmins {
                 let namespace = NAMESPACES[around.rng.usize(0..NAMESPACES.len())];
                 label(around, server, namespace, name);
             }
-            _ => apply(around, server, name),
+            _ => self.apply(around, server, name),
         }
+    }
+
+    /// Creates or changes the quota.
+    fn apply(&mut self, around: &mut Surroundings, server: &mut Server, name: &str) {
+        let (amounts, weight) = (amounts(around), around.rng.u32(1..4));
+        let least = MIN_RUNTIMES[around.rng.usize(0..MIN_RUNTIMES.len())];
+        let mut spec = json!({ "amounts": amounts, "weight": weight, "minRuntimeSeconds": least });
+        if name != PARENT {
+            spec["namespaceSelector"] = json!({ "matchLabels": { "team": name } });
+            if around.percent(10) {
+                spec["namespaceSelector"] = json!({});
+                spec["priority"] = json!(around.rng.i32(-1..2));
+            }
+            if around.percent(40) {
+                spec["parent"] = json!(PARENT);
+            }
+        }
+        if self.budgets.u32(0..100) < 40 {
+            let when_spent = if self.budgets.bool() { "Wait" } else { "LentOnly" };
+            spec["budget"] = json!({ "gpuHours": GPU_HOURS, "whenSpent": when_spent });
+        }
+        let used = if self.spent.contains(&name) { GPU_HOURS * 3600 } else { 0 };
+        let begin = timestamp(0);
+        let hours = json!({ "cardSeconds": used, "since": begin, "asOf": timestamp(seconds(around.now)) });
+        around.note(|| format!("quota {name}, {used} card-seconds used: {spec}"));
+        let created = match server.get(Kind::GpuQuota, &Key::cluster(name)).map(AsRef::as_ref) {
+            Some(Object::GpuQuota(before)) => before.metadata.creation_timestamp.clone(),
+            _ => Some(timestamp(seconds(around.now))),
+        };
+        let mut quota: GpuQuota = objects::read(
+            json!({ "metadata": { "name": name }, "spec": spec, "status": { "hours": hours } }),
+        );
+        quota.metadata.creation_timestamp = created;
+        server.apply(around, quota);
     }
 }
 
@@ -81,31 +127,6 @@ fn label(around: &mut Surroundings, server: &mut Server, namespace: &str, team: 
     around.note(|| format!("namespace {namespace} is of team {team}"));
     let namespace = json!({ "metadata": { "name": namespace, "labels": { "team": team } } });
     server.apply(around, objects::read::<Namespace>(namespace));
-}
-
-/// Creates or changes the quota.
-fn apply(around: &mut Surroundings, server: &mut Server, name: &str) {
-    let (amounts, weight) = (amounts(around), around.rng.u32(1..4));
-    let least = MIN_RUNTIMES[around.rng.usize(0..MIN_RUNTIMES.len())];
-    let mut spec = json!({ "amounts": amounts, "weight": weight, "minRuntimeSeconds": least });
-    if name != PARENT {
-        spec["namespaceSelector"] = json!({ "matchLabels": { "team": name } });
-        if around.percent(10) {
-            spec["namespaceSelector"] = json!({});
-            spec["priority"] = json!(around.rng.i32(-1..2));
-        }
-        if around.percent(40) {
-            spec["parent"] = json!(PARENT);
-        }
-    }
-    around.note(|| format!("quota {name}: {spec}"));
-    let created = match server.get(Kind::GpuQuota, &Key::cluster(name)).map(AsRef::as_ref) {
-        Some(Object::GpuQuota(before)) => before.metadata.creation_timestamp.clone(),
-        _ => Some(timestamp(seconds(around.now))),
-    };
-    let mut quota: GpuQuota = objects::read(json!({ "metadata": { "name": name }, "spec": spec }));
-    quota.metadata.creation_timestamp = created;
-    server.apply(around, quota);
 }
 
 fn amounts(around: &mut Surroundings) -> Vec<Value> {

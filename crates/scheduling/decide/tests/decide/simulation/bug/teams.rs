@@ -3,7 +3,7 @@
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use serde_json::json;
 use tessera_api::gang::GROUP_MIN_LABEL;
-use tessera_api::gpu_quota::BORROW_LABEL;
+use tessera_api::gpu_quota::{BORROW_LABEL, WhenSpent};
 use tessera_cluster::{GpuQuota, Key, Kind, Object};
 use tessera_decide::Observation;
 
@@ -45,6 +45,12 @@ impl Bug {
                     .iter_mut()
                     .filter(|amount| amount.name == "cards" && amount.guaranteed() > 0);
                 cards.for_each(|amount| (amount.guaranteed, amount.limit) = (Some(more.clone()), None));
+            }
+            (Bug::HoursNotObserved, Object::GpuQuota(GpuQuota { spec, .. })) => {
+                spec.budget.take_if(|budget| budget.when_spent == WhenSpent::Wait);
+            }
+            (Bug::LentOnlyNotObserved, Object::GpuQuota(GpuQuota { spec, .. })) => {
+                spec.budget.take_if(|budget| budget.when_spent == WhenSpent::LentOnly);
             }
             (Bug::ExemptNotCharged, Object::ResourceClaim(claim)) => {
                 let name = claim.metadata.name.clone().unwrap_or_default();

@@ -10,7 +10,7 @@ use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
 use tessera_cluster::Key;
 use tessera_decide::{ClaimAllocation, ReclaimTo, Time};
 
-use super::gangs::{is_called, is_lost};
+use super::gangs::{is_called, is_lost, is_member};
 use super::queue::{self, lowest_priority};
 use super::reasons::{is_for_fair_share, is_for_parent, preemptor, taker};
 use crate::objects::DRIVER;
@@ -86,6 +86,10 @@ pub fn may_allocate(
     let teams = Teams::of(&replica.view);
     if let Some(limit) = teams.exceeded(&taken, namespace(pod), !oracle::borrows(pod), &devices) {
         around.violated(|| format!("{} gets {devices:?} beyond {limit}", Key::from(&pod.metadata)));
+    }
+    // A gang goes on: its replacements are no new work.
+    if let Some(quota) = teams.waits_for_hours(namespace(pod)).filter(|_| !is_member(pod)) {
+        around.violated(|| format!("{} starts past the GPU hours of {quota}", Key::from(&pod.metadata)));
     }
 }
 
@@ -225,11 +229,13 @@ pub fn may_evict(around: &mut Surroundings, replica: &Replica, server: &Server, 
     }
 }
 
-/// Whether no limit keeps the pod from these devices.
+/// Whether no limit or budget keeps the pod from these devices.
 pub fn may_have(server: &Server, pod: &Pod, devices: &[DeviceId]) -> bool {
     let taken = oracle::taken(server.view());
+    let teams = Teams::of(server.view());
     oracle::is_exempt(pod)
-        || Teams::of(server.view()).exceeded(&taken, namespace(pod), !oracle::borrows(pod), devices).is_none()
+        || teams.waits_for_hours(namespace(pod)).is_none()
+            && teams.exceeded(&taken, namespace(pod), !oracle::borrows(pod), devices).is_none()
 }
 
 /// Checks the charges of the replica, if it leads.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_api::gpu_quota::{Amount, BORROW_LABEL, Unit};
+use tessera_api::gpu_quota::{Amount, BORROW_LABEL, Unit, WhenSpent};
 use tessera_cluster::{GpuQuota, Key, Kind, Object};
 
 use super::{DeviceId, View, claims, devices_of, of_kind, published};
@@ -45,6 +45,13 @@ pub fn is_exempt(pod: &Pod) -> bool {
 
 fn name(quota: &GpuQuota) -> &str {
     quota.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The effect of the quota's budget, if it is spent by the quota's status.
+fn effect_of_spent(quota: &GpuQuota) -> Option<WhenSpent> {
+    let budget = quota.spec.budget.as_ref()?;
+    let used = quota.status.as_ref()?.hours.as_ref()?.card_seconds;
+    (used >= u64::from(budget.gpu_hours) * 3600).then_some(budget.when_spent)
 }
 
 /// Whether devices of the card count for the amount.
@@ -135,14 +142,33 @@ impl<'v> Teams<'v> {
     /// The guarantee of the team, if any.
     pub fn guarantee(&self, team: Option<&str>) -> Option<Guarantee<'_, 'v>> {
         let quota = self.quotas().find(|quota| Some(name(quota)) == team)?;
-        let guaranteed = quota.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0);
-        let left: Vec<_> = guaranteed.map(|amount| (amount, amount.guaranteed())).collect();
+        let left: Vec<_> =
+            self.guaranteed(quota).into_iter().map(|amount| (amount, amount.guaranteed())).collect();
         (!left.is_empty()).then_some(Guarantee { teams: self, left })
     }
 
     fn parent(&self, quota: &GpuQuota) -> Option<&'v GpuQuota> {
         let parent = quota.spec.parent.as_deref()?;
         self.quotas.iter().copied().find(|other| name(other) == parent && other.spec.parent.is_none())
+    }
+
+    /// The team's own quota, and its parent's.
+    fn with_parent(&self, quota: &'v GpuQuota) -> impl Iterator<Item = &'v GpuQuota> {
+        [Some(quota), self.parent(quota)].into_iter().flatten()
+    }
+
+    /// Amounts of which something is guaranteed: none while a budget is spent that leaves the team what is lent.
+    fn guaranteed(&self, quota: &'v GpuQuota) -> Vec<&'v Amount> {
+        if self.with_parent(quota).any(|quota| effect_of_spent(quota) == Some(WhenSpent::LentOnly)) {
+            return Vec::new();
+        }
+        quota.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0).collect()
+    }
+
+    /// The quota whose budget is spent, so that new pods of the namespace wait.
+    pub fn waits_for_hours(&self, namespace: &str) -> Option<&'v str> {
+        let mut quotas = self.with_parent(self.of_namespace(namespace)?);
+        quotas.find(|quota| effect_of_spent(quota) == Some(WhenSpent::Wait)).map(name)
     }
 
     /// Whether the claims of the namespace count for the quota.
@@ -189,13 +215,14 @@ impl<'v> Teams<'v> {
             return (own_only && !devices.is_empty())
                 .then(|| format!("nothing is guaranteed to {namespace}"));
         };
-        let guaranteed = || team.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0);
-        let is_guaranteed = |device: &DeviceId| guaranteed().any(|amount| counts(amount, device));
+        let guaranteed = self.guaranteed(team);
+        let is_guaranteed = |device: &DeviceId| guaranteed.iter().any(|amount| counts(amount, device));
         if own_only && let Some((_, device)) = devices.iter().find(|device| !is_guaranteed(device)) {
             return Some(format!("nothing of cards like {device} is guaranteed to {namespace}"));
         }
-        let guarantees = guaranteed().filter(|_| own_only).map(|amount| (team, amount, amount.guaranteed()));
-        let limits = [Some(team), self.parent(team)].into_iter().flatten().flat_map(|quota| {
+        let guarantees = guaranteed.iter().filter(|_| own_only);
+        let guarantees = guarantees.map(|amount| (team, *amount, amount.guaranteed()));
+        let limits = self.with_parent(team).flat_map(|quota| {
             quota.spec.amounts.iter().filter_map(move |amount| Some((quota, amount, amount.limit()?)))
         });
         let mut exceeded = limits.chain(guarantees).filter_map(|(quota, amount, most)| {
@@ -231,8 +258,11 @@ impl<'v> Teams<'v> {
     pub fn beyond_parent(&self, taken: &Taken, namespace: &str, devices: &[DeviceId]) -> Option<String> {
         let parent = self.of_namespace(namespace).and_then(|team| self.parent(team));
         let Some(parent) = parent else { return Some(format!("nothing: {namespace} has no parent")) };
-        let mut guaranteed = parent.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0);
-        guaranteed.find_map(|amount| {
+        let own = self.of_namespace(namespace).and_then(effect_of_spent);
+        if own == Some(WhenSpent::LentOnly) {
+            return Some(format!("nothing: {namespace} only borrows"));
+        }
+        self.guaranteed(parent).into_iter().find_map(|amount| {
             let used = self.used(taken, parent, amount, false);
             let more = self.of_amount(amount, devices.iter(), false);
             let most = amount.guaranteed();
@@ -250,7 +280,7 @@ impl<'v> Teams<'v> {
 
     pub fn has_parent_with_guarantee(&self, namespace: &str) -> bool {
         let parent = self.of_namespace(namespace).and_then(|team| self.parent(team));
-        parent.is_some_and(|parent| parent.spec.amounts.iter().any(|amount| amount.guaranteed() > 0))
+        parent.is_some_and(|parent| !self.guaranteed(parent).is_empty())
     }
 
     /// As [`Self::is_within_guarantee`], of the team's parent.
@@ -265,8 +295,9 @@ impl<'v> Teams<'v> {
     }
 
     fn is_within(&self, taken: &Taken, team: &GpuQuota, devices: &[DeviceId]) -> bool {
-        let guaranteed = || team.spec.amounts.iter().filter(|amount| amount.guaranteed() > 0);
-        let is_counted = guaranteed().any(|amount| devices.iter().any(|device| counts(amount, device)));
-        is_counted && guaranteed().all(|amount| self.used(taken, team, amount, true) <= amount.guaranteed())
+        let guaranteed = self.guaranteed(team);
+        let is_counted = guaranteed.iter().any(|amount| devices.iter().any(|device| counts(amount, device)));
+        is_counted
+            && guaranteed.iter().all(|amount| self.used(taken, team, amount, true) <= amount.guaranteed())
     }
 }

@@ -38,6 +38,9 @@ pub fn waits_for_what_others_borrow(around: &mut Surroundings, server: &Server) 
             && !is_unserved(server, pod)
     };
     for (key, pod) in server.pods().filter(|(_, pod)| waits(pod)) {
+        if teams.waits_for_hours(&key.namespace).is_some() {
+            continue;
+        }
         // What is within a parent's guarantee is not for others.
         let may_ask = |namespace: &&str| {
             teams.is_family(namespace, &key.namespace) || !teams.has_parent_with_guarantee(namespace)
