@@ -3,6 +3,7 @@
 mod get;
 mod help;
 mod migrate;
+mod report;
 mod simulate;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use tessera_api::kubernetes::KubernetesVersion;
 
 pub use get::{GetArguments, Listed};
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
+pub use report::{ReportArguments, ReportFormat};
 pub use simulate::SimulateArguments;
 
 /// Allocation of GPUs in Kubernetes: dry runs, reasons for waiting, usage, problems, simulations.
@@ -38,6 +40,8 @@ pub enum Command {
     Pools(PoolsArguments),
     /// GpuQuotas: guaranteed, used, borrowed and lent amounts, GPU hours, waiting pods and problems
     Quota(QuotaArguments),
+    /// GPU hours of teams by day, week or month
+    Report(ReportArguments),
     /// Connections between the cards of a node, their groups, and their holders
     Topology(TopologyArguments),
     /// Allocation and usage by node, card, pod or namespace

@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod pools;
 pub mod queue;
 pub mod quota;
+pub mod report;
 pub mod simulate;
 pub mod top;
 pub mod topology;

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Command::Cel(command) => commands::cel::run(command),
         Command::Pools(command) => commands::pools::run(command),
         Command::Quota(command) => commands::quota::run(command),
+        Command::Report(command) => commands::report::run(command),
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
         Command::Advise(command) => commands::advise::run(command),

@@ -1,6 +1,7 @@
 //! GpuQuotas with their status.
 
 use serde::Serialize;
+use tessera_api::fleet_view::cards;
 use tessera_api::gpu_quota::{
     Amount, AmountStatus, Budget, GpuQuota, HoursStatus, PeriodStatus, Unit, condition,
 };
@@ -101,6 +102,13 @@ impl QuotaView {
             Some(budget) => format!("{used} of {}", budget.gpu_hours),
             None => used.clone(),
         })
+    }
+
+    /// GPU hours of the budget left in the current period; 0 once more are used.
+    pub fn hours_left(&self) -> Option<String> {
+        let budget = u64::from(self.budget.as_ref()?.gpu_hours) * 3600;
+        let left = budget.saturating_sub(self.hours.as_ref()?.card_seconds);
+        Some(cards(left as f64 / 3600.0))
     }
 
     /// The condition for the desired state.

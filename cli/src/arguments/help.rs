@@ -85,9 +85,24 @@ pub const QUOTA_HELP: &str = r#"Examples:
   # The nearest ResourceQuota, for namespaces whose claims kube-scheduler allocates
   kubectl gpu quota vision --native
 
-Cards have two decimals: a partition counts by its share of the card's memory. Of USED, BORROWED is beyond the guarantee. LENT is guaranteed, but used by other teams. HOURS are GPU hours of the current day, week or month, of the budget, with those of children. WAITING is the number of the team's pods.
+Cards have two decimals: a partition counts by its share of the card's memory. Of USED, BORROWED is beyond the guarantee. LENT is guaranteed, but used by other teams. HOURS are GPU hours of the current day, week or month, of the budget, with those of children. HOURS LEFT, with -o wide, is what remains of the budget. WAITING is the number of the team's pods.
 
 Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error. With --native 0, or 2."#;
+
+/// Of `kubectl gpu report`.
+pub const REPORT_HELP: &str = r#"Examples:
+  # GPU hours of all teams: the current period and the last twelve
+  kubectl gpu report
+
+  # The months of a quarter, for a spreadsheet
+  kubectl gpu report --from 2026-10 --to 2026-12 -o csv
+
+  # With the cost, where an hour of any card has one price
+  kubectl gpu report --from 2026-11 --price 2.5
+
+Allocated hours, from the status of the GpuQuotas; no Prometheus is needed. Periods are those of the budgets (day, week or month, in UTC), and are told whole: the ones that begin from --from to --to. Those of the current period are so far. A parent's hours include those of its children. Hours by namespace, and busy hours, are metrics (docs/gpu-quotas.md).
+
+Exit codes: 0 there are hours, 1 there are none, 2 an error."#;
 
 /// Of `kubectl gpu topology`.
 pub const TOPOLOGY_HELP: &str = r#"Examples:

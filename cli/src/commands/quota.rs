@@ -2,11 +2,12 @@
 
 mod native;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use tessera_api::gpu_quota::{GpuQuota, PeriodStatus};
 use tessera_api::label_selector::LabelSelector;
+use tessera_cluster::Key;
 
 use crate::api_server::Wanted;
 use crate::arguments::{ListFormat, QuotaArguments};
@@ -23,13 +24,7 @@ use crate::status::{self, Known};
 /// The quotas could not be read, or the kind or the named quota does not exist.
 pub fn run(arguments: &QuotaArguments) -> Result<Verdict, CommandError> {
     let source = Source::load(&arguments.source, Wanted::Quotas)?;
-    let Some(quotas) = &source.quotas else {
-        return Err(CommandError::Asked(
-            "the cluster has no GpuQuotas: the CustomResourceDefinition gpuquotas.gpu.tessera.dev is not installed; \
-             this version's chart contains it (docs/installing.md)"
-                .to_owned(),
-        ));
-    };
+    let quotas = of_source(&source)?;
     if arguments.native {
         return native(arguments.name.as_deref(), quotas.values());
     }
@@ -37,6 +32,20 @@ pub fn run(arguments: &QuotaArguments) -> Result<Verdict, CommandError> {
         None => list(arguments.output, quotas.values()),
         Some(name) => one(arguments.output, name, quotas.values()),
     }
+}
+
+/// The quotas of the cluster or the files.
+///
+/// # Errors
+/// The API server does not know the kind.
+pub fn of_source(source: &Source) -> Result<&BTreeMap<Key, GpuQuota>, CommandError> {
+    source.quotas.as_ref().ok_or_else(|| {
+        CommandError::Asked(
+            "the cluster has no GpuQuotas: the CustomResourceDefinition gpuquotas.gpu.tessera.dev is not installed; \
+             this version's chart contains it (docs/installing.md)"
+                .to_owned(),
+        )
+    })
 }
 
 fn list<'q>(
@@ -70,7 +79,7 @@ fn table(views: &[QuotaView], is_wide: bool) -> String {
         "STATE",
     ];
     if is_wide {
-        header.extend(["PARENT", "WEIGHT", "PRIORITY", "SHARE", "MESSAGE"]);
+        header.extend(["HOURS LEFT", "PARENT", "WEIGHT", "PRIORITY", "SHARE", "MESSAGE"]);
     }
     let row = |view: &QuotaView, amount: Option<&AmountView>| {
         let mut row = vec![view.name.clone()];
@@ -78,6 +87,7 @@ fn table(views: &[QuotaView], is_wide: bool) -> String {
         row.extend([or_dash(view.hours_text()), or_dash(view.waiting), view.known.state(view.ready())]);
         if is_wide {
             row.extend([
+                or_dash(view.hours_left()),
                 or_dash(view.parent.as_ref()),
                 view.weight.to_string(),
                 view.priority.to_string(),
@@ -210,7 +220,7 @@ fn text(described: &Described<'_>, paint: Paint) -> String {
     text
 }
 
-/// The day of a time at midnight.
-fn day(time: &str) -> &str {
+/// The day of a time in RFC 3339.
+pub fn day(time: &str) -> &str {
     time.split('T').next().unwrap_or(time)
 }

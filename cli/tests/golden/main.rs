@@ -162,6 +162,18 @@ fn quota() {
 }
 
 #[test]
+fn report() {
+    let file = "../quotas.yaml";
+    let of = |more: &[&'static str]| [&["report", "-f", file], more].concat();
+    golden("report", &of(&[]), "");
+    golden("report-csv", &of(&["--from", "2026-10", "--to", "2026-10-01", "-o", "csv"]), "");
+    golden("report-cost", &of(&["--from", "2026-11-01", "--to", "2026-11", "--price", "2.5"]), "");
+    golden("report-json", &of(&["--to", "2026-09", "--price", "2", "-o", "json"]), "");
+    golden("report-nothing", &of(&["--from", "2027-01"]), "");
+    golden("report-no-date", &of(&["--from", "lately"]), "");
+}
+
+#[test]
 fn a_pool_that_says_what_no_pool_can_is_placed() {
     let pool =
         "apiVersion: gpu.tessera.dev/v1alpha1\nkind: GpuPool\nmetadata: {name: a}\nspec:\n  prority: 1\n";

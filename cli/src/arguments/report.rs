@@ -1,0 +1,55 @@
+//! The command line of `kubectl gpu report`.
+
+use clap::{Args, ValueEnum};
+use k8s_openapi::jiff::Error;
+use k8s_openapi::jiff::civil::Date;
+
+use super::{SourceArguments, help};
+
+/// The output format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// A table
+    Table,
+    /// Comma-separated values with a header
+    Csv,
+    /// JSON
+    Json,
+}
+
+/// `kubectl gpu report`
+#[derive(Debug, Args)]
+#[command(after_help = help::REPORT_HELP)]
+pub struct ReportArguments {
+    /// Only periods that begin in this month or on this day, or later: 2026-11 or 2026-11-01
+    #[arg(long, value_name = "DATE", value_parser = first_day)]
+    pub from: Option<Date>,
+    /// Only periods that begin in this month or on this day, or earlier
+    #[arg(long, value_name = "DATE", value_parser = last_day)]
+    pub to: Option<Date>,
+    /// Price of an hour of a card of any model: adds the cost
+    #[arg(long, value_name = "AMOUNT", value_parser = price)]
+    pub price: Option<f64>,
+    /// Table, CSV or JSON
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: ReportFormat,
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub source: SourceArguments,
+}
+
+/// The day, or the first of the month.
+fn first_day(text: &str) -> Result<Date, Error> {
+    text.parse().or_else(|_| format!("{text}-01").parse())
+}
+
+/// The day, or the last of the month.
+fn last_day(text: &str) -> Result<Date, Error> {
+    let month = || -> Result<Date, Error> { Ok(format!("{text}-01").parse::<Date>()?.last_of_month()) };
+    text.parse().or_else(|_| month())
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let price: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
+    if price.is_finite() && price >= 0.0 { Ok(price) } else { Err("must be 0 or more".to_owned()) }
+}
