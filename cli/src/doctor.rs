@@ -8,6 +8,7 @@ mod counters;
 mod devices;
 mod drivers;
 mod extended_resources;
+mod kueue;
 mod nodes;
 mod owners;
 mod plugins;
@@ -26,6 +27,7 @@ use tessera_cluster::{Key, Objects};
 
 use crate::api_server::Controller;
 use crate::unasked::Unasked;
+pub use kueue::QueuedTwice;
 use published::Published;
 
 /// How bad a finding is.
@@ -73,6 +75,8 @@ pub struct Live {
     pub readyz: BTreeMap<String, String>,
     /// Pods with visible cards but no request; `None` if pods of the whole cluster may not be listed.
     pub unasked: Option<Vec<Unasked>>,
+    /// Namespaces whose jobs both Kueue and a GpuQuota order.
+    pub queued_twice: Vec<QueuedTwice>,
     /// The API server's clock less this machine's, in seconds.
     pub clock: Option<i64>,
 }
@@ -133,6 +137,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         found.extend(classes::findings(facts));
         found.extend(devices::pools(facts));
         found.extend(extended_resources::findings(facts));
+        found.extend(kueue::findings(facts));
     }
     found.extend(nodes::findings(facts));
     found.extend(drivers::findings(facts));

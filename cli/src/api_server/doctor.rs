@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use hyper::header::DATE;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 
 use tessera_cluster::{Key, PodExt};
 
+use super::own_kinds;
 use super::steering::controller;
-use crate::doctor::Live;
+use crate::doctor::{Live, QueuedTwice};
 use crate::unasked::Unasked;
 
 /// Limit of unready plugins asked for their reasons.
@@ -25,7 +26,18 @@ const MOST_PENDING: u32 = 500;
 
 /// Runs the checks. Results are absent where permissions or answers are missing.
 pub async fn live(client: &Client) -> Live {
-    let (version, schedulers, gates, controller, policies, (plugins, readyz), unschedulable, unasked, clock) = tokio::join!(
+    let (
+        version,
+        schedulers,
+        gates,
+        controller,
+        policies,
+        (plugins, readyz),
+        unschedulable,
+        unasked,
+        queued_twice,
+        clock,
+    ) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
         schedulers(client),
         gates(client),
@@ -34,9 +46,22 @@ pub async fn live(client: &Client) -> Live {
         plugins(client),
         unschedulable(client),
         unasked(client),
+        async { queued_twice(client).await.unwrap_or_default() },
         clock(client),
     );
-    Live { version, schedulers, gates, controller, policies, plugins, unschedulable, readyz, unasked, clock }
+    Live {
+        version,
+        schedulers,
+        gates,
+        controller,
+        policies,
+        plugins,
+        unschedulable,
+        readyz,
+        unasked,
+        queued_twice,
+        clock,
+    }
 }
 
 fn get(path: &str) -> Option<hyper::Request<Vec<u8>>> {
@@ -96,6 +121,18 @@ async fn unasked(client: &Client) -> Option<Vec<Unasked>> {
             None => return Some(found),
         }
     }
+}
+
+/// Namespaces with a LocalQueue of Kueue, selected by a GpuQuota; `None` without these kinds, and for users who may not list them.
+async fn queued_twice(client: &Client) -> Option<Vec<QueuedTwice>> {
+    let kueue = kube::discovery::group(client, "kueue.x-k8s.io").await.ok()?;
+    let (queue, _) = kueue.recommended_kind("LocalQueue")?;
+    let all = ListParams::default();
+    let queues = Api::<DynamicObject>::all_with(client.clone(), &queue).list(&all).await.ok()?;
+    let namespaces = Api::<Namespace>::all(client.clone()).list(&all).await.ok()?;
+    let (resource, what) = ("gpuquotas.gpu.tessera.dev", "list of GpuQuotas");
+    let quotas = own_kinds::list(client, resource, what, &mut Vec::new()).await.ok()??;
+    Some(QueuedTwice::of(&queues.items, &namespaces.items, &quotas))
 }
 
 /// Number of plugin pods, if known, and the `/readyz` answers of unready ones.

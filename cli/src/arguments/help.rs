@@ -128,7 +128,7 @@ pub const DOCTOR_HELP: &str = r#"Examples:
   # For a monitor
   kubectl gpu doctor -o json
 
-It checks versions, feature gates, clocks, the controller, admission policies, kubelet plugins and their reports, container runtimes, NVIDIA's driver, slices, faulty cards, cards also managed by another driver, a device plugin or the GPU Operator's MIG manager, DeviceClasses, GpuPools, and claims with missing, unprepared or unused devices. Objects you may not read are not checked.
+It checks versions, feature gates, clocks, the controller, admission policies, kubelet plugins and their reports, container runtimes, NVIDIA's driver, slices, faulty cards, cards also managed by another driver, a device plugin or the GPU Operator's MIG manager, DeviceClasses, GpuPools, namespaces ordered both by Kueue and by a GpuQuota, and claims with missing, unprepared or unused devices. Objects you may not read are not checked.
 
 Exit codes: 0 no problems, 1 at least one problem, 2 an error."#;
 
