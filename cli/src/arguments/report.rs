@@ -1,7 +1,6 @@
 //! The command line of `kubectl gpu report`.
 
 use clap::{Args, ValueEnum};
-use k8s_openapi::jiff::Error;
 use k8s_openapi::jiff::civil::Date;
 
 use super::{SourceArguments, help};
@@ -39,14 +38,14 @@ pub struct ReportArguments {
 }
 
 /// The day, or the first of the month.
-fn first_day(text: &str) -> Result<Date, Error> {
-    text.parse().or_else(|_| format!("{text}-01").parse())
+fn first_day(text: &str) -> Result<Date, String> {
+    let day = text.parse().or_else(|_| format!("{text}-01").parse());
+    day.map_err(|_| "must be a month or a day, as 2026-11 or 2026-11-01".to_owned())
 }
 
 /// The day, or the last of the month.
-fn last_day(text: &str) -> Result<Date, Error> {
-    let month = || -> Result<Date, Error> { Ok(format!("{text}-01").parse::<Date>()?.last_of_month()) };
-    text.parse().or_else(|_| month())
+fn last_day(text: &str) -> Result<Date, String> {
+    text.parse().or_else(|_| first_day(text).map(Date::last_of_month))
 }
 
 fn price(text: &str) -> Result<f64, String> {
