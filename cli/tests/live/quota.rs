@@ -20,8 +20,10 @@ async fn says_what_is_known_of_quotas() {
     cluster.apply(&serde_json::to_string(&GpuQuota::crd()).unwrap()).await.unwrap();
     cluster.kubectl(&["wait", "--for=condition=Established", "crd/gpuquotas.gpu.tessera.dev"]).await.unwrap();
     let quotas: kube::Api<GpuQuota> = kube::Api::all(cluster.client().await.unwrap());
-    let spec =
-        GpuQuotaSpec::decode(&json!({ "amounts": [{ "name": "cards", "unit": "Cards", "guaranteed": 2 }] }));
+    let spec = GpuQuotaSpec::decode(&json!({
+        "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "default" } },
+        "amounts": [{ "name": "cards", "unit": "Cards", "guaranteed": 2 }],
+    }));
     let made =
         quotas.create(&PostParams::default(), &GpuQuota::new("cli-quota", spec.unwrap())).await.unwrap();
     let (code, said, _) = run(&kubeconfig, &["quota"]).await;
@@ -40,4 +42,29 @@ async fn says_what_is_known_of_quotas() {
     for part in ["cli-quota: InForce", "holds for 1 namespace", "1.50", "0.50"] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }
+
+    let twice = "Kueue's (train), and the one of GpuQuota cli-quota";
+    let (_, said, _) = run(&kubeconfig, &["doctor"]).await;
+    assert!(!said.contains(twice), "{said}");
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "localqueues.kueue.x-k8s.io",
+            "annotations": { "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue" } },
+        "spec": {
+            "group": "kueue.x-k8s.io", "scope": "Namespaced",
+            "names": { "plural": "localqueues", "singular": "localqueue", "kind": "LocalQueue", "listKind": "LocalQueueList" },
+            "versions": [{ "name": "v1beta2", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }],
+        },
+    });
+    cluster.apply(&definition.to_string()).await.unwrap();
+    cluster
+        .kubectl(&["wait", "--for=condition=Established", "crd/localqueues.kueue.x-k8s.io"])
+        .await
+        .unwrap();
+    let queue = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+        "metadata": { "name": "train", "namespace": "default" } });
+    cluster.apply(&queue.to_string()).await.unwrap();
+    let (_, said, _) = run(&kubeconfig, &["doctor"]).await;
+    assert!(said.contains(twice), "{said}");
 }
