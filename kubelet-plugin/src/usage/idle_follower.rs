@@ -86,12 +86,8 @@ impl IdleFollower {
             let proc_root = self.proc_root.clone();
             let pods = tokio::task::spawn_blocking(move || pods::started(&proc_root));
             let pods = pods.await.unwrap_or_default();
-            // The processes of a sandboxed container are not the node's.
-            let has_started = |claim: &&ClaimReport| {
-                matches!(usage(claim), Use::Percent(percent) if percent > 0.0)
-                    || claim.pods.iter().any(|pod| pods.contains(&pod.uid))
-            };
-            state.started.extend(report.claims.iter().filter(has_started).map(|claim| claim.uid.clone()));
+            let started = report.claims.iter().filter(|claim| has_started(claim, &pods));
+            state.started.extend(started.map(|claim| claim.uid.clone()));
         }
         let uses = report.claims.iter().zip(&limits).map(|(claim, limits)| {
             let usage = if state.started.contains(&claim.uid) { usage(claim) } else { Use::NotStarted };
@@ -167,6 +163,13 @@ fn limits(claim: &ClaimReport, resolution: &Resolution) -> Option<Limits> {
         strictest.below_percent = strictest.below_percent.min(below);
     }
     limits
+}
+
+/// Whether a container of the claim's pods has started, by the started pods of this node. The processes of a sandboxed container are
+/// not the node's: use tells of them.
+fn has_started(claim: &ClaimReport, pods: &BTreeSet<String>) -> bool {
+    matches!(usage(claim), Use::Percent(percent) if percent > 0.0)
+        || claim.pods.iter().any(|pod| pods.contains(&pod.uid))
 }
 
 /// The use of the claim's busiest device. Of a time-slice, of the whole card.
@@ -286,5 +289,15 @@ mod tests {
         for without in [&[1, 3][..], &[4], &[5], &[]] {
             assert_eq!(of(without), None, "{without:?}");
         }
+    }
+
+    #[test]
+    fn use_or_a_started_pod_shows_that_a_container_has_started() {
+        let pods = ["p".to_owned()].into();
+        assert!(has_started(&claim(&[(1, Some(1.0), Some(0.1))]), &pods));
+        let mut unused = claim(&[(1, Some(1.0), Some(0.0))]);
+        assert!(!has_started(&unused, &pods));
+        unused.pods.push(tessera_journal::ClaimPod { name: "pod".to_owned(), uid: "p".to_owned() });
+        assert!(has_started(&unused, &pods));
     }
 }
