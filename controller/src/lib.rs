@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod carry_out;
+pub mod claim_templates;
 mod clock;
 pub mod decide_loop;
 pub mod extended_names;

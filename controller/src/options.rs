@@ -146,6 +146,12 @@ pub struct Options {
     )]
     pub schedulers: Vec<String>,
 
+    /// Make the ResourceClaimTemplates of pods whose extended resources an admission policy turned into claims.
+    ///
+    /// The policy is the chart's, with managed.convertExtendedResources.
+    #[arg(long, env = "CONVERT_EXTENDED_RESOURCES")]
+    pub convert_extended_resources: bool,
+
     /// Directives for log lines: error, warn, info, debug, trace, or as tracing's EnvFilter takes them.
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = log_level, global = true)]
     pub log_level: String,

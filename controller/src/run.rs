@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::{MayWrite, Writer};
+use crate::claim_templates::ClaimTemplates;
 use crate::clock::Clock;
 use crate::decide_loop::{DecideLoop, PATIENCE};
 use crate::extended_names::ExtendedNames;
@@ -132,6 +133,11 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         schedulers: options.schedulers.clone(),
     };
     tasks.spawn("the decision loop", decide.run(shutdown.clone()));
+    if options.convert_extended_resources {
+        let (client, may_write) = (client.clone(), may_write.clone());
+        let templates = ClaimTemplates { client, events: events.clone(), may_write };
+        tasks.spawn("the templates of converted pods", templates.run(shutdown.clone()));
+    }
     let names = ExtendedNames { client: client.clone(), events, may_write: may_write.clone() };
     tasks.spawn("the look for forgotten resource names", names.run(shutdown.clone()));
     let pools = StatusWriter {

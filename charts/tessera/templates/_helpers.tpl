@@ -88,6 +88,42 @@ true
 {{- end -}}
 {{- end }}
 
+{{- /* Whether extended resources are turned into claims: "true" or empty. */}}
+{{- define "tessera.converts" -}}
+{{- if and (include "tessera.managed" .) .Values.managed.convertExtendedResources.enabled -}}
+true
+{{- end -}}
+{{- end }}
+
+{{- /* Names of the extended resources that are turned into claims, as JSON. */}}
+{{- define "tessera.convertedResources" -}}
+{{- $names := .Values.extendedResourceNames -}}
+{{- $all := .Values.managed.convertExtendedResources.names -}}
+{{- if include "tessera.extendedResources" . -}}
+{{- $all = append $all $names.gpu -}}
+{{- if $names.timeslice }}{{ $all = append $all $names.timeslice }}{{ end -}}
+{{- if eq $names.mig.strategy "mixed" }}
+{{- range $names.mig.profiles }}{{ $all = append $all (printf "%s%s" $names.mig.prefix (replace "+" "." .)) }}{{ end }}
+{{- end -}}
+{{- end -}}
+{{- if not $all -}}
+{{- fail "managed.convertExtendedResources: no DeviceClass of the chart has an extended resource name; set extendedResourceNames.enabled, or name those of classes of your own in managed.convertExtendedResources.names" -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- $all = uniq $all -}}
+{{- range $all -}}
+{{- $slug := include "tessera.resourceSlug" . | replace "." "-" -}}
+{{- if gt (len $slug) 58 -}}
+{{- fail (printf "managed.convertExtendedResources: %s is too long: a pod's claim is called after it, in 63 characters" .) -}}
+{{- end -}}
+{{- if hasKey $seen $slug -}}
+{{- fail (printf "managed.convertExtendedResources: claims of %s and %s would have the same names" (get $seen $slug) .) -}}
+{{- end -}}
+{{- $_ := set $seen $slug . -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end }}
+
 {{- /* Security of a container that needs nothing of the node. */}}
 {{- define "tessera.unprivileged" -}}
 runAsNonRoot: true
@@ -171,7 +207,12 @@ directory. */}}
 
 {{- /* Name of the class of an extended resource: of nvidia.com/gpu and gpu.tessera.dev it is nvidia.com-gpu.gpu.tessera.dev. */}}
 {{- define "tessera.resourceClassName" -}}
-{{- printf "%s.%s" (index . 0 | lower | replace "/" "-" | replace "_" "-") (index . 1) -}}
+{{- printf "%s.%s" (include "tessera.resourceSlug" (index . 0)) (index . 1) -}}
+{{- end }}
+
+{{- /* Name of an extended resource as the begin of an object's name: nvidia.com-gpu. */}}
+{{- define "tessera.resourceSlug" -}}
+{{- . | lower | replace "/" "-" | replace "_" "-" -}}
 {{- end }}
 
 {{- /* Label of DeviceClasses of which one request gets one device (templates/one-share-policy.yaml). */}}

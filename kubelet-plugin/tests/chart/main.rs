@@ -5,6 +5,7 @@
 mod admission_policy;
 mod configuration_policy;
 mod controller;
+mod conversion;
 mod device_classes;
 mod device_status;
 mod managed;

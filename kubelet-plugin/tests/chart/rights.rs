@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate};
 use kube::api::{EvictParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -28,12 +28,14 @@ enum Deed {
     AsksWhatHeMay,
     Reminds,
     SumsUp,
+    MakesTemplates,
+    DeletesTemplates,
     /// A kind missing in some clusters, of this API version.
     Watches(&'static str),
 }
 
 /// API group, resource and verb needed for each action.
-const NEEDED: [(Deed, &str, &str, &str); 13] = [
+const NEEDED: [(Deed, &str, &str, &str); 15] = [
     (Deed::Evicts, "", "pods/eviction", "create"),
     (Deed::Allocates, "resource.k8s.io", "resourceclaims/binding", "patch"),
     (Deed::Tells, "events.k8s.io", "events", "create"),
@@ -46,6 +48,8 @@ const NEEDED: [(Deed, &str, &str, &str); 13] = [
     (Deed::Watches("leaderworkerset.x-k8s.io/v1"), "leaderworkerset.x-k8s.io", "leaderworkersets", "watch"),
     (Deed::Watches("scheduling.k8s.io/v1beta1"), "scheduling.k8s.io", "podgroups", "watch"),
     (Deed::Watches("gpu.tessera.dev/v1alpha1"), "gpu.tessera.dev", "gpuquotas", "watch"),
+    (Deed::MakesTemplates, "resource.k8s.io", "resourceclaimtemplates", "create"),
+    (Deed::DeletesTemplates, "resource.k8s.io", "resourceclaimtemplates", "delete"),
     (Deed::SumsUp, "gpu.tessera.dev", "gpuquotas/status", "patch"),
 ];
 
@@ -90,6 +94,18 @@ impl Deed {
                 let request = http::Request::patch("/apis/gpu.tessera.dev/v1alpha1/gpuquotas/none/status")
                     .header("content-type", "application/merge-patch+json");
                 permitted(controller.request_text(request.body(b"{}".to_vec()).expect("a request")).await)
+            }
+            Self::MakesTemplates => {
+                let request = json!({"name": "card", "exactly": {"deviceClassName": DRIVER}});
+                let template = json!({"metadata": {"name": "template"}, "spec": {"spec": {"devices": {"requests": [request]}}}});
+                let template = serde_json::from_value(template).expect("a template");
+                let templates = Api::<ResourceClaimTemplate>::namespaced(controller.clone(), RELEASE);
+                templates.create(&dry_run, &template).await.map(drop)
+            }
+            Self::DeletesTemplates => {
+                let path = format!("/apis/resource.k8s.io/v1/namespaces/{RELEASE}/{resource}/none");
+                let request = http::Request::delete(path).body(Vec::new()).expect("a request");
+                permitted(controller.request_text(request).await)
             }
             Self::Watches(version) => {
                 let path = format!("/apis/{version}/{resource}?watch=true&timeoutSeconds=1");
@@ -190,7 +206,8 @@ async fn without_a_right_of_the_controller_what_it_is_for_fails() {
     let cluster = cluster().await;
     let values = format!(
         "driverName={DRIVER},crds.install=false,steering.enabled=false,fleetPage.exposed=true,\
-         extendedResourceNames.enabled=true,extendedResourceNames.gpu=example.com/card"
+         extendedResourceNames.enabled=true,extendedResourceNames.gpu=example.com/card,\
+         managed.convertExtendedResources.enabled=true"
     );
     let chart = chart();
     let install =

@@ -12,6 +12,7 @@ pub mod capacity;
 mod card_name;
 pub mod condition;
 pub mod config;
+pub mod conversion;
 pub mod counter;
 mod device_name;
 pub mod device_status;

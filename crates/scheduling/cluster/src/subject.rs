@@ -16,7 +16,7 @@ use crate::claim::ClaimExt;
 use crate::key::Key;
 use crate::objects::Objects;
 use crate::pod::PodExt;
-pub use extended::asks_for_extended_resources;
+pub use extended::{IMPLICIT, asks_for_extended_resources, classes_by_resource};
 
 /// A pod with its claims, or one claim.
 #[derive(Debug, Clone)]

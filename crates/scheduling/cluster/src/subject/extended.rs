@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::objects::Objects;
 
 /// Prefix of the implicit extended resource of every class.
-const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
+pub const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 
 /// The claim for the pod's extended resources, if a class provides any of them.
 pub fn claim(objects: &Objects, pod: &Pod) -> Option<Wanted> {
@@ -93,10 +93,16 @@ pub fn asks_for_extended_resources(pod: &Pod) -> bool {
     containers.any(|container| !asked(container).is_empty())
 }
 
-/// DeviceClasses by extended resource name: the newest if several share a name, then the first by class name.
 fn classes(objects: &Objects) -> BTreeMap<&str, &DeviceClass> {
+    classes_by_resource(objects.classes.values())
+}
+
+/// DeviceClasses by extended resource name: the newest if several share a name, then the first by class name.
+pub fn classes_by_resource<'c>(
+    classes: impl Iterator<Item = &'c DeviceClass>,
+) -> BTreeMap<&'c str, &'c DeviceClass> {
     let mut found: BTreeMap<&str, &DeviceClass> = BTreeMap::new();
-    for class in objects.classes.values() {
+    for class in classes {
         let Some(resource) = class.spec.as_ref().and_then(|spec| spec.extended_resource_name.as_deref())
         else {
             continue;
