@@ -191,7 +191,7 @@ impl DecideLoop {
                     self.note_waiting(now, &decider, &mut notes);
                 }
                 self.metrics.set_card_seconds(decider.card_seconds(), &mut told_namespaces);
-                let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas() });
+                let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas_with_shortfalls() });
                 self.metrics.quotas.send_replace(leads.then(|| summaries.clone()));
                 self.summaries.send_if_modified(|known| {
                     let is_new = known.as_ref() != Some(&summaries);

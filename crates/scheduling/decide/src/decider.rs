@@ -225,9 +225,15 @@ impl Decider {
         pools::pools(&mut self.state)
     }
 
-    /// The use of each GpuQuota, as of the last [`Self::decide`].
-    pub fn quotas(&mut self) -> BTreeMap<String, QuotaSummary> {
-        let mut summaries = teams::summaries(&self.state);
+    /// The use of each GpuQuota, as of the last [`Self::decide`]; whether guarantees can be kept is left out.
+    #[must_use]
+    pub fn quotas(&self) -> BTreeMap<String, QuotaSummary> {
+        teams::summaries(&self.state)
+    }
+
+    /// The same, with the guarantees that cannot be kept.
+    pub fn quotas_with_shortfalls(&mut self) -> BTreeMap<String, QuotaSummary> {
+        let mut summaries = self.quotas();
         teams::add_shortfalls(&mut self.state.world, &mut summaries);
         summaries
     }

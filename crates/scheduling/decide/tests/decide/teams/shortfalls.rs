@@ -6,12 +6,12 @@ const NATIVE: &str = "device.attributes['gpu.tessera.dev'].gpuPool == 'native'";
 
 fn uncovered(fed: &mut Fed, team: &str) -> Vec<String> {
     fed.decide();
-    fed.decider.quotas()[team].uncovered.clone()
+    fed.decider.quotas_with_shortfalls()[team].uncovered.clone()
 }
 
 fn unenforceable(fed: &mut Fed, team: &str) -> Vec<String> {
     fed.decide();
-    fed.decider.quotas()[team].unenforceable.clone()
+    fed.decider.quotas_with_shortfalls()[team].unenforceable.clone()
 }
 
 /// Adds a node of two cards that kube-scheduler gives out.
