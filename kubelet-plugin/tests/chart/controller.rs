@@ -19,7 +19,7 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
         r#"steering={"schedulerName": "own-scheduler"}"#,
         r#"managed={"schedulerNames": ["volcano", "own-scheduler"]}"#,
         r#"fleetPage={"exposed": true}"#,
-        r#"quota={"enabled": false}"#,
+        r#"quota={"enabled": false, "exempt": ["incident", "pager"], "reclaimTo": "FairShare"}"#,
         r#"prices={"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}"#,
     ];
     let objects = accepted(&template(&values, &[]).await.expect("rendered")).await;
@@ -34,6 +34,8 @@ async fn every_option_of_the_controller_in_the_chart_exists() {
     assert_eq!(options.fleet_address, "0.0.0.0:8081".parse().unwrap());
     assert!(!options.quotas);
     assert_eq!(options.schedulers, ["own-scheduler", "volcano"]);
+    assert_eq!(options.quota_exempt, ["incident", "pager"]);
+    assert_eq!(format!("{:?}", options.quota_reclaim_to), "FairShare");
     let plugins = options.plugins.expect("the plugins' labels");
     let of_plugin = of_component(&objects, "kubelet-plugin");
     let labels = &only(&of_plugin, "DaemonSet")["spec"]["selector"]["matchLabels"];

@@ -121,8 +121,6 @@ pub enum Bug {
     ExemptNotCharged,
     /// Gangs are taken to need a single pod once they run.
     MinimumNotObserved,
-    /// The weight of one quota is taken for a large one.
-    WeightNotObserved,
 }
 
 impl Bug {
@@ -163,7 +161,7 @@ impl Bug {
     ];
 
     /// Bugs found by random runs with quotas, each with what the check says that is to find it.
-    pub const OF_TEAMS: [(Bug, &str); 14] = [
+    pub const OF_TEAMS: [(Bug, &str); 13] = [
         (Bug::ChargeNotReleased, "is charged"),
         (Bug::ChargedTwice, "is charged"),
         (Bug::LimitNotChecked, "beyond"),
@@ -177,7 +175,6 @@ impl Bug {
         (Bug::GraceSkipped, "gives back too soon"),
         (Bug::ExemptNotCharged, "is charged"),
         (Bug::MinimumNotObserved, "is torn"),
-        (Bug::WeightNotObserved, "has as much afterwards"),
     ];
 
     /// Bugs found by pairs of faults.

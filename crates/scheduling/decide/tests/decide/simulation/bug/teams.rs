@@ -70,11 +70,6 @@ impl Bug {
                     .filter_map(|labels| labels.get_mut(GROUP_MIN_LABEL))
                     .for_each(|min| *min = "1".to_owned());
             }
-            (Bug::WeightNotObserved, Object::GpuQuota(GpuQuota { metadata, spec, .. }))
-                if metadata.name.as_deref() == Some("red") =>
-            {
-                spec.weight = 100;
-            }
             (Bug::ParentNotObserved, Object::GpuQuota(GpuQuota { spec, .. })) => spec.parent = None,
             (Bug::BorrowNotObserved, Object::Pod(pod)) => {
                 pod.metadata.labels.iter_mut().for_each(|labels| drop(labels.remove(BORROW_LABEL)));
