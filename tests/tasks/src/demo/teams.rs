@@ -1,5 +1,5 @@
 //! `cargo xtask demo --teams`: a team has all eight cards, half of them borrowed, and another takes its four back: not while a disruption
-//! budget keeps the borrowers, and then a gang as a whole.
+//! budget keeps the borrowers, and then a gang as a whole. Of two jobs of a team whose GPU hours run out, one waits.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ const TEAMS: (&str, &str) = ("tests/tasks/src/demo/teams/teams.yaml", include_st
 const SERVERS: (&str, &str) = ("tests/tasks/src/demo/teams/servers.yaml", include_str!("teams/servers.yaml"));
 const TRAINING: (&str, &str) =
     ("tests/tasks/src/demo/teams/training.yaml", include_str!("teams/training.yaml"));
+const HOURS: (&str, &str) = ("tests/tasks/src/demo/teams/hours.yaml", include_str!("teams/hours.yaml"));
+const JOBS: (&str, &str) = ("tests/tasks/src/demo/teams/jobs.yaml", include_str!("teams/jobs.yaml"));
 const BUDGET: (&str, &str) = ("tests/tasks/src/demo/teams/budget.yaml", include_str!("teams/budget.yaml"));
 
 /// The events, for programs.
@@ -30,8 +32,10 @@ struct Story {
     kept: Vec<Value>,
     /// Seconds from the end of the budget until the other team's pods run.
     taken_back_after: f64,
-    /// The output of `kubectl gpu quota` at the end.
+    /// The output of `kubectl gpu quota` then.
     taken_back: Vec<Value>,
+    /// The output of `kubectl gpu queue` while the team's GPU hours do not last for a job.
+    out_of_hours: Vec<Value>,
 }
 
 /// Runs the demo of teams.
@@ -70,11 +74,27 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     vision.show("quota").await?;
     vision.show("queue").await?;
 
+    let scaled = ["scale", "statefulset", "server", "--replicas=2", "--namespace", "vision"];
+    say!("kubectl {}", scaled.join(" "));
+    cluster.kubectl(&scaled).await?;
+    submit(&cluster, "vision", HOURS).await?;
+    submit(&cluster, "vision", JOBS).await?;
+    vision.started("the short job", "short", 1).await?;
+    let out_of_hours = out_of_hours(&vision).await?;
+    clock.reached(
+        "vision may use one GPU hour: its job of ten minutes runs, and its job of four hours waits beside a free card",
+    );
+    vision.show("queue").await?;
+    vision.started("vision's servers", "server-", 2).await?;
+
     cluster.shutdown().await.context("the cluster did not end cleanly")?;
     clock.reached("everything is removed");
     where_time_went(&clock);
     if output == Output::Json {
-        println!("{}", serde_json::to_string(&Story { lent, kept, taken_back_after, taken_back })?);
+        println!(
+            "{}",
+            serde_json::to_string(&Story { lent, kept, taken_back_after, taken_back, out_of_hours })?
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -90,6 +110,14 @@ async fn kept(stage: &Stage<'_>) -> Result<Vec<Value>> {
     let is_kept = |row: &Value| row["why"].as_str().is_some_and(|why| why.contains("PodDisruptionBudget"));
     let are_kept = |rows: &[Value]| rows.iter().any(|row| row["team"] == stage.namespace && is_kept(row));
     until(stage, "queue", "a disruption budget to keep the borrowers", are_kept).await
+}
+
+/// Waits until the team's GPU hours are why the long job waits, and gives the queue.
+async fn out_of_hours(stage: &Stage<'_>) -> Result<Vec<Value>> {
+    let waits = |row: &Value| {
+        row["name"] == "vision/long" && row["why"].as_str().is_some_and(|why| why.contains("GPU hours"))
+    };
+    until(stage, "queue", "a job beyond the GPU hours", |rows| rows.iter().any(waits)).await
 }
 
 /// Repeats a command of `kubectl gpu` until its rows are as wanted.
