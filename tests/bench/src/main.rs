@@ -15,6 +15,7 @@ mod packing;
 mod prepare;
 mod quantiles;
 mod sets;
+mod teams;
 mod usage;
 
 use std::process::ExitCode;
@@ -54,6 +55,8 @@ enum What {
     Prepare(prepare::PrepareArguments),
     /// Which whole cards claims get while others come and go: ring bandwidth and waiting time beside go-gpuallocator's.
     Sets(sets::SetsArguments),
+    /// Ten teams in a month, with quotas and without; and the cost of quotas in a round.
+    Teams(teams::TeamsArguments),
     /// What the kubelet plugin takes at rest and while claims come and go, and what it answers to scrapes.
     Usage(usage::UsageArguments),
 }
@@ -72,6 +75,7 @@ async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Packing(arguments) => packing::run(&arguments),
         What::Prepare(arguments) => prepare::run(&arguments).await,
         What::Sets(arguments) => sets::run(&arguments),
+        What::Teams(arguments) => teams::run(&arguments),
         What::Usage(arguments) => usage::run(&arguments).await,
     }
 }

@@ -1,0 +1,268 @@
+//! What `cargo xtask bench teams` runs: ten teams on one fleet, first come first served and with GpuQuotas, on the same arrivals.
+//! `teams DAYS NODES LOAD SEED` prints two tables.
+//!
+//! Every team asks for as much, in bursts by the day; half of them have twice the weight of the others. With quotas each team has
+//! half of its share guaranteed. Evicted jobs begin anew. Beside them KAI-Scheduler's rule, with the same as its quota and weight.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
+
+mod kai;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use tessera_simulate::fleet::{Demands, Fleet, List, ListReader, Quotas, Run, RunReport, Workload};
+use tessera_simulate::{PolicyName, Random};
+
+const WEIGHTS: [u32; 10] = [1, 1, 1, 1, 1, 2, 2, 2, 2, 2];
+/// Cards of a node.
+const CARDS: usize = 8;
+const HOUR: f64 = 3600.0;
+const DAY: f64 = 24.0 * HOUR;
+/// Running times are log-normal: half of the jobs run longer than this, and one of a hundred longer than three days.
+const MEDIAN: f64 = HOUR;
+const SIGMA: f64 = 1.8384;
+/// No job runs longer.
+const LONGEST: f64 = 10.0 * DAY;
+/// Cards of single pods.
+const SINGLE: [usize; 5] = [1, 1, 1, 2, 4];
+/// Cards of gangs, whose pods have four each.
+const GANGS: [usize; 6] = [8, 16, 24, 32, 48, 64];
+const OF_GANG: usize = 4;
+/// A team's demand on each day, as a multiple of its mean.
+const BURSTS: [f64; 4] = [0.0, 0.5, 1.0, 2.5];
+
+/// A pod alone, or a gang.
+struct Job {
+    team: usize,
+    arrives: f64,
+    cards: usize,
+    runs: f64,
+}
+
+impl Job {
+    /// Cards of each pod, and the number of pods.
+    fn pods(&self) -> (usize, usize) {
+        if self.cards < CARDS { (self.cards, 1) } else { (OF_GANG, self.cards / OF_GANG) }
+    }
+}
+
+fn pick<T: Copy>(random: &mut Random, among: &[T]) -> T {
+    among[random.below(among.len())]
+}
+
+fn cards_of(random: &mut Random) -> usize {
+    if random.unit() < 0.3 { pick(random, &GANGS) } else { pick(random, &SINGLE) }
+}
+
+fn runs(random: &mut Random) -> f64 {
+    let normal = (-2.0 * (1.0 - random.unit()).ln()).sqrt() * (std::f64::consts::TAU * random.unit()).cos();
+    (MEDIAN * (SIGMA * normal).exp()).clamp(60.0, LONGEST).round()
+}
+
+fn jobs(days: usize, cards: usize, load: f64, seed: u64) -> Vec<Job> {
+    let mut random = Random::new(seed);
+    let mean = (0..100_000).map(|_| cards_of(&mut random) as f64 * runs(&mut random)).sum::<f64>() / 1e5;
+    let gap = mean / (cards as f64 * load / WEIGHTS.len() as f64);
+    let mut jobs = Vec::new();
+    for team in 0..WEIGHTS.len() {
+        for day in 0..days {
+            let burst = pick(&mut random, &BURSTS);
+            let mut at = 0.0;
+            loop {
+                at -= (1.0 - random.unit()).ln() * gap / burst;
+                if at >= DAY || burst == 0.0 {
+                    break;
+                }
+                let arrives = (day as f64 * DAY + at).floor();
+                jobs.push(Job { team, arrives, cards: cards_of(&mut random), runs: runs(&mut random) });
+            }
+        }
+    }
+    jobs
+}
+
+fn list(jobs: &[Job]) -> List {
+    let mut reader = ListReader::default();
+    reader.line("name,namespace,gpu,count,at,duration,gang").expect("known columns");
+    for (number, job) in jobs.iter().enumerate() {
+        let (Job { team, arrives, runs, .. }, (gpu, count)) = (job, job.pods());
+        let line = format!("j{number},team-{team},{gpu},{count},{arrives}s,{runs}s,{count}");
+        reader.line(&line).expect("a good line");
+    }
+    reader.finish().expect("jobs")
+}
+
+fn share(team: usize) -> f64 {
+    f64::from(WEIGHTS[team]) / f64::from(WEIGHTS.iter().sum::<u32>())
+}
+
+fn quotas(cards: usize, min_runtime: u32) -> Quotas {
+    let quota = |team: usize| {
+        let name = format!("team-{team}");
+        let guaranteed = (cards as f64 * share(team) / 2.0).floor();
+        let quota = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } },
+                "amounts": [{ "name": "cards", "unit": "Cards", "guaranteed": guaranteed as u32 }],
+                "weight": WEIGHTS[team],
+                "minRuntimeSeconds": min_runtime,
+            },
+        });
+        serde_json::from_value(quota).expect("a GpuQuota")
+    };
+    Quotas::new((0..WEIGHTS.len()).map(quota).collect(), BTreeMap::new())
+}
+
+/// Number of the job of a pod with this name.
+fn job_of(name: &str) -> usize {
+    let number = name[1..].split('-').next().and_then(|number| number.parse().ok());
+    number.expect("the number of a job")
+}
+
+/// What became of a job.
+#[derive(Default)]
+struct Fate {
+    /// In seconds.
+    waited: f64,
+    lost: Vec<Range<f64>>,
+    run: Range<f64>,
+}
+
+fn fates(jobs: &[Job], workload: &Workload, report: &RunReport) -> Vec<Fate> {
+    let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::default()).collect();
+    // All pods of a gang have the same times.
+    for (pod, outcome) in workload.pods.iter().zip(&report.pods) {
+        let job = job_of(&pod.name);
+        let began = outcome.began.expect("all begin in the end").as_secs_f64();
+        let lost = outcome.lost.iter().map(|run| run.start.as_secs_f64()..run.end.as_secs_f64());
+        let waited = outcome.waited(pod.at).expect("it began").as_secs_f64();
+        fates[job] = Fate { waited, lost: lost.collect(), run: began..began + jobs[job].runs };
+    }
+    fates
+}
+
+/// Card-seconds of each team until then.
+fn use_until(until: f64, jobs: &[Job], fates: &[Fate]) -> [f64; WEIGHTS.len()] {
+    let mut used = [0.0; WEIGHTS.len()];
+    for (job, fate) in jobs.iter().zip(fates) {
+        for run in fate.lost.iter().chain([&fate.run]) {
+            used[job.team] += (run.end.min(until) - run.start).max(0.0) * job.cards as f64;
+        }
+    }
+    used
+}
+
+/// Jain's index of the use by weight, from a tenth to 1; and by how much the team furthest from its share is off, in percent of it.
+fn fairness(used: &[f64; WEIGHTS.len()]) -> (f64, f64) {
+    let by_weight: Vec<f64> = used.iter().enumerate().map(|(team, used)| used / share(team)).collect();
+    let sum: f64 = by_weight.iter().sum();
+    let squares: f64 = by_weight.iter().map(|one| one * one).sum();
+    let all: f64 = used.iter().sum();
+    let off = by_weight.iter().map(|one| (one / all - 1.0).abs() * 100.0).fold(0.0, f64::max);
+    (sum * sum / (squares * WEIGHTS.len() as f64), off)
+}
+
+/// Of the cards' time until then, in percent: free; and free while a job of one card waits, which fits on any of them.
+fn idle(until: f64, cards: usize, jobs: &[Job], fates: &[Fate]) -> (f64, f64) {
+    let mut changes: Vec<(f64, i64, i64)> = Vec::new();
+    for (job, fate) in jobs.iter().zip(fates) {
+        let mut since = job.arrives;
+        for run in fate.lost.iter().chain([&fate.run]) {
+            let (cards, one) = (job.cards as i64, i64::from(job.cards == 1));
+            changes.extend([(since, 0, one), (run.start, -cards, -one), (run.end, cards, 0)]);
+            since = run.end;
+        }
+    }
+    changes.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (mut now, mut free, mut waits) = (0.0, cards as i64, 0);
+    let mut sums = (0.0, 0.0);
+    for (at, more, waiting) in changes.into_iter().chain([(until, 0, 0)]) {
+        let seconds = (at.min(until) - now).max(0.0);
+        sums.0 += free as f64 * seconds;
+        sums.1 += if waits > 0 { free as f64 * seconds } else { 0.0 };
+        (now, free, waits) = (at.max(now), free + more, waits + waiting);
+    }
+    let all = cards as f64 * until / 100.0;
+    (sums.0 / all, sums.1 / all)
+}
+
+/// Median and 95th percentile of the waits in hours.
+fn waits(jobs: &[Job], fates: &[Fate], is_of: impl Fn(&Job) -> bool) -> String {
+    let of = jobs.iter().zip(fates).filter(|(job, _)| is_of(job));
+    let mut waits: Vec<f64> = of.map(|(_, fate)| fate.waited / HOUR).collect();
+    waits.sort_by(f64::total_cmp);
+    let at = |percent: usize| waits.get((waits.len() * percent).div_ceil(100).max(1) - 1).copied();
+    format!("{:.1}; {:.1}", at(50).unwrap_or(0.0), at(95).unwrap_or(0.0))
+}
+
+fn main() {
+    let argument = |place: usize| std::env::args().nth(place).expect("DAYS NODES LOAD SEED");
+    let (days, nodes): (usize, usize) = (argument(1).parse().unwrap(), argument(2).parse().unwrap());
+    let (load, seed): (f64, u64) = (argument(3).parse().unwrap(), argument(4).parse().unwrap());
+    let cards = nodes * CARDS;
+    let jobs = jobs(days, cards, load, seed);
+    let fleet = Fleet::new(&[format!("{nodes}xdgx-h100").parse().unwrap()]).unwrap();
+    let list = list(&jobs);
+    let policies =
+        [("first come first served", None), ("quotas, 0 s", Some(0)), ("quotas, 3,600 s", Some(3600))];
+    let play = |min_runtime: Option<u32>| {
+        let quotas = min_runtime.map(|seconds| quotas(cards, seconds)).unwrap_or_default();
+        let mut workload = Workload::of_list(&list, &fleet);
+        workload.quotas = quotas;
+        let demands = Demands::of(&fleet, &workload);
+        let at = Some(Duration::ZERO);
+        let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at, wishes: &[] };
+        fates(&jobs, &workload, &run.run(PolicyName::Tessera, seed, |_| ()))
+    };
+    let played: Vec<(&str, Vec<Fate>)> = thread::scope(|scope| {
+        let runs = policies.map(|(name, min_runtime)| (name, scope.spawn(move || play(min_runtime))));
+        let mut played: Vec<(&str, Vec<Fate>)> =
+            runs.into_iter().map(|(name, run)| (name, run.join().expect("a run"))).collect();
+        played.insert(1, ("KAI's rule", kai::play(&jobs, nodes)));
+        played
+    });
+    println!(
+        "{} jobs on {cards} cards in {days} days, {:.0} % of what they can do; seed {seed}\n",
+        jobs.len(),
+        load * 100.0
+    );
+    println!(
+        "| | Jain's index after 1, 7, {days} days | share furthest off | free | free while one card is wanted | evicted | run in vain |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let month = days as f64 * DAY;
+    for (name, fates) in &played {
+        let [first, week, all] =
+            [DAY, 7.0 * DAY, month].map(|until| fairness(&use_until(until.min(month), &jobs, fates)));
+        let (free, wanted) = idle(month, cards, &jobs, fates);
+        let evicted: usize = fates.iter().map(|fate| fate.lost.len()).sum();
+        let lost = |(job, fate): (&Job, &Fate)| {
+            fate.lost.iter().map(|run| (run.end - run.start) * job.cards as f64).sum::<f64>()
+        };
+        let lost: f64 = jobs.iter().zip(fates).map(lost).sum();
+        println!(
+            "| {name} | {:.3}, {:.3}, {:.3} | {:.0}, {:.0}, {:.0} % | {free:.1} % | {wanted:.1} % | {evicted} | {:.1} % |",
+            first.0,
+            week.0,
+            all.0,
+            first.1,
+            week.1,
+            all.1,
+            lost / (cards as f64 * month) * 100.0
+        );
+    }
+    println!(
+        "\n| hours waited, median; 95 % | one pod | 8 and 16 cards | 24 and 32 | 48 and 64 | weight 1 | weight 2 |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for (name, fates) in &played {
+        let of = |sizes: Range<usize>| waits(&jobs, fates, |job| sizes.contains(&job.cards));
+        let of_weight = |weight: u32| waits(&jobs, fates, |job| WEIGHTS[job.team] == weight);
+        let all = [of(0..8), of(8..17), of(17..33), of(33..65), of_weight(1), of_weight(2)];
+        println!("| {name} | {} |", all.join(" | "));
+    }
+}
