@@ -190,6 +190,7 @@ impl DecideLoop {
                 if leads {
                     self.note_waiting(now, &decider, &mut notes);
                 }
+                self.metrics.oldest_waiting.set(oldest_waiting(&decider).unwrap_or_default());
                 self.metrics.set_card_seconds(decider.card_seconds(), &mut told_namespaces);
                 let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas_with_shortfalls() });
                 self.metrics.quotas.send_replace(leads.then(|| summaries.clone()));
@@ -263,6 +264,14 @@ impl DecideLoop {
         self.metrics.view_step.observe(begun.elapsed().as_secs_f64());
         left
     }
+}
+
+/// When the oldest waiting pod was created, in seconds since the Unix epoch.
+fn oldest_waiting(decider: &Decider) -> Option<i64> {
+    let pods = &decider.cluster().objects().pods;
+    let waiting =
+        decider.waiting().filter_map(|(key, _)| pods.get(key)?.metadata.creation_timestamp.as_ref());
+    waiting.map(|created| created.0.as_second()).min()
 }
 
 #[cfg(test)]

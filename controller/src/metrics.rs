@@ -22,6 +22,8 @@ pub struct Metrics {
     pub outcomes: Family<OutcomeLabels, Counter>,
     /// Pods with our gate.
     pub waiting: Gauge,
+    /// Creation of the oldest waiting pod, in seconds since the Unix epoch; 0 while no pod waits.
+    pub oldest_waiting: Gauge,
     /// Pods released from the gate and not bound yet.
     pub on_their_way: Gauge,
     /// 1 while this replica is the leader.
@@ -105,6 +107,11 @@ impl Metrics {
         Metrics {
             outcomes: add(&mut registry, "pods", "Pods by what was done for them"),
             waiting: add(&mut registry, "gated_pods", "Pods that wait with the steering gate"),
+            oldest_waiting: add(
+                &mut registry,
+                "oldest_waiting_pod_timestamp_seconds",
+                "Unix time at which the oldest waiting pod was created; 0 while none waits",
+            ),
             on_their_way: add(&mut registry, "steered_pods_unbound", "Steered pods that are not bound yet"),
             leads: add(&mut registry, "leads", "1 while this replica leads"),
             unusable: add(&mut registry, "unusable_objects", "Objects that cannot be used"),

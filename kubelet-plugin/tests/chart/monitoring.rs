@@ -1,6 +1,9 @@
 //! The chart's objects for Prometheus and Grafana.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
+use tessera_harness::promql::{Scrape, alerts};
 
 use crate::support::{accepted, chart, cluster, of_component, only, template};
 
@@ -98,4 +101,99 @@ async fn every_pod_has_resources_and_a_priority() {
         let requests = &pod["containers"][0]["resources"]["requests"];
         assert!(requests["cpu"].is_string() && requests["memory"].is_string(), "{name}: {requests}");
     }
+}
+
+/// What a fleet tells each minute for five hours: a claim that does nothing beside a busy one, a full queue, a card that hangs, and a
+/// budget near its end.
+fn troubled(begin: u64) -> Vec<Scrape> {
+    let mut scrapes = Vec::new();
+    for at in (begin..=begin + 5 * 3600).step_by(60) {
+        let mut scrape = |node: &str, text: &str| {
+            let labels = BTreeMap::from([("node".to_owned(), node.to_owned())]);
+            scrapes.push(Scrape {
+                at,
+                content_type: "text/plain; version=0.0.4".to_owned(),
+                text: text.to_owned(),
+                labels,
+            });
+        };
+        let claim = |name: &str, uuid: &str, device: &str, activity: f64| {
+            let labels = format!(
+                "namespace=\"n\",pod=\"{name}\",claim=\"{name}\",UUID=\"{uuid}\",device=\"{device}\""
+            );
+            format!(
+                "tessera_claim_sm_activity_ratio{{{labels}}} {activity}\ntessera_claim_sm_granted_ratio{{{labels}}} 0.5\n\
+                 tessera_claim_memory_granted_mib{{{labels}}} 1\n"
+            )
+        };
+        let shared =
+            claim("idle", "GPU-1", "gpu-01-00-mps", 0.01) + &claim("busy", "GPU-1", "gpu-01-00-mps", 0.48);
+        scrape(
+            "a",
+            &format!(
+                "{shared}{}tessera_gpu_sm_activity_ratio{{UUID=\"GPU-1\"}} 0.97\ntessera_gpu_sm_activity_ratio{{UUID=\"GPU-2\"}} 1\n\
+             tessera_cards_not_answering 0\ntessera_last_complete_look_timestamp_seconds {at}\n",
+                claim("alone", "GPU-2", "gpu-02-00", 0.5),
+            ),
+        );
+        scrape(
+            "b",
+            &format!("tessera_cards_not_answering 1\ntessera_last_complete_look_timestamp_seconds {at}\n"),
+        );
+        scrape(
+            "c",
+            &format!("tessera_cards_not_answering 0\ntessera_last_complete_look_timestamp_seconds {begin}\n"),
+        );
+        scrape(
+            "controller",
+            &format!(
+                "tessera_controller_oldest_waiting_pod_timestamp_seconds {begin}\n\
+             tessera_controller_quota_gpu_hours{{quota=\"vision\"}} 950\ntessera_controller_quota_budget_gpu_hours{{quota=\"vision\"}} 1000\n\
+             tessera_controller_quota_gpu_hours{{quota=\"nlp\"}} 10\ntessera_controller_quota_budget_gpu_hours{{quota=\"nlp\"}} 1000\n\
+             tessera_controller_quota_gpu_hours{{quota=\"none\"}} 10\ntessera_controller_quota_budget_gpu_hours{{quota=\"none\"}} 0\n",
+            ),
+        );
+    }
+    scrapes
+}
+
+/// By Prometheus' own rule engine.
+#[tokio::test]
+async fn alerts_fire_for_what_they_name_and_for_nothing_else() {
+    let value = r#"metrics.prometheusRules={"enabled": true, "labels": {"release": "prometheus"}}"#;
+    let text = template(&[value], &["--show-only=templates/alerts.yaml"]).await.expect("rendered");
+    let rules: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+    let [rule] = &rules[..] else { panic!("{text}") };
+    assert_eq!(
+        (&rule["kind"], &rule["metadata"]["labels"]["release"]),
+        (&json!("PrometheusRule"), &json!("prometheus"))
+    );
+    let begin = 1_790_000_000;
+    let fired = alerts(&troubled(begin), &rule["spec"].to_string(), 60).await.expect("evaluated");
+    let label = |labels: &BTreeMap<String, String>, name: &str| labels.get(name).cloned().unwrap_or_default();
+    let mut found: Vec<(String, String, u64)> = fired
+        .iter()
+        .map(|alert| {
+            let what = ["claim", "UUID", "quota", "node"].map(|name| label(&alert.labels, name));
+            let what = what.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
+            (label(&alert.labels, "alertname"), what, (alert.at - begin) / 60)
+        })
+        .collect();
+    found.sort();
+    let wanted = [
+        ("TesseraBudgetNearEnd", "vision", 0),
+        ("TesseraCardOut", "b", 5),
+        ("TesseraCardOut", "c", 16),
+        ("TesseraClaimUnused", "idle", 120),
+        ("TesseraQueueOld", "", 246),
+        ("TesseraSharedCardBusy", "GPU-1", 30),
+    ];
+    assert_eq!(found, wanted.map(|(alert, what, at)| (alert.to_owned(), what.to_owned(), at)));
+    for alert in &fired {
+        assert!(
+            alert.annotations.values().all(|text| !text.contains("{{") && !text.contains("error")),
+            "{alert:?}"
+        );
+    }
+    assert!(!template(&[], &[]).await.expect("rendered").contains("PrometheusRule"), "off by default");
 }

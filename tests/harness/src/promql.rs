@@ -1,8 +1,9 @@
-//! Queries of PromQL over scrapes, by Prometheus' own parser of scrapes, storage and engine.
+//! Queries of PromQL and alerts over scrapes, by Prometheus' own parser of scrapes, storage and engines.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt as _;
@@ -35,6 +36,17 @@ pub struct Answer {
     pub error: String,
 }
 
+/// An alert that fired.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Alert {
+    /// Its labels, with its name as `alertname`.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations, with their templates filled in.
+    pub annotations: BTreeMap<String, String>,
+    /// When it began to fire, in seconds since the epoch.
+    pub at: u64,
+}
+
 /// Why queries were not evaluated.
 #[derive(Debug, Error)]
 pub enum PromqlError {
@@ -57,6 +69,18 @@ pub enum PromqlError {
 /// # Errors
 /// See [`PromqlError`]. An invalid query is no error here: its answer has the message.
 pub async fn evaluate(scrapes: &[Scrape], queries: &[String], step: u32) -> Result<Vec<Answer>, PromqlError> {
+    ask(&serde_json::json!({"scrapes": scrapes, "queries": queries, "step": step})).await
+}
+
+/// Alerts of a rule file that fire from the first scrape to the last, evaluated every `step` seconds.
+///
+/// # Errors
+/// See [`PromqlError`]; the file may be invalid.
+pub async fn alerts(scrapes: &[Scrape], rules: &str, step: u32) -> Result<Vec<Alert>, PromqlError> {
+    ask(&serde_json::json!({"scrapes": scrapes, "rules": rules, "step": step})).await
+}
+
+async fn ask<T: DeserializeOwned>(request: &serde_json::Value) -> Result<T, PromqlError> {
     let tools = Tools::build_in_background(&[Module::Promql], &Progress::default()).await?;
     let mut child = Command::new(tools.path(Module::Promql, "promql")?)
         .stdin(Stdio::piped())
@@ -64,7 +88,7 @@ pub async fn evaluate(scrapes: &[Scrape], queries: &[String], step: u32) -> Resu
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let request = serde_json::json!({"scrapes": scrapes, "queries": queries, "step": step}).to_string();
+    let request = request.to_string();
     // The program reads everything before writing.
     if let Some(mut input) = child.stdin.take() {
         input.write_all(request.as_bytes()).await?;

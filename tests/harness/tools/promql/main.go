@@ -1,6 +1,7 @@
-// Evaluates queries of PromQL over scraped metrics, by Prometheus' own parser of scrapes, storage and engine.
+// Evaluates queries of PromQL and alerting rules over scraped metrics, by Prometheus' own parser of scrapes, storage and engines.
 //
-// A request is one JSON object on standard input, the answer one on standard output.
+// A request is one JSON object on standard input, the answer one on standard output: a list of answers to the queries or, with rules,
+// of alerts.
 package main
 
 import (
@@ -10,13 +11,18 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/url"
 	"os"
 	"time"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/tsdb"
 )
 
@@ -25,6 +31,8 @@ type request struct {
 	Scrapes []scrape `json:"scrapes"`
 	// Queries of PromQL.
 	Queries []string `json:"queries"`
+	// Text of a rule file.
+	Rules string `json:"rules"`
 	// Distance of two evaluations in seconds.
 	Step int64 `json:"step"`
 }
@@ -43,6 +51,13 @@ type answer struct {
 	// Labels of each series that has a number at any time.
 	Series []map[string]string `json:"series"`
 	Error  string              `json:"error,omitempty"`
+}
+
+type alert struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	// When it began to fire, in seconds since the epoch.
+	At int64 `json:"at"`
 }
 
 func main() {
@@ -80,9 +95,17 @@ func run() error {
 	})
 	begin := time.Unix(asked.Scrapes[0].At, 0)
 	end := time.Unix(asked.Scrapes[len(asked.Scrapes)-1].At, 0)
+	step := time.Duration(asked.Step) * time.Second
+	if asked.Rules != "" {
+		alerts, err := fired(engine, storage, asked.Rules, begin, end, step)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(alerts)
+	}
 	answers := make([]answer, 0, len(asked.Queries))
 	for _, query := range asked.Queries {
-		found, err := evaluate(engine, storage, query, begin, end, time.Duration(asked.Step)*time.Second)
+		found, err := evaluate(engine, storage, query, begin, end, step)
 		one := answer{Series: found}
 		if err != nil {
 			one.Error = err.Error()
@@ -142,6 +165,45 @@ func evaluate(
 			if !math.IsNaN(point.F) {
 				found = append(found, series.Metric.Map())
 				break
+			}
+		}
+	}
+	return found, nil
+}
+
+// All alerts that fired at any time.
+func fired(
+	engine *promql.Engine, storage *tsdb.DB, text string, begin, end time.Time, step time.Duration,
+) ([]alert, error) {
+	parse := parser.NewParser(parser.Options{})
+	logger := promslog.NewNopLogger()
+	groups, errs := rulefmt.Parse([]byte(text), false, model.UTF8Validation, parse, logger)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	query := rules.EngineQueryFunc(engine, storage)
+	found := []alert{}
+	for _, group := range groups.Groups {
+		for _, rule := range group.Rules {
+			expression, err := parse.ParseExpr(rule.Expr)
+			if err != nil {
+				return nil, err
+			}
+			alerting := rules.NewAlertingRule(
+				rule.Alert, expression, time.Duration(rule.For), time.Duration(rule.KeepFiringFor),
+				labels.FromMap(rule.Labels), labels.FromMap(rule.Annotations), labels.EmptyLabels(), "", true, logger,
+			)
+			told := map[string]bool{}
+			for at := begin; !at.After(end); at = at.Add(step) {
+				if _, err := alerting.Eval(context.Background(), 0, at, query, &url.URL{}, 0); err != nil {
+					return nil, fmt.Errorf("%s: %w", rule.Alert, err)
+				}
+				for _, active := range alerting.ActiveAlerts() {
+					if active.State == rules.StateFiring && !told[active.Labels.String()] {
+						told[active.Labels.String()] = true
+						found = append(found, alert{active.Labels.Map(), active.Annotations.Map(), at.Unix()})
+					}
+				}
 			}
 		}
 	}
