@@ -97,6 +97,8 @@ pub enum Wanted {
         /// GpuPools, too.
         pools: bool,
     },
+    /// As [`Self::All`] with volumes, and what decides on whether pods may move: PodDisruptionBudgets and Jobs.
+    Moves,
     /// Objects needed for a migration from another driver.
     Migration,
     /// All objects relevant to allocation, besides volumes.

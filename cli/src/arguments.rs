@@ -1,5 +1,6 @@
 //! The command line.
 
+mod defrag;
 mod get;
 mod help;
 mod migrate;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::{self, SignedDuration};
 use tessera_api::kubernetes::KubernetesVersion;
 
+pub use defrag::DefragArguments;
 pub use get::{GetArguments, Listed};
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
 pub use report::{ReportArguments, ReportFormat};
@@ -48,6 +50,8 @@ pub enum Command {
     Top(TopArguments),
     /// Smaller devices for claims, by their peak usage, and the savings
     Advise(AdviseArguments),
+    /// The pods to move so that another, a partition or whole cards fit, with their new places
+    Defrag(DefragArguments),
     /// Pods waiting for cards, in queue order, with their reasons
     Queue(QueueArguments),
     /// The fleet page on a local port

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod allocate;
 pub mod cel;
+pub mod defrag;
 pub mod doctor;
 pub mod explain;
 pub mod fleet;

@@ -1,5 +1,5 @@
 //! `kubectl gpu`: dry runs and explanations of allocations, tests of CEL selectors, the state of GpuPools and GpuQuotas, the connections of
-//! cards, simulations of a fleet, advice on smaller devices, and migration from other drivers.
+//! cards, simulations of a fleet, advice on smaller devices and on moves, and migration from other drivers.
 //!
 //! Exit codes: 0 success (fits, matches, healthy), 1 failure, 2 an error. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod api_server;
 mod arguments;
 mod commands;
 mod defaults;
+mod defrag;
 mod devices;
 mod doctor;
 mod driver_name;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Topology(command) => commands::topology::run(command),
         Command::Top(command) => commands::top::run(command),
         Command::Advise(command) => commands::advise::run(command),
+        Command::Defrag(command) => commands::defrag::run(command),
         Command::Queue(command) => commands::queue::run(command),
         Command::Fleet(command) => commands::fleet::run(command),
         Command::Doctor(command) => commands::doctor::run(command),

@@ -5,12 +5,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tessera_cluster::{Key, Kind, Objects, holds_of};
 use tessera_kube_util::objects::{Name, Page, Unreadable, from_json};
@@ -71,6 +74,11 @@ impl Reader {
                 Ok(objects)
             }
             Wanted::All { volumes, .. } => self.all(objects, volumes).await,
+            Wanted::Moves => {
+                let mut objects = self.all(objects, true).await?;
+                self.owners(&mut objects).await?;
+                Ok(objects)
+            }
             Wanted::Migration | Wanted::Simulation => self.all(objects, false).await,
         }
     }
@@ -181,6 +189,34 @@ impl Reader {
             }
             read => read.map_err(failed("list of PersistentVolumes"))?,
         };
+        Ok(())
+    }
+
+    /// Reads what decides on whether pods may move. Kinds of others count as unseen.
+    async fn owners(&mut self, objects: &mut Objects) -> Result<(), ClusterError> {
+        objects.unlisted.extend([Kind::JobSet, Kind::LeaderWorkerSet]);
+        let budgets: BTreeMap<Key, PodDisruptionBudget> = self
+            .of_namespaces(
+                "poddisruptionbudgets.policy",
+                "list of PodDisruptionBudgets",
+                &ListParams::default(),
+                "some of the moves may be forbidden by a PodDisruptionBudget",
+                "the moves may be forbidden by a PodDisruptionBudget",
+            )
+            .await?;
+        objects
+            .budgets
+            .extend(budgets.into_iter().filter_map(|(key, budget)| Some((key, converted(&budget)?))));
+        let jobs: BTreeMap<Key, Job> = self
+            .of_namespaces(
+                "jobs.batch",
+                "list of Jobs",
+                &ListParams::default(),
+                "gangs of Jobs elsewhere may be torn apart",
+                "gangs of Jobs may be torn apart",
+            )
+            .await?;
+        objects.jobs.extend(jobs.into_iter().filter_map(|(key, job)| Some((key, converted(&job)?))));
         Ok(())
     }
 
@@ -341,6 +377,11 @@ fn without(resource: &'static str, what: &'static str) -> impl Fn(kube::Error) -
 
 fn in_arcs<T>(objects: BTreeMap<Key, T>) -> BTreeMap<Key, Arc<T>> {
     objects.into_iter().map(|(key, object)| (key, Arc::new(object))).collect()
+}
+
+/// The object with the fields that matter here.
+fn converted<T: DeserializeOwned>(object: &impl Serialize) -> Option<T> {
+    serde_json::from_value(serde_json::to_value(object).ok()?).ok()
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {

@@ -244,6 +244,28 @@ pub const FLEET_HELP: &str = r#"Examples:
 
 The page is the leading controller's; when another takes over, its page is shown."#;
 
+/// Of `kubectl gpu defrag`.
+pub const DEFRAG_HELP: &str = r#"Examples:
+  # Who would have to move, and where to, for each pod that waits
+  kubectl gpu defrag
+
+  # For one pod
+  kubectl gpu defrag --for pod/trainer -n research
+
+  # For eight whole cards on one node, for a partition, for a node without GPU pods
+  kubectl gpu defrag --cards 8
+  kubectl gpu defrag --profile 3g.40gb
+  kubectl gpu defrag --empty-node
+
+  # From files, as JSON
+  kubectl get resourceslices,deviceclasses,nodes,resourceclaims,pods,pdb -A \
+      -o yaml > cluster.yaml
+  kubectl gpu defrag --cards 4 -f cluster.yaml -o json
+
+Nothing is moved. LOST is running time in card-hours, a partition counting by its share of the card's memory. The moves with the least lost are proposed, then those of the fewest pods. A gang moves as a whole. Only pods on one node are moved, and none to make room for another that moves; the 256 cheapest sets of pods are tried. Pods without a controller stay, and so do pods of DaemonSets, pods that share a claim, and those that a PodDisruptionBudget protects now. Of the pods of a waiting gang each is answered alone.
+
+Exit codes: 0 each fits, now or after the moves, 1 at least one does not, 2 an error."#;
+
 /// Of `kubectl gpu ungate`.
 pub const UNGATE_HELP: &str = r#"Examples:
   # Remove the gate of one pod

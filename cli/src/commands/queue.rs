@@ -117,7 +117,7 @@ fn table(rows: &[Row], has_teams: bool) -> String {
 }
 
 /// `45s`, `12m`, `3h`, `2d`, in kubectl's notation.
-pub(super) fn time(seconds: u64) -> String {
+pub fn time(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
         120..7_200 => format!("{}m", seconds / 60),

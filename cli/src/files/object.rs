@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::Resource;
 use serde::Serialize;
@@ -144,6 +145,13 @@ impl Found<'_, '_> {
                 self.keep(&mut objects.namespaces, "Namespace", None, warnings, |namespace: Namespace| {
                     namespace.metadata.labels.unwrap_or_default()
                 })
+            }
+            ("policy/v1", "PodDisruptionBudget") => {
+                let as_read = |budget: PodDisruptionBudget| {
+                    let read = serde_json::to_value(budget).and_then(serde_json::from_value);
+                    read.unwrap_or_default()
+                };
+                self.keep(&mut objects.budgets, "PodDisruptionBudget", Some(namespace), warnings, as_read)
             }
             ("gpu.tessera.dev/v1alpha1", "GpuPool") => {
                 self.keep(&mut loaded.pools, "GpuPool", None, warnings, |object| object)

@@ -87,6 +87,26 @@ fn advised_manifests_can_be_allocated() {
 }
 
 #[test]
+fn defrag() {
+    // Two small partitions in the wrong places, and a whole card without an owner.
+    let partitions = |more: &[&'static str]| {
+        [&["defrag", "-f", "../partitions.yaml", "-f", "../defrag-partitions.yaml"], more].concat()
+    };
+    golden("defrag-profile", &partitions(&["--profile", "3g.40gb"]), "");
+    golden("defrag-fits", &partitions(&["--profile", "2g.20gb"]), "");
+    golden("defrag-stays", &partitions(&["--cards", "1"]), "");
+    golden("defrag-too-large", &partitions(&["--cards", "3"]), "");
+    golden("defrag-no-profile", &partitions(&["--profile", "half"]), "");
+    let managed = |more: &[&'static str]| [&["defrag", "-f", "../defrag-managed.yaml"], more].concat();
+    golden("defrag-for", &managed(&["--for", "pod/train"]), "");
+    golden("defrag-waiting", &managed(&[]), "");
+    golden("defrag-json", &managed(&["--cards", "2", "-o", "json"]), "");
+    golden("defrag-empty-node", &managed(&["--empty-node"]), "");
+    golden("defrag-runs", &managed(&["--for", "pod/embed-0"]), "");
+    golden("defrag-nobody", &partitions(&[]), "");
+}
+
+#[test]
 fn simulate() {
     let (nodes, pods) = (
         "../../../crates/scheduling/simulate/tests/data/nodes.csv",

@@ -35,7 +35,24 @@ impl Demand {
     /// # Errors
     /// If the allocator cannot read a claim.
     pub fn of(objects: &Objects, pod: &Pod) -> Result<Self, ObjectError> {
-        let subject = subject::of_pod(objects, pod);
+        Self::of_subject(subject::of_pod(objects, pod), pod)
+    }
+
+    /// The needs of a running pod's successor: its claims without their devices, on any node.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn of_successor(objects: &Objects, pod: &Pod) -> Result<Self, ObjectError> {
+        let mut subject = subject::of_pod(objects, pod);
+        for wanted in &mut subject.claims {
+            wanted.claim.status = None;
+        }
+        let successor = unbound(pod);
+        subject.pod = Some(successor.clone());
+        Self::of_subject(subject, &successor)
+    }
+
+    fn of_subject(subject: Subject, pod: &Pod) -> Result<Self, ObjectError> {
         let open: Vec<&Wanted> = subject.claims.iter().filter(|wanted| !wanted.is_allocated()).collect();
         let claims = outcome::converted(&open)?;
         let of_claims = claims_shape(&subject);
@@ -103,6 +120,12 @@ impl Demand {
     pub fn text(&self) -> String {
         text(&self.claims)
     }
+}
+
+/// The pod as before it was bound to a node.
+fn unbound(pod: &Pod) -> Pod {
+    let spec = pod.spec.clone().map(|spec| PodSpec { node_name: None, ..spec });
+    Pod { spec, status: None, ..pod.clone() }
 }
 
 /// Short text of the claims' requests: `4 x gpu.tessera.dev`.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use tessera_allocator::claim::Claim;
 use tessera_allocator::error::AllocateError;
+use tessera_allocator::placement::Pick;
 use tessera_api::PciBusId;
 use tessera_cluster::outcome;
 use tessera_cluster::subject::Wanted;
@@ -67,6 +68,29 @@ pub fn of_managed_cards(demand: &Demand, index: NodeIndex, view: &mut View<'_>) 
 /// Fit with the devices kube-scheduler would allocate.
 pub fn by_scheduler(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
     checked(demand, index, view, |node, view| devices_by_scheduler(demand, node, index, view))
+}
+
+/// Fit with managed cards where the pod asks for some of the node's, else with the devices kube-scheduler would allocate.
+pub fn of_any_cards(demand: &Demand, index: NodeIndex, view: &mut View<'_>) -> Fit {
+    match of_managed_cards(demand, index, view) {
+        Fit::Blocked(Reason::NotManaged) => by_scheduler(demand, index, view),
+        fit => fit,
+    }
+}
+
+/// The least cost of the driver's devices for the pod on the node, managed or not, by the caller's measure. Other room does not
+/// count. `None` where the node or its devices refuse the pod.
+pub(crate) fn least_cost<C: Ord + Clone>(
+    demand: &Demand,
+    index: NodeIndex,
+    view: &mut View<'_>,
+    cost: impl FnMut(&[Pick<'_>]) -> C,
+) -> Option<C> {
+    let node = view.object(index)?;
+    if refused(demand, node).is_some() {
+        return None;
+    }
+    managed::least_cost(demand, &are_managed(demand, node, index, view).ok()?, node, index, view, cost)
 }
 
 /// The fit by devices, unless the Node object or other room refuses the pod.

@@ -127,6 +127,11 @@ impl FleetNode {
         self.parts.as_deref()
     }
 
+    /// As [`Self::parts`], beyond the next change.
+    pub(crate) fn shared_parts(&self) -> Option<Arc<Parts>> {
+        self.parts.clone()
+    }
+
     /// Use of its cards; available after [`Fleet::cards`].
     pub(crate) fn used_cards(&self) -> Option<&NodeCards> {
         self.cards.as_ref()
@@ -340,6 +345,11 @@ impl Fleet {
             (node.report, node.topology, node.sets) = (None, OnceCell::new(), None);
             self.strict = None;
         }
+    }
+
+    /// Adds a node, also one whose plugin reports nothing.
+    pub fn add(&mut self, node: &str) -> NodeIndex {
+        self.index_of(node)
     }
 
     fn index_of(&mut self, node: &str) -> NodeIndex {

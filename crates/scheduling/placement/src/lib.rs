@@ -5,6 +5,7 @@
 //!                     ├─> Fleet (cards and pools of each node, as plugins report them)
 //!                     └─> value (links, room for partitions, packing: what the demand can still take)
 //! pods of a group ─> seats (a node for each) ─> victims (who has to go for them), both tried in a Statement
+//! a pod without room ─> gather (who would have to move for it, and where to)
 //! ```
 //!
 //! This crate decides nothing: queue order, writes and decisions in flight belong to the loop (`tessera-decide`).
@@ -16,6 +17,7 @@ mod device_fits;
 pub mod distance;
 pub mod fit;
 pub mod fleet;
+pub mod gather;
 mod kept;
 pub mod node_cards;
 pub mod packing;

@@ -13,6 +13,7 @@ use tessera_api::{DeviceName, DeviceType, PciBusId, managed};
 use tessera_cluster::subject::Wanted;
 use tessera_cluster::{AllocationExt, PlacementLimits};
 
+use crate::demand::Demand;
 use crate::fleet::{FleetNode, NodeIndex};
 use crate::value::{CardValues, NodeValue};
 use crate::view::View;
@@ -131,6 +132,31 @@ pub(super) fn plan(
     let next = |is_managed: &bool| if *is_managed { ours.next() } else { others.next() };
     let allocations: Option<Vec<AllocationResult>> = are_managed.iter().map(next).collect();
     Ok(allocations.map(|allocations| Plan { allocations, room, alternatives }))
+}
+
+/// The least cost of devices for the managed claims or, if none is, for all claims, by the caller's measure.
+pub(super) fn least_cost<C: Ord + Clone>(
+    demand: &Demand,
+    are_managed: &[bool],
+    node: &Node,
+    index: NodeIndex,
+    view: &mut View<'_>,
+    cost: impl FnMut(&[Pick<'_>]) -> C,
+) -> Option<C> {
+    let (_, claims) = demand.on(node);
+    let is_managed = are_managed.contains(&true);
+    let asked = claims.iter().enumerate().filter(|(place, _)| !is_managed || are_managed[*place]);
+    let asked: Vec<Claim> = asked.map(|(_, claim)| claim.clone()).collect();
+    let cards = super::managed_cards(index, view);
+    view.fleet.cards(index, view.cluster, view.driver);
+    let parts = view.fleet.node(index).parts()?;
+    let may_give = |device: DeviceRef<'_>| {
+        !is_managed || parts.of_device(device.name()).is_some_and(|part| cards.contains(&part.card))
+    };
+    let tolerated = [managed::TAINT_KEY];
+    let tolerated = if is_managed { &tolerated[..] } else { &[] };
+    let limits = PlacementLimits { tolerated, may_give: &may_give, may_take: None, steps: STEPS };
+    Some(view.cluster.place(node, &asked, &limits, view.asker, cost).ok()??.cost)
 }
 
 /// Topology policy of the pool of the node's first managed card: sets are compared over the whole machine, so one policy must do.

@@ -1,6 +1,7 @@
 //! Victims: plans by arithmetic and few exact fits, compared with a search over all pods.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod gather;
 mod oracle;
 mod scene;
 

@@ -2,19 +2,21 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_cluster::{Asker, Cluster, Key};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fleet::{Fleet, FleetNode};
+use tessera_placement::gather::{self, Mover, Stays};
 use tessera_placement::ranking::Rankings;
 use tessera_placement::seats::{self, Filter, Placed, Places, Seat};
 use tessera_placement::statement::{Base, Statement};
 use tessera_placement::value::RequestMix;
 use tessera_placement::victims::{self, Plan, Unit, Units};
 
-const DRIVER: &str = "gpu.tessera.dev";
+pub const DRIVER: &str = "gpu.tessera.dev";
 const NOW: Time = Time::from_secs(1_000);
 
 /// Priority of the waiting pods. Others of at least this priority stay.
@@ -72,7 +74,7 @@ impl Filter for All {
     }
 }
 
-fn read<T: DeserializeOwned>(value: Value) -> T {
+pub fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
@@ -192,7 +194,7 @@ fn claim(name: &str, class: &str, count: usize) -> Value {
 }
 
 /// A managed node's slice of whole cards and their halves, with its counters.
-fn slices(node: &str, cards: usize) -> [ResourceSlice; 2] {
+pub fn slices(node: &str, cards: usize) -> [ResourceSlice; 2] {
     let sets: Vec<Value> = (0..cards)
         .map(|number| {
             json!({ "name": format!("{}-set", card(number)),
@@ -272,7 +274,9 @@ impl World {
                 .iter()
                 .map(|device| json!({ "request": "r", "driver": DRIVER, "pool": node, "device": device }))
                 .collect();
-            let mut held = claim(&running.name, "gpu", 1);
+            let is_half = running.devices.iter().any(|device| device.contains("-mig-"));
+            let class = if is_half { "half" } else { "gpu" };
+            let mut held = claim(&running.name, class, running.devices.len());
             held["status"] = json!({ "allocation": { "devices": { "results": results } } });
             cluster.apply(read::<ResourceClaim>(held)).unwrap();
             let pod: Pod = read(pod(&running.name, running.cpu, running.is_bound.then_some(&node)));
@@ -306,7 +310,7 @@ impl World {
         wanted.demand = Demand::of(self.cluster.objects(), &wanted.pod).unwrap();
     }
 
-    fn parts(&mut self) -> (Statement<'_>, &mut Rankings) {
+    pub fn parts(&mut self) -> (Statement<'_>, &mut Rankings) {
         let World { cluster, fleet, rankings, asker, mix } = self;
         let base = Base { cluster, fleet, asker, driver: DRIVER, handed_over: Some(NOW), mix, limit: None };
         (Statement::new(base), rankings)
@@ -315,6 +319,30 @@ impl World {
     /// A statement over the world, for the rest of the test.
     pub fn into_statement(self) -> Statement<'static> {
         Box::leak(Box::new(self)).parts().0
+    }
+
+    /// The units as movers, whose costs are the days since they were created.
+    pub fn movers(&mut self, scene: &Scene) -> Vec<Mover> {
+        let all = gather::movers(&self.cluster, &mut self.fleet, DRIVER, Timestamp::UNIX_EPOCH);
+        let mover = |unit: &Unit| {
+            let mut mover = Mover::default();
+            for part in &all {
+                let Some(pod) = part.pods.iter().find(|pod| unit.pods.contains(&pod.key)) else { continue };
+                let place = mover.pods.len();
+                let held = part.devices.iter().cloned();
+                mover.devices.extend(held.map(|mut held| {
+                    held.pod = place;
+                    held
+                }));
+                mover.pods.push(pod.clone());
+                mover.claims.extend(part.claims.iter().cloned());
+            }
+            let day = unit.created.as_ref().map_or(0, |created| created.0.as_second() / 86_400);
+            mover.lost = (day.unsigned_abs() % 7) * mover.devices.len() as u64;
+            mover.stays = (unit.priority >= PRIORITY).then_some(Stays::NoOwner);
+            mover
+        };
+        scene.units.iter().map(mover).collect()
     }
 
     pub fn place(&mut self, waiting: &[Wanted], needed: usize) -> Option<Vec<Placed>> {
