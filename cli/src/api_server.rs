@@ -175,7 +175,20 @@ pub async fn connect(
     arguments: &ConnectionArguments,
     namespace: Option<&str>,
 ) -> Result<(Client, String), ClusterError> {
-    let config = config(arguments).await?;
+    client(config(arguments).await?, namespace)
+}
+
+/// As [`connect`], with as much time as the API server takes between parts of an answer: output of a program.
+///
+/// # Errors
+/// As of [`connect`].
+pub async fn connect_patiently(arguments: &ConnectionArguments) -> Result<(Client, String), ClusterError> {
+    let mut config = config(arguments).await?;
+    config.read_timeout = None;
+    client(config, None)
+}
+
+fn client(config: Config, namespace: Option<&str>) -> Result<(Client, String), ClusterError> {
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
     Ok((Client::try_from(config).map_err(|error| ClusterError::Client(error.into()))?, namespace))
 }

@@ -5,6 +5,7 @@ mod get;
 mod help;
 mod migrate;
 mod report;
+mod run;
 mod simulate;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub use defrag::DefragArguments;
 pub use get::{GetArguments, Listed};
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
 pub use report::{ReportArguments, ReportFormat};
+pub use run::{CancelArguments, RunArguments};
 pub use simulate::SimulateArguments;
 
 /// Allocation of GPUs in Kubernetes: dry runs, reasons for waiting, usage, problems, simulations.
@@ -66,6 +68,10 @@ pub enum Command {
     Migrate(MigrateArguments),
     /// Remove the controller's scheduling gate from pods, to start them without a controller
     Ungate(UngateArguments),
+    /// Run a batch script or a command, with the options of sbatch
+    Run(Box<RunArguments>),
+    /// Cancel jobs of `run`
+    Cancel(CancelArguments),
 }
 
 /// The output format.

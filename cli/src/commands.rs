@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod allocate;
+pub mod cancel;
 pub mod cel;
 pub mod defrag;
 pub mod doctor;
@@ -13,6 +14,7 @@ pub mod pools;
 pub mod queue;
 pub mod quota;
 pub mod report;
+pub mod run;
 pub mod simulate;
 pub mod top;
 pub mod topology;

@@ -1,7 +1,7 @@
 //! `kubectl gpu`: dry runs and explanations of allocations, tests of CEL selectors, the state of GpuPools and GpuQuotas, the connections of
-//! cards, simulations of a fleet, advice on smaller devices and on moves, and migration from other drivers.
+//! cards, simulations of a fleet, advice on smaller devices and on moves, migration from other drivers, and batch jobs in Slurm's words.
 //!
-//! Exit codes: 0 success (fits, matches, healthy), 1 failure, 2 an error. See `docs/kubectl-gpu.md`.
+//! Exit codes: 0 success (fits, matches, healthy), 1 failure, 2 an error; of `run` that of the job. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
 
 mod advise;
@@ -64,10 +64,13 @@ fn main() -> ExitCode {
         Command::Get(command) => commands::get::run(command),
         Command::Migrate(command) => commands::migrate::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
+        Command::Run(command) => commands::run::run(command),
+        Command::Cancel(command) => commands::cancel::run(command),
     };
     match result {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,
         Ok(Verdict::No) => ExitCode::from(1),
+        Ok(Verdict::Code(code)) => ExitCode::from(code),
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             output::error(&error);

@@ -15,6 +15,8 @@ pub enum Verdict {
     Yes,
     /// Failure.
     No,
+    /// The exit code of a job.
+    Code(u8),
 }
 
 /// Why a command could not answer.
@@ -29,6 +31,9 @@ pub enum CommandError {
     /// The fleet could not be asked for.
     #[error(transparent)]
     Forward(#[from] crate::api_server::ForwardError),
+    /// Options make no batch job.
+    #[error(transparent)]
+    Batch(#[from] tessera_batch::BatchError),
     /// An object is not valid for an API server.
     #[error(transparent)]
     Object(#[from] tessera_cluster::ObjectError),

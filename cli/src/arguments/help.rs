@@ -2,7 +2,7 @@
 
 /// Of the program.
 pub const AFTER_HELP: &str = "\
-Only ungate changes anything in the cluster. Each command's --help has examples and its exit codes; 2 is always an error.";
+Only run, cancel and ungate change anything in the cluster. Each command's --help has examples and its exit codes; 2 is always an error.";
 
 /// Of `kubectl gpu allocate`.
 pub const ALLOCATE_HELP: &str = r#"Examples:
@@ -280,6 +280,36 @@ pub const UNGATE_HELP: &str = r#"Examples:
 kube-scheduler then chooses their nodes alone. Other gates stay. New pods get the gate as long as they or their namespace have the label gpu.tessera.dev/steering=enabled.
 
 Exit codes: 0 no pod has the gate any more, 1 a named pod had none, 2 an error."#;
+
+/// Of `kubectl gpu run`.
+pub const RUN_HELP: &str = r#"Examples:
+  # A command in four pods with eight cards each, which start together
+  kubectl gpu run --nodes=4 --gres=gpu:8 --time=4:00:00 --image=IMAGE -- python train.py
+
+  # A script with #SBATCH lines; options of the command line win
+  kubectl gpu run --account=vision --time=2-12 train.sh --epochs 90
+
+  # A MIG partition, a share of a card, a model of card
+  kubectl gpu run --gres=gpu:1g.10gb --image=IMAGE -- python infer.py
+  kubectl gpu run --gres=shard:1 --image=IMAGE -- python infer.py
+  kubectl gpu run --gres=gpu:h100:2 --image=IMAGE -- python train.py
+
+  # Sixteen runs, four at once
+  kubectl gpu run --array=0-15%4 --gres=gpu:1 sweep.sh
+
+  # The objects that it makes, without a cluster
+  kubectl gpu run -o yaml train.sh
+
+The script runs once, in the first pod; `srun` in it starts a command in all pods. Output is in the pods' logs. Options of sbatch that do nothing here are named; those without which the job would be another are refused, with what to do instead. The namespace's ConfigMap gpu-run has defaults: image, toolsImage, user, environment, volumes, volumeMounts. All that a job consists of is owned by its Job, which is deleted a week after its end.
+
+Exit codes: that of the job, where it is followed; 2 also for an error, 1 for a job that was cancelled or has none. Else 0 submitted, 2 an error."#;
+
+/// Of `kubectl gpu cancel`.
+pub const CANCEL_HELP: &str = r#"Examples:
+  # End a job, and delete its objects
+  kubectl gpu cancel train -n vision
+
+Exit codes: 0 cancelled, 1 one does not exist, 2 an error."#;
 
 /// Of `kubectl gpu get`.
 pub const GET_HELP: &str = r#"Examples:

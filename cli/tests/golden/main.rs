@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
 
+mod batch;
 mod migrate;
 mod program;
 mod words;

@@ -11,6 +11,7 @@ mod pools;
 mod quota;
 mod rights;
 mod roles;
+mod run;
 mod simulate;
 mod topology;
 

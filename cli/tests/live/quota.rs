@@ -67,4 +67,16 @@ async fn says_what_is_known_of_quotas() {
     cluster.apply(&queue.to_string()).await.unwrap();
     let (_, said, _) = run(&kubeconfig, &["doctor"]).await;
     assert!(said.contains(twice), "{said}");
+    // An account that is a quota stands for its only namespace.
+    let labelled = |name: &str| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": { "team": "cli" } } });
+    cluster.apply(&labelled("cli-account-one").to_string()).await.unwrap();
+    let spec = GpuQuotaSpec::decode(&json!({ "namespaceSelector": { "matchLabels": { "team": "cli" } } }));
+    quotas.create(&PostParams::default(), &GpuQuota::new("cli-account", spec.unwrap())).await.unwrap();
+    let submit = ["run", "-A", "cli-account", "--detach", "--image=none", "--wrap=true"];
+    let (code, said, _) = run(&kubeconfig, &submit).await;
+    assert_eq!((code, said.as_str()), (0, "job cli-account-one/wrap is submitted\n"));
+    cluster.apply(&labelled("cli-account-two").to_string()).await.unwrap();
+    let (code, said, _) = run(&kubeconfig, &submit).await;
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("give one of cli-account-one, cli-account-two"), "{said}");
 }

@@ -1,0 +1,61 @@
+//! `kubectl gpu run`: the objects that it makes, and what it says of mistakes.
+
+use crate::program::{golden_in, run, run_in};
+
+fn golden(name: &str, arguments: &[&str]) {
+    golden_in("run", name, &[&["run"], arguments].concat(), "");
+}
+
+#[test]
+fn objects() {
+    golden("run-script", &["-o", "yaml", "train.sh", "--epochs", "90"]);
+    golden(
+        "run-command",
+        &["--nodes=2", "--gres=gpu:4", "-A", "vision", "-o", "yaml", "--image=i", "--", "a", "-b"],
+    );
+    golden("run-array-json", &["-o", "json", "--image=i", "sweep.sh"]);
+    golden(
+        "run-defaults",
+        &["--defaults", "defaults.yaml", "--mount=/home/me:/work", "-o", "yaml", "--wrap=nvidia-smi"],
+    );
+}
+
+#[test]
+fn mistakes() {
+    golden("run-unknown", &["-o", "yaml", "mistaken.sh"]);
+    golden("run-refused", &["-o", "yaml", "chained.sh"]);
+    golden("run-no-image", &["-o", "yaml", "sweep.sh"]);
+    golden("run-no-script", &["-o", "yaml", "no-such.sh"]);
+    golden("run-nothing", &["-o", "yaml"]);
+    golden("run-no-option", &["--nods=2", "train.sh"]);
+}
+
+#[test]
+fn scripts_come_by_standard_input() {
+    let script = "#!/bin/sh\r\n#SBATCH --image=i -J piped\r\ntrue\r\n";
+    let output = run_in("run", &["run", "-o", "yaml", "-", "x"], script);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("name: piped") && !said.contains('\r'), "{said}");
+}
+
+/// The selectors are such that kube-scheduler can read them, and the devices exist.
+#[test]
+fn what_is_claimed_can_be_allocated() {
+    for (gres, device) in [
+        ("gpu:h100:1", "gpu-"),
+        ("gpu:nvidia_h100_80gb_hbm3:1", "gpu-"),
+        ("gpu:h100_1g.10gb:1", "-mig-1g10gb-"),
+        ("shard:1", "-mps"),
+    ] {
+        let made = run(&["run", "--gres", gres, "--image=i", "-J", "tries", "-o", "yaml", "--", "a"], "");
+        let made = String::from_utf8(made.stdout).unwrap();
+        let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: tries}\nspec:\n  containers: [{name: c, image: i, \
+                   resources: {claims: [{name: gpu}]}}]\n  resourceClaims: [{name: gpu, resourceClaimTemplateName: \
+                   tries}]\n";
+        let output =
+            run(&["allocate", "pod/tries", "-f", "../advise.yaml", "-f", "-"], &format!("{made}{pod}"));
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{gres}: {said}\n{made}");
+        assert!(said.contains(device), "{gres}: {said}");
+    }
+}

@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --dependency=afterok:4711
+srun true
