@@ -69,9 +69,10 @@ impl Key {
         (secret.len() >= 16).then(|| Self(secret.to_vec()))
     }
 
-    /// A key for one process alone.
-    pub fn random() -> io::Result<Self> {
-        Ok(Self(random()?.to_vec()))
+    /// A new key, and its secret as text.
+    pub fn random() -> io::Result<(Self, String)> {
+        let secret: String = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((Self(secret.clone().into_bytes()), secret))
     }
 
     fn direction(&self, salt: &[u8], direction: &'static [u8]) -> Result<LessSafeKey, ChannelError> {
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn another_key_opens_nothing() {
-        let (own, other) = (Key::random().unwrap(), Key::random().unwrap());
+        let ((own, _), (other, _)) = (Key::random().unwrap(), Key::random().unwrap());
         let (connected, accepted) = meet(&own, &other);
         assert!(matches!(connected, Err(ChannelError::Key)));
         assert!(accepted.is_err());
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_changed_or_repeated_message_is_refused() {
-        let key = Key::random().unwrap();
+        let (key, _) = Key::random().unwrap();
         let (Ok((mut sender, _receiver)), Ok((_back, mut there))) = meet(&key, &key) else { panic!() };
         sender.send(b"once").unwrap();
         sender.sent -= 1;

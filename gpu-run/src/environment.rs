@@ -99,6 +99,7 @@ pub fn of_command(job: &Job, layout: &Layout) -> Variables {
         ("MASTER_ADDR", job.first().address.clone()),
         ("MASTER_PORT", MASTER_PORT.into()),
     ]));
+    variables.extend(job.array_task.clone().map(|task| ("SLURM_ARRAY_TASK_ID".to_owned(), task)));
     variables
 }
 

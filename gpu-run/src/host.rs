@@ -12,6 +12,7 @@ use std::{
     ffi::OsString,
     net::TcpListener,
     path::Path,
+    process::Command,
     sync::{Arc, mpsc},
     thread,
     time::Instant,
@@ -21,8 +22,9 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::{
+    channel::Key,
     environment,
-    job::Job,
+    job::{self, Job},
     layout::{Wanted, lay_out},
     message::Ending,
     process::{self, Reaper, signal_group},
@@ -36,33 +38,27 @@ pub fn main(arguments: Vec<OsString>) -> Result<u8> {
     if dashes != "--" {
         bail!("the command follows --: gpu-run host -- COMMAND…");
     }
-    let job = Job::from_environment()?;
+    let mut job = Job::from_environment()?;
     process::block_signals().context("cannot block signals")?;
     // A subreaper gets the orphans even where another process is number 1.
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a reaper")?;
+    let mut command = process::command(&program);
+    command.args(arguments);
+    let listener =
+        if job.key.is_some() { listen(job.own().port)? } else { listen_alone(&mut job, &mut command)? };
     let server = Arc::new(Server::new(job, Reaper::default()));
-    if server.job.key.is_some() {
-        let listener = listen(server.job.own().port)?;
-        let server = server.clone();
-        thread::spawn(move || server.serve(&listener));
-    }
-    if server.job.index == 0 { lead(&server, program, arguments.collect()) } else { follow(&server) }
+    let serving = server.clone();
+    thread::spawn(move || serving.serve(&listener));
+    if server.job.index == 0 { lead(&server, &mut command) } else { follow(&server) }
 }
 
 /// Runs the job's command.
-fn lead(server: &Arc<Server>, program: OsString, arguments: Vec<OsString>) -> Result<u8> {
+fn lead(server: &Arc<Server>, command: &mut Command) -> Result<u8> {
     let started = Instant::now();
     let layout = lay_out(&Wanted::default(), &server.job)?;
-    let mut command = process::command(&program);
-    command.args(arguments).envs(own_variables()).envs(environment::of_command(&server.job, &layout));
-    let process = match server.reaper.start(&mut command) {
-        Ok(process) => Some(process),
-        Err(error) => {
-            eprintln!("gpu-run: cannot run {}: {error}", program.display());
-            None
-        }
-    };
-    let group = process.as_ref().map_or(0, |process| process.id);
+    command.envs(own_variables()).envs(environment::of_command(&server.job, &layout));
+    let process = server.reaper.start(command).context("cannot start the command")?;
+    let group = process.id;
     let forwarding = server.clone();
     thread::spawn(move || {
         process::for_each_signal(&forwarding.reaper, |signal| {
@@ -72,10 +68,8 @@ fn lead(server: &Arc<Server>, program: OsString, arguments: Vec<OsString>) -> Re
             }
         });
     });
-    let ending = process.map_or(Ending::Code(127), |process| {
-        // The reaper answers once for each process.
-        process.ended.recv().unwrap_or(Ending::Code(1))
-    });
+    // The reaper answers once for each process.
+    let ending = process.ended.recv().unwrap_or(Ending::Code(1));
     // For processes left in the background: an srun ends its tasks.
     signal_group(group, Signal::SIGTERM);
     server.members.end();
@@ -126,6 +120,16 @@ pub fn own_variables() -> Vec<(OsString, OsString)> {
         path = [folder.as_os_str(), &path].join(std::ffi::OsStr::new(":"));
     }
     vec![("PATH".into(), path), (environment::HOST_PROCESS.into(), std::process::id().to_string().into())]
+}
+
+/// For a pod alone, without a key: a port and a key for the command's `srun`, so that its steps know of each other's GPUs.
+fn listen_alone(job: &mut Job, command: &mut Command) -> Result<TcpListener> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback address")?;
+    job.hosts[0].port = listener.local_addr()?.port();
+    let (key, secret) = Key::random()?;
+    job.key = Some(key);
+    command.env(job::KEY, secret).env(job::PORT, job.hosts[0].port.to_string());
+    Ok(listener)
 }
 
 fn listen(port: u16) -> Result<TcpListener> {

@@ -7,7 +7,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::channel::Key;
 
 /// Where hosts listen, unless GPU_RUN_PORT says otherwise: the port of Slurm's node daemon.
-const PORT: u16 = 6818;
+const USUAL_PORT: u16 = 6818;
+pub const PORT: &str = "GPU_RUN_PORT";
+
+/// The key itself, for processes of a pod alone.
+pub const KEY: &str = "GPU_RUN_KEY";
 
 /// For hosts to come, and for a host to learn of the job's end. Images are large. GPU_RUN_WAIT has other seconds.
 const WAIT: Duration = Duration::from_secs(600);
@@ -29,6 +33,8 @@ pub struct Job {
     pub cpus_per_task: Option<u32>,
     pub gpus_per_task: Option<u32>,
     pub gpus_on_node: Option<u32>,
+    /// SLURM_ARRAY_TASK_ID in a pod of an array.
+    pub array_task: Option<String>,
     pub wait: Duration,
     pub kill_wait: Duration,
 }
@@ -47,6 +53,12 @@ impl Job {
     /// From GPU_RUN_… and SLURM_… variables. Without GPU_RUN_HOSTS the job is this machine alone.
     pub fn from_environment() -> Result<Self> {
         let mut job = Self::read(&|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+        if job.hosts.len() == 1
+            && let Some(secret) = env::var_os(KEY)
+        {
+            job.key = Key::new(secret.as_encoded_bytes());
+            return Ok(job);
+        }
         let path = env::var_os("GPU_RUN_KEY_FILE");
         if job.hosts.len() > 1 || path.is_some() {
             let path = path.context("GPU_RUN_KEY_FILE is not set")?;
@@ -72,9 +84,9 @@ impl Job {
         let seconds = |name: &str, usual: Duration| -> Result<Duration> {
             Ok(number(name)?.map_or(usual, |seconds| Duration::from_secs(seconds.into())))
         };
-        let port = match number("GPU_RUN_PORT")? {
+        let port = match number(PORT)? {
             Some(port) => u16::try_from(port).context("GPU_RUN_PORT is above 65535")?,
-            None => PORT,
+            None => USUAL_PORT,
         };
         let hosts = variable("GPU_RUN_HOSTS").unwrap_or_else(own_name);
         let hosts: Vec<Host> = hosts.split(',').map(|entry| Host::new(entry.trim(), port)).collect();
@@ -98,6 +110,7 @@ impl Job {
             cpus_per_task: positive("GPU_RUN_CPUS_PER_TASK")?,
             gpus_per_task: positive("GPU_RUN_GPUS_PER_TASK")?,
             gpus_on_node: number("SLURM_GPUS_ON_NODE")?,
+            array_task: array_task(variable)?,
             wait: seconds("GPU_RUN_WAIT", WAIT)?,
             kill_wait: seconds("GPU_RUN_KILL_WAIT", KILL_WAIT)?,
         })
@@ -126,6 +139,14 @@ impl Host {
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.split_once('.').is_some_and(|(short, _)| short == name)
     }
+}
+
+/// In an array each pod is a job of its own: of the list GPU_RUN_ARRAY_TASKS the entry at the pod's index.
+fn array_task(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<String>> {
+    let Some(tasks) = variable("GPU_RUN_ARRAY_TASKS") else { return Ok(None) };
+    let index = variable("JOB_COMPLETION_INDEX").and_then(|index| index.parse().ok());
+    let task = index.and_then(|index: usize| tasks.split(',').nth(index));
+    Ok(Some(task.context("JOB_COMPLETION_INDEX has no entry in GPU_RUN_ARRAY_TASKS")?.to_owned()))
 }
 
 fn own_name() -> String {
@@ -163,6 +184,15 @@ pub(crate) mod tests {
     fn without_variables_it_is_this_machine() {
         let job = job(&[]).unwrap();
         assert_eq!((job.hosts.len(), job.index), (1, 0));
+    }
+
+    #[test]
+    fn a_pod_of_an_array_has_its_task() {
+        let of = |index| {
+            job(&[("GPU_RUN_ARRAY_TASKS", "1,3,7"), ("GPU_RUN_INDEX", "0"), ("JOB_COMPLETION_INDEX", index)])
+        };
+        assert_eq!(of("2").unwrap().array_task.unwrap(), "7");
+        assert!(of("3").is_err());
     }
 
     #[test]

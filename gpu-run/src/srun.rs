@@ -89,7 +89,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<u8> {
 fn listen_alone(job: &mut Job) -> Result<TcpListener> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback address")?;
     job.hosts[0].port = listener.local_addr()?.port();
-    job.key = Some(Key::random()?);
+    job.key = Some(Key::random()?.0);
     Ok(listener)
 }
 

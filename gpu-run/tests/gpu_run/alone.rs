@@ -25,6 +25,8 @@ fn one_pod_needs_no_key() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-run"));
         let program = env!("CARGO_BIN_EXE_gpu-run");
         command.env_clear().env("PATH", "/usr/bin:/bin").env("GPU_RUN", program).env("GPU_RUN_TASKS", "2");
+        command.env("GPU_RUN_ARRAY_TASKS", "5,7").env("GPU_RUN_INDEX", "0").env("JOB_COMPLETION_INDEX", "1");
+        command.env("SLURM_GPUS_ON_NODE", "2");
         Said::of(&command.args(["host", "--", "bash", "-c", script]).stdin(Stdio::null()).output().unwrap())
     };
     let said = host(
@@ -32,5 +34,11 @@ fn one_pod_needs_no_key() {
     );
     assert_eq!((said.code, said.lines()), (9, vec!["01", "11", "gone"]), "{}", said.err);
     assert_eq!(host("trap 'exit 5' TERM; kill -TERM $GPU_RUN_HOST_PROCESS; sleep 5 & wait").code, 5);
+    let said = host(
+        "for i in 1 2; do $GPU_RUN srun -n1 --gpus-per-task=1 bash -c 'echo $CUDA_VISIBLE_DEVICES; sleep 2' & done; wait",
+    );
+    assert_eq!(said.lines(), ["0", "1"], "{}", said.err);
+    let said = host("echo $SLURM_ARRAY_TASK_ID; $GPU_RUN srun -n1 bash -c 'echo $SLURM_ARRAY_TASK_ID'");
+    assert_eq!(said.out, "7\n7\n", "{}", said.err);
     assert_eq!(host("exec no-such-program").code, 127);
 }
