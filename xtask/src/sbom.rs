@@ -22,10 +22,11 @@ const TOOL: CargoTool = CargoTool {
 };
 
 /// The shipped programs, and their packages.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("kubelet-plugin", "tessera-kubelet-plugin"),
     ("mps-host", "tessera-mps-host"),
     ("controller", "tessera-controller"),
+    ("gpu-run", "tessera-gpu-run"),
     ("kubectl-gpu", "kubectl-gpu"),
 ];
 

@@ -6,6 +6,7 @@ pub(super) enum Program {
     KubeletPlugin,
     MpsHost,
     Controller,
+    GpuRun,
     GpuEmulator,
 }
 
@@ -16,6 +17,7 @@ impl Program {
             Self::KubeletPlugin => "kubelet-plugin",
             Self::MpsHost => "mps-host",
             Self::Controller => "controller",
+            Self::GpuRun => "gpu-run",
             Self::GpuEmulator => "gpu-emulator",
         }
     }
@@ -26,8 +28,14 @@ impl Program {
             Self::KubeletPlugin => "tessera-kubelet-plugin",
             Self::MpsHost => "tessera-mps-host",
             Self::Controller => "tessera-controller",
+            Self::GpuRun => "tessera-gpu-run",
             Self::GpuEmulator => "tessera-emulator",
         }
+    }
+
+    /// Whether it is linked without shared libraries: it runs in images of other people.
+    pub(super) fn is_static(self) -> bool {
+        self == Self::GpuRun
     }
 
     /// One line for registries.
@@ -36,6 +44,7 @@ impl Program {
             Self::KubeletPlugin => "Tessera on a node: publishes the node's GPUs and prepares claims",
             Self::MpsHost => "Tessera on a node: runs the MPS daemons of shared GPUs",
             Self::Controller => "Tessera in a cluster: proposes nodes for GPU pods, says how GPU pools are",
+            Self::GpuRun => "Tessera in a pod: starts the steps of a job in all its pods, by Slurm's words",
             Self::GpuEmulator => {
                 "Tries Tessera without a GPU: makes a node into a machine with emulated ones"
             }

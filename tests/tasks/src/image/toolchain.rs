@@ -15,27 +15,46 @@ pub(super) fn build(programs: &[Program], architecture: Architecture, profile: &
         "building {} for {architecture} with the profile `{profile}` (the first time takes minutes)",
         names.join(", ")
     );
-    let mut cargo = workspace::cargo()?;
-    // cargo shows its own progress on standard error.
-    cargo.args(["build", "--profile", profile]);
-    for program in programs {
-        cargo.args(["--package", program.package()]);
-    }
-    // The emulator is a library and stub tools besides; the other packages have a program each.
-    cargo.args(["--lib", "--bins"]);
     let mut folder = workspace::target()?;
-    if Architecture::native() != Some(architecture) {
-        let target = architecture.rust_target();
+    let foreign = Architecture::native() != Some(architecture);
+    if foreign {
         check(architecture)?;
-        cargo.args(["--target", target]);
-        let linker = format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase());
-        cargo.env(linker, architecture.cross_compiler());
-        // ring compiles C and assembly.
-        cargo.env(format!("CC_{}", target.replace('-', "_")), architecture.cross_compiler());
-        folder.push(target);
+        folder.push(architecture.rust_target());
     }
-    let status = cargo.stdin(Stdio::null()).status().context("cannot run cargo")?;
-    ensure!(status.success(), "the programs do not build");
+    let cargo = |subcommand: &str| -> Result<Command> {
+        let mut cargo = workspace::cargo()?;
+        // cargo shows its own progress on standard error.
+        cargo.args([subcommand, "--profile", profile]).stdin(Stdio::null());
+        if foreign {
+            let target = architecture.rust_target();
+            cargo.args(["--target", target]);
+            let linker = format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase());
+            cargo.env(linker, architecture.cross_compiler());
+            // ring compiles C and assembly.
+            cargo.env(format!("CC_{}", target.replace('-', "_")), architecture.cross_compiler());
+        }
+        Ok(cargo)
+    };
+    let (fixed, linked): (Vec<Program>, Vec<Program>) =
+        programs.iter().partition(|program| program.is_static());
+    let mut builds = Vec::new();
+    if !linked.is_empty() {
+        let mut build = cargo("build")?;
+        build.args(linked.iter().flat_map(|program| ["--package", program.package()]));
+        // The emulator is a library and stub tools besides; the other packages have a program each.
+        build.args(["--lib", "--bins"]);
+        builds.push(build);
+    }
+    for program in fixed {
+        let mut build = cargo("rustc")?;
+        build.args(["--package", program.package(), "--bin", program.name()]);
+        build.args(["--", "-C", "target-feature=+crt-static"]);
+        builds.push(build);
+    }
+    for mut build in builds {
+        let status = build.status().context("cannot run cargo")?;
+        ensure!(status.success(), "the programs do not build");
+    }
     // Cargo's own profile has a folder of another name.
     Ok(folder.join(if profile == "dev" { "debug" } else { profile }))
 }
