@@ -45,6 +45,7 @@ async fn shared() -> &'static Cluster {
     let start = || async {
         let mut options = ClusterOptions::scheduler_tier(0);
         options.extra = options.kubernetes.with_all_kinds();
+        options.helm = true;
         Cluster::start(options).await.unwrap()
     };
     CLUSTER.get_or_init(start).await

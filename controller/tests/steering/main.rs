@@ -2,6 +2,7 @@
 //! tests, real kube-scheduler and kube-controller-manager; pods do not run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod conversion;
 mod extended_names;
 mod faults;
 mod fleet;
