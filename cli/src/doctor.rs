@@ -4,6 +4,7 @@ mod asked;
 mod claims;
 mod classes;
 mod control_plane;
+mod conversion;
 mod counters;
 mod devices;
 mod drivers;
@@ -67,6 +68,8 @@ pub struct Live {
     pub controller: Option<Controller>,
     /// Names of ValidatingAdmissionPolicies with a binding.
     pub policies: Option<Vec<String>>,
+    /// Who asked for claims in place of extended resources, and whether a policy makes them; `None` if unreadable.
+    pub conversion: Option<Conversion>,
     /// Number of plugins' pods; `None` where pods of the whole cluster may not be listed.
     pub plugins: Option<usize>,
     /// kube-scheduler's messages about unschedulable pods, by namespace and name.
@@ -79,6 +82,15 @@ pub struct Live {
     pub queued_twice: Vec<QueuedTwice>,
     /// The API server's clock less this machine's, in seconds.
     pub clock: Option<i64>,
+}
+
+/// Extended resources to be turned into claims.
+#[derive(Debug, Default)]
+pub struct Conversion {
+    /// Namespaces that opted in by their label.
+    pub namespaces: Vec<String>,
+    /// Names of MutatingAdmissionPolicies with a binding.
+    pub policies: Vec<String>,
 }
 
 /// Inputs of the checks.
@@ -138,6 +150,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         found.extend(devices::pools(facts));
         found.extend(extended_resources::findings(facts));
         found.extend(kueue::findings(facts));
+        found.extend(conversion::findings(facts));
     }
     found.extend(nodes::findings(facts));
     found.extend(drivers::findings(facts));

@@ -17,6 +17,7 @@ mod unprepared;
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tessera_allocator::claim::Claim;
+use tessera_api::conversion::CONVERTED;
 use tessera_api::taint;
 use tessera_cluster::outcome::{self, NodeOutcome, Reason};
 use tessera_cluster::subject::{Subject, Wanted};
@@ -40,6 +41,9 @@ pub use unmade::{ExceededQuota, ExceededResource, Unmade, lacks_claim};
 pub struct Explanation {
     /// `pod/NAME` or `claim/NAME`.
     pub subject: String,
+    /// Extended resources in the pod's limits that became claims, by container: `{"train": "nvidia.com/gpu: 4"}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub converted: Option<String>,
     /// Whether the subject is allocated, or fits on some node.
     pub fits: bool,
     /// Reasons for waiting: of the pod itself, and allocated devices whose preparation fails.
@@ -130,6 +134,7 @@ pub fn explain(
 ) -> Result<Explanation, ObjectError> {
     let mut explanation = Explanation {
         subject: subject::title(subject),
+        converted: converted(subject),
         fits: false,
         obstacles: [subject::obstacles(cluster.objects(), subject), unprepared::of(subject)].concat(),
         unmade: unmade::of(subject, news.as_ref()),
@@ -189,6 +194,11 @@ impl Explanation {
     }
 }
 
+/// See [`Explanation::converted`].
+fn converted(subject: &Subject) -> Option<String> {
+    subject.pod.as_ref()?.metadata.annotations.as_ref()?.get(CONVERTED).cloned()
+}
+
 /// Reason for waiting if extended resources are requested of managed devices: nobody allocates them.
 fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> {
     let resources: Vec<&str> =
@@ -198,7 +208,8 @@ fn unmanageable(waiting: &[&Wanted], nodes: &[NodeDiagnosis]) -> Option<String> 
     (!resources.is_empty() && obstacles.any(Obstacle::is_managed)).then(|| {
         format!(
             "managed cards do not serve extended resources ({}): kube-scheduler alone makes and allocates their \
-             claims; use a ResourceClaim in the pod, or leave some cards Native or Steered",
+             claims; use a ResourceClaim in the pod, have such pods converted (managed.convertExtendedResources of the \
+             chart), or leave some cards Native or Steered",
             resources.join(", ")
         )
     })

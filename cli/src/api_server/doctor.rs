@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use hyper::header::DATE;
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822;
@@ -11,11 +13,12 @@ use kube::api::{DynamicObject, ListParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 
+use tessera_api::conversion::{OPT_IN_LABEL, OPT_IN_VALUE};
 use tessera_cluster::{Key, PodExt};
 
 use super::own_kinds;
 use super::steering::controller;
-use crate::doctor::{Live, QueuedTwice};
+use crate::doctor::{Conversion, Live, QueuedTwice};
 use crate::unasked::Unasked;
 
 /// Limit of unready plugins asked for their reasons.
@@ -32,6 +35,7 @@ pub async fn live(client: &Client) -> Live {
         gates,
         controller,
         policies,
+        conversion,
         (plugins, readyz),
         unschedulable,
         unasked,
@@ -43,6 +47,7 @@ pub async fn live(client: &Client) -> Live {
         gates(client),
         controller(client),
         policies(client),
+        conversion(client),
         plugins(client),
         unschedulable(client),
         unasked(client),
@@ -55,6 +60,7 @@ pub async fn live(client: &Client) -> Live {
         gates,
         controller,
         policies,
+        conversion,
         plugins,
         unschedulable,
         readyz,
@@ -97,6 +103,19 @@ async fn policies(client: &Client) -> Option<Vec<String>> {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let bindings = bindings.list(&ListParams::default()).await.ok()?;
     Some(bindings.items.into_iter().map(|binding| binding.spec.policy_name).collect())
+}
+
+/// `None` before Kubernetes 1.36, without the kind.
+async fn conversion(client: &Client) -> Option<Conversion> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let opted_in = ListParams::default().labels(&format!("{OPT_IN_LABEL}={OPT_IN_VALUE}"));
+    let namespaces = namespaces.list(&opted_in).await.ok()?;
+    let bindings: Api<MutatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let bindings = bindings.list(&ListParams::default()).await.ok()?;
+    Some(Conversion {
+        namespaces: namespaces.items.iter().map(kube::ResourceExt::name_any).collect(),
+        policies: bindings.items.into_iter().filter_map(|binding| binding.spec?.policy_name).collect(),
+    })
 }
 
 /// kube-scheduler's messages about unschedulable pods.

@@ -105,6 +105,9 @@ impl Screen {
             (false, false) => self.paint.bad("waits"),
         };
         let _ = writeln!(text, "{}: {verdict}", self.paint.bold(&explanation.subject));
+        if let Some(converted) = &explanation.converted {
+            let _ = writeln!(text, "  its limits asked for {}, which became claims", printable(converted));
+        }
         for obstacle in &explanation.obstacles {
             let _ = writeln!(text, "  {}", self.paint.bad(&printable(obstacle)));
         }

@@ -411,6 +411,7 @@ fn explain_says_who_allocates_managed_cards() {
         golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../managed.yaml"], "");
     }
     golden("explain-managed-extended", &["explain", "pod/asks", "-f", "../managed.yaml"], "");
+    golden("explain-managed-converted", &["explain", "pod/converted", "-f", "../managed.yaml"], "");
 }
 
 /// DeviceTaintRules count like the taints of devices.

@@ -8,6 +8,7 @@ mod faults;
 mod fleet;
 mod fleet_page;
 mod gangs;
+mod idle;
 mod instance;
 mod load;
 mod managed;

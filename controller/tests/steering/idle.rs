@@ -1,0 +1,79 @@
+//! Pods that do not use their devices, in a pool that evicts them.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tessera_api::device_status::{BELOW, IDLE};
+use tessera_api::node_report;
+use tessera_fakes::poll;
+use tessera_harness::Cluster;
+
+use crate::instance::Instance;
+use crate::managed::{allocation, claims, ungated};
+use crate::steered::told;
+use crate::{fleet, pods};
+
+/// The node's report says this of idle claims, as its plugin would.
+async fn report(cluster: &Cluster, slice: &str, idle: &Value) {
+    let slices: Api<ResourceSlice> = Api::all(cluster.client().await.unwrap());
+    let found = slices.get(slice).await.unwrap();
+    let mut report: Value = serde_json::from_str(&found.annotations()[node_report::ANNOTATION]).unwrap();
+    for card in report["cards"].as_object_mut().unwrap().values_mut() {
+        card["idle"] = idle.clone();
+    }
+    let annotations = json!({ node_report::ANNOTATION: report.to_string() });
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+    slices.patch(slice, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The pod's claim says that its device is not used.
+async fn unused(claims: &Api<ResourceClaim>, pod: &str) {
+    let all = claims.list(&Default::default()).await.unwrap().items;
+    let of_pod = |claim: &&ResourceClaim| claim.owner_references().iter().any(|owner| owner.name == pod);
+    let claim = all.iter().find(of_pod).expect("the pod's claim");
+    let devices = allocation(claim).and_then(|allocation| allocation.devices.as_ref());
+    let device = json!(devices.and_then(|devices| devices.results.as_ref()).expect("results")[0]);
+    let condition = json!({ "type": IDLE, "status": "True", "reason": BELOW, "message": "below 5% since noon",
+        "lastTransitionTime": Timestamp::now() });
+    let told = json!({ "driver": device["driver"], "pool": device["pool"], "device": device["device"], "conditions": [condition] });
+    let patch = Patch::Merge(json!({ "status": { "devices": [told] } }));
+    claims.patch_status(&claim.name_any(), &PatchParams::default(), &patch).await.expect("its status");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_pod_is_told_and_evicted_and_a_disruption_budget_keeps_another() {
+    let cluster = fleet::start_with(1, 2, "Managed").await;
+    report(&cluster, "n00-0-counters", &json!({ "action": "Evict", "graceSeconds": 2 })).await;
+    let instance = Instance::start(&cluster.kubeconfig(), "first");
+    let mut kept = ungated("kept", 1);
+    kept["metadata"]["labels"] = json!({ "app": "kept" });
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": { "name": "kept", "namespace": "default" },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "kept" } } },
+    });
+    fleet::apply(&cluster, &[budget]).await;
+    for pod in [kept, ungated("unused", 1)] {
+        cluster.create_pod(pod).await.unwrap();
+    }
+    let claims = claims(&cluster).await;
+    for pod in ["kept", "unused"] {
+        pods::node(&cluster, pod).await;
+        unused(&claims, pod).await;
+    }
+    for pod in ["kept", "unused"] {
+        let note = told(&cluster, pod, "Idle").await;
+        assert!(note.contains("below 5% since noon. It is evicted at"), "{note}");
+    }
+    let note = told(&cluster, "unused", "Evicted").await;
+    assert!(note.contains("below 5% since noon"), "{note}");
+    let of_namespace: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), "default");
+    poll::until_async("the pod is gone", async || of_namespace.get_opt("unused").await.unwrap().is_none())
+        .await;
+    assert!(of_namespace.get("kept").await.unwrap().metadata.deletion_timestamp.is_none());
+    instance.terminate();
+    cluster.kubectl(&["delete", "pdb", "kept", "-n", "default"]).await.unwrap();
+}
