@@ -75,7 +75,7 @@ pub struct Answer {
     /// Its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Moves to make first, in this order.
+    /// Moves to make first: of all of these pods, since one may get the devices that another leaves.
     pub moves: Vec<MoveRow>,
     /// Lost running time of all moves.
     #[serde(serialize_with = "rounded")]

@@ -83,6 +83,7 @@ impl ClaimTemplates {
                         }
                         Err(failure) => {
                             pause = PAUSE;
+                            done.clear();
                             let text = failure.to_string();
                             if text != told {
                                 self.tell(&known, &failure, &text);
@@ -100,7 +101,7 @@ impl ClaimTemplates {
         }
     }
 
-    /// Writes what is due. Nothing is held up by a failure in another namespace.
+    /// Writes what is due, also after a failure: in another namespace the rest may succeed. Returns the last failure.
     async fn look(&self, named: &BTreeSet<Key>, unnamed: &mut BTreeMap<Key, Instant>) -> Result<(), Failure> {
         let classes: Api<DeviceClass> = Api::all(self.client.clone());
         let classes = classes.list(&ListParams::default()).await.map_err(Failure::List)?.items;

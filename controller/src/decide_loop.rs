@@ -192,7 +192,8 @@ impl DecideLoop {
                 }
                 self.metrics.oldest_waiting.set(oldest_waiting(&decider).unwrap_or_default());
                 self.metrics.set_card_seconds(decider.card_seconds(), &mut told_namespaces);
-                let summaries = Arc::new(Known { pools: decider.pools(), quotas: decider.quotas_with_shortfalls() });
+                let summaries =
+                    Arc::new(Known { pools: decider.pools(), quotas: decider.quotas_with_shortfalls() });
                 self.metrics.quotas.send_replace(leads.then(|| summaries.clone()));
                 self.summaries.send_if_modified(|known| {
                     let is_new = known.as_ref() != Some(&summaries);

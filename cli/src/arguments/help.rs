@@ -258,11 +258,11 @@ pub const DEFRAG_HELP: &str = r#"Examples:
   kubectl gpu defrag --empty-node
 
   # From files, as JSON
-  kubectl get resourceslices,deviceclasses,nodes,resourceclaims,pods,pdb -A \
+  kubectl get resourceslices,deviceclasses,nodes,resourceclaims,pods,jobs,pdb -A \
       -o yaml > cluster.yaml
   kubectl gpu defrag --cards 4 -f cluster.yaml -o json
 
-Nothing is moved. LOST is running time in card-hours, a partition counting by its share of the card's memory. The moves with the least lost are proposed, then those of the fewest pods. A gang moves as a whole. Only pods on one node are moved, and none to make room for another that moves; the 256 cheapest sets of pods are tried. Pods without a controller stay, and so do pods of DaemonSets, pods that share a claim, and those that a PodDisruptionBudget protects now. Of the pods of a waiting gang each is answered alone.
+Nothing is moved. Evict all of the pods listed: one may get the devices that another leaves. LOST is running time in card-hours, a partition counting by its share of the card's memory. The moves with the least lost are proposed, then those of the fewest pods. A gang moves as a whole. Only pods on one node are moved, and none to make room for another that moves; the 256 cheapest sets of pods are tried. Pods without a controller stay, and so do pods of DaemonSets, of Jobs that fail by an eviction, pods that share a claim, and those that a PodDisruptionBudget protects now. Of the pods of a waiting gang each is answered alone.
 
 Exit codes: 0 each fits, now or after the moves, 1 at least one does not, 2 an error."#;
 

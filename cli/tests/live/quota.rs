@@ -1,10 +1,23 @@
+use std::time::Duration;
+
 use kube::CustomResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tessera_api::gpu_quota::{GpuQuota, GpuQuotaSpec};
-use tessera_harness::shared;
+use tessera_harness::{Cluster, shared};
 
 use crate::run;
+
+/// Waits until the kind's objects can be listed.
+async fn until_served(cluster: &Cluster, kind: &str) {
+    for _ in 0..600 {
+        if cluster.kubectl(&["get", kind]).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{kind} is not served");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn says_what_is_known_of_quotas() {
@@ -18,7 +31,7 @@ async fn says_what_is_known_of_quotas() {
     );
 
     cluster.apply(&serde_json::to_string(&GpuQuota::crd()).unwrap()).await.unwrap();
-    cluster.kubectl(&["wait", "--for=condition=Established", "crd/gpuquotas.gpu.tessera.dev"]).await.unwrap();
+    until_served(cluster, "gpuquotas.gpu.tessera.dev").await;
     let quotas: kube::Api<GpuQuota> = kube::Api::all(cluster.client().await.unwrap());
     let spec = GpuQuotaSpec::decode(&json!({
         "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "default" } },
@@ -58,10 +71,7 @@ async fn says_what_is_known_of_quotas() {
         },
     });
     cluster.apply(&definition.to_string()).await.unwrap();
-    cluster
-        .kubectl(&["wait", "--for=condition=Established", "crd/localqueues.kueue.x-k8s.io"])
-        .await
-        .unwrap();
+    until_served(cluster, "localqueues.kueue.x-k8s.io").await;
     let queue = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
         "metadata": { "name": "train", "namespace": "default" } });
     cluster.apply(&queue.to_string()).await.unwrap();

@@ -66,6 +66,7 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     let client = turn.client().await.unwrap();
     delete_all(Api::<MutatingWebhookConfiguration>::all(client.clone())).await;
     delete_all(Api::<ValidatingWebhookConfiguration>::all(client.clone())).await;
+    turn.kubectl(&["label", "namespace", NAMESPACE, "gpu.tessera.dev/claims-"]).await.unwrap();
     delete_workloads(&turn).await;
     turn.kubectl(&["delete", "devicetaintrules", "--all"]).await.unwrap();
     delete_all(Api::<ResourceClaimTemplate>::namespaced(client.clone(), NAMESPACE)).await;

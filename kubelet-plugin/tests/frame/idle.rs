@@ -51,19 +51,20 @@ fn process(node: &Node, pid: u32, pod: &str, container: &str) {
 #[tokio::test]
 async fn a_claim_says_that_its_pod_does_not_use_it() {
     let node = Node::new("idle", "hgx-h100-80gb").await;
-    node.pool("idle", json!({"idle": {"action": "Tell", "afterSeconds": 3}})).await;
-    let plugin = start(&node, 1);
+    node.pool("idle", json!({"idle": {"action": "Tell", "afterSeconds": 15}})).await;
+    let plugin = start(&node, 4);
     let registered = node.register().await;
     plugin.ready().await;
     let (used, unused) = (pod(&node).await, pod(&node).await);
     let busy = claim(&node, &device(&node, 2), &used).await;
     let idle = claim(&node, &device(&node, 1), &unused).await;
-    for answer in registered.prepare(&[busy.clone(), idle.clone()]).await.unwrap().values() {
-        answer.as_ref().unwrap();
-    }
+    // From the first look on.
     process(&node, 61, &used.1, "sandbox");
     process(&node, 62, &used.1, "container");
     node.machine.let_happen("process add --card 2 --pid 62 --memory-mib 100 --busy 60");
+    for answer in registered.prepare(&[busy.clone(), idle.clone()]).await.unwrap().values() {
+        answer.as_ref().unwrap();
+    }
     process(&node, 71, &unused.1, "sandbox");
     until(&node, &idle, "True", "NotStarted").await;
 
@@ -81,7 +82,7 @@ async fn a_claim_says_that_its_pod_does_not_use_it() {
 
     // The next instance knows nothing of the time before.
     assert_eq!(plugin.terminate().await.code(), Some(0));
-    let plugin = start(&node, 1);
+    let plugin = start(&node, 4);
     until(&node, &idle, "False", "FirstLook").await;
     until(&node, &idle, "True", "BelowLimit").await;
     node.machine.let_happen("process remove --card 1 --pid 72");

@@ -42,6 +42,29 @@ pub struct JobSpec {
     pub completions: Option<u32>,
     /// Number of pods running at once; 1 if absent.
     pub parallelism: Option<u32>,
+    /// Failed pods after which the Job fails; 6 if absent.
+    pub backoff_limit: Option<u32>,
+    /// The same for each index.
+    pub backoff_limit_per_index: Option<u32>,
+    /// What the failure of a pod does.
+    pub pod_failure_policy: Option<serde_json::Value>,
+}
+
+impl JobSpec {
+    /// Whether the Job goes on after the eviction of a pod, and makes the pod anew.
+    pub fn survives_evictions(&self) -> bool {
+        let rules = self.pod_failure_policy.as_ref().and_then(|policy| policy["rules"].as_array());
+        let is_of_evictions = |rule: &&serde_json::Value| {
+            let conditions = rule["onPodConditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "DisruptionTarget"))
+        };
+        let rule = rules.into_iter().flatten().find(is_of_evictions);
+        match rule.and_then(|rule| rule["action"].as_str()) {
+            Some("Ignore") => true,
+            Some("FailJob" | "FailIndex") => false,
+            _ => self.backoff_limit_per_index.or(self.backoff_limit) != Some(0),
+        }
+    }
 }
 
 /// A JobSet (`jobset.x-k8s.io`).
@@ -227,5 +250,29 @@ impl DisruptionBudget {
             || is(max_unavailable, "0%")
             || is(min_available, "100%")
             || (expected_pods > 0 && desired_healthy >= expected_pods)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_survives_evictions_unless_it_says_otherwise() {
+        let of = |spec| serde_json::from_value::<JobSpec>(spec).unwrap().survives_evictions();
+        let policy = |action| {
+            json!({ "rules": [{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [3] } },
+                { "action": action, "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }] })
+        };
+        assert!(of(json!({})));
+        assert!(!of(json!({ "backoffLimit": 0 })));
+        assert!(of(json!({ "backoffLimit": 0, "podFailurePolicy": policy("Ignore") })));
+        assert!(!of(json!({ "podFailurePolicy": policy("FailJob") })));
+        assert!(of(
+            json!({ "backoffLimit": 0, "backoffLimitPerIndex": 1, "podFailurePolicy": policy("Count") })
+        ));
+        assert!(!of(json!({ "backoffLimitPerIndex": 0 })));
     }
 }

@@ -114,7 +114,15 @@ fn nominate(
     needed: usize,
     shortage: Shortage,
 ) -> Option<Preemption> {
-    let asks = may_ask(state, now, group, open, shortage);
+    let asks = may_ask(state, now, group, open, shortage).into_iter().map(|ask| (ask, shortage));
+    let mut asks: Vec<(Ask, Shortage)> = asks.collect();
+    if shortage == Shortage::Limit {
+        // Free devices may be of no use to the group, where its team's limits allow others only: those are taken back.
+        let others = may_ask(state, now, group, open, Shortage::Room).into_iter();
+        asks.extend(others.filter(|ask| *ask != Ask::Priority).map(|ask| (ask, Shortage::Room)));
+        // What was lent comes back before the team's own pods go.
+        asks.sort_by_key(|(ask, _)| *ask == Ask::Priority);
+    }
     if asks.is_empty() {
         return None;
     }
@@ -132,16 +140,16 @@ fn nominate(
     state.ledger.nominations.pause(&group.id, now + PLAN_AGAIN, now);
     let mut found = Err(NoVictims::Nobody);
     for ask in asks {
-        match (find_victims_once(state, now, group, open, needed, (ask, shortage)), &found) {
+        match (find_victims_once(state, now, group, open, needed, ask), &found) {
             (Ok(plan), _) => {
-                found = Ok(plan);
+                found = Ok((plan, ask.1));
                 break;
             }
             (Err(why), Err(NoVictims::Nobody)) => found = Err(why),
             (Err(_), _) => {}
         }
     }
-    let (placements, victims) = match found {
+    let ((placements, victims), shortage) = match found {
         Ok(found) => found,
         Err(NoVictims::Nobody) => return None,
         Err(NoVictims::Room { node, pods }) => {
@@ -278,6 +286,9 @@ fn evict_for(
         .filter_map(|victim| Some(world.cluster.objects().pods.get(victim)?.as_ref().clone()))
         .collect();
     let staying: Vec<&Pod> = pods.iter().filter(|pod| !pod.has_ended()).collect();
+    if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
+        return withdraw(nominated, "a pod in its way may not be evicted");
+    }
     let is_higher = |victim: &Key| {
         let team = world.teams.team_of(&victim.namespace);
         victims::is_higher(&world.teams, group, team, order::priority_of(world, gangs, victim))
@@ -298,9 +309,6 @@ fn evict_for(
             return withdraw(nominated, "its team's limit or guarantee no longer allows it");
         };
         (team, share) = found;
-    }
-    if staying.iter().any(|pod| ledger.evictions.is_refused(&reference(pod), now)) {
-        return withdraw(nominated, "a pod in its way may not be evicted");
     }
     if victims.is_empty()
         && !nominated.iter().any(|(_, nomination)| is_anybody_ending_on(world, now, &nomination.node))

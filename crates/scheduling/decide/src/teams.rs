@@ -231,6 +231,11 @@ impl Teams {
         parent(team) == parent(other)
     }
 
+    /// Whether the rule is on what this team takes.
+    pub fn is_rule_of(&self, rule: &Rule, team: TeamId) -> bool {
+        self.get(team).is_some_and(|team| Arc::ptr_eq(&rule.namespaces, &team.namespaces))
+    }
+
     pub fn get(&self, team: TeamId) -> Option<&Team> {
         self.teams.get(team?)
     }

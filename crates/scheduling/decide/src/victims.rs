@@ -6,9 +6,10 @@ mod units;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_cluster::Key;
+use tessera_cluster::worth::Worth;
 use tessera_placement::Time;
 use tessera_placement::statement::{Base, Statement};
-use tessera_placement::take_limit::TakeLimit;
+use tessera_placement::take_limit::{Rule, TakeLimit};
 use tessera_placement::victims::{self, Unit, Units, key};
 
 use crate::gangs::Gangs;
@@ -76,7 +77,7 @@ pub(crate) fn find_victims<'m>(
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
-    let needs = if ask == Ask::FairShare { room::least_cards_of(state, open, needed) } else { 0 };
+    let needs = if ask == Ask::Priority { 0 } else { room::least_cards_of(state, open, needed) };
     let lower = evictable(&state.world, group, (&units, &state.round.is_in_family), (ask, needs));
     let world = &state.world;
     let limit = |allowance| world.teams.limit(group.id.namespace(), allowance);
@@ -89,6 +90,11 @@ pub(crate) fn find_victims<'m>(
         }
         Ask::Priority => limit(teams::allowance(world, open)),
     };
+    let is_full = || is_full(world, &units, (ask, group.id.namespace()), limit.as_ref(), needs);
+    if !lower.contains(&true) || is_full() {
+        put_back(state, units, ask);
+        return Err(NoVictims::Nobody);
+    }
     let wanted = Wanted { open, needed, limit: limit.as_ref() };
     let with_devices = |(may, unit): (&bool, &Unit)| *may && !unit.claims.is_empty();
     let all: Vec<bool> = lower.iter().zip(units.all()).map(with_devices).collect();
@@ -124,6 +130,33 @@ pub(crate) fn find_victims<'m>(
     found = found.filter(|(_, victims)| !victims.is_empty());
     put_back(state, units, ask);
     found.ok_or(why)
+}
+
+/// Whether the team's limits leave too little, whichever units go: victims by any right but priority are of other teams, and for a parent's
+/// guarantee of other parents'.
+fn is_full(
+    World { teams, cluster, .. }: &World,
+    units: &Units,
+    (ask, namespace): (Ask, &str),
+    limit: Option<&TakeLimit>,
+    needs: u64,
+) -> bool {
+    let Some(limit) = limit.filter(|_| ask != Ask::Priority) else { return false };
+    let taker = teams.team_of(namespace);
+    let family = if ask == Ask::TakeBackForParent { teams.family(taker) } else { taker };
+    let is_own = |pod: &Key| {
+        let team = teams.team_of(&pod.namespace);
+        team == taker || (family != taker && teams.family(team) == family)
+    };
+    // Pods that are ending give back what is counted now.
+    let is_ending = |(place, unit): (usize, &Unit)| units.is_leaving(place) && unit.pods.iter().any(is_own);
+    if units.all().iter().enumerate().any(is_ending) {
+        return false;
+    }
+    let is_of_own = |rule: &&Rule| teams.is_rule_of(rule, taker) || teams.is_rule_of(rule, family);
+    let own = TakeLimit { rules: limit.rules.iter().filter(is_of_own).cloned().collect(), only: None };
+    let is_used_up = || own.rules.iter().all(|rule| rule.taken(cluster) >= rule.most);
+    own.leaves_less(cluster, Worth { cards: needs, ..Worth::default() }) || (ask == Ask::TakeBack && is_used_up())
 }
 
 /// The pods without devices among those that would have to go.
@@ -216,7 +249,7 @@ pub(crate) fn may_take_back<'k>(
             (is_alone && units[*place].is_gang)
                 || (found.ranks[*place].is_some() && (is_of_family || !found.is_in_family[*place]))
         };
-        team != taker && of_pod.iter().all(may_go)
+        team != taker && !of_pod.is_empty() && of_pod.iter().all(may_go)
     })
 }
 

@@ -51,7 +51,7 @@ pub struct Plan {
     pub node: NodeIndex,
     /// The wanted pod's devices; `None` for an empty node.
     pub takes: Option<Takes>,
-    /// The moves to make first, in this order; empty if there is room already.
+    /// The moves to make first; empty if there is room already. One may need the devices that another leaves.
     pub moves: Vec<Move>,
 }
 

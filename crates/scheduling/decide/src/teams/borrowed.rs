@@ -114,6 +114,9 @@ pub(crate) fn reclaimable(
     let mut keys: Vec<(usize, bool, i32, usize)> = Vec::new();
     for (rank, team) in order.iter().enumerate() {
         let of_team = of_teams.remove(team).unwrap_or_default();
+        // Pods that are ending fill no guarantee, their parent's neither.
+        let ending = of_team.iter().copied().filter(|place| leaving[*place]);
+        of_families.entry(teams.family(*team)).or_default().extend(ending);
         for place in borrowed(world, gangs, *team, (units, leaving), of_team) {
             of_families.entry(teams.family(*team)).or_default().push(place);
             match taken_back_from(teams, cluster, *team, &units[place]) {

@@ -88,7 +88,7 @@ fn idle_group(state: &State, id: &GroupId, claims: &BTreeMap<Key, Vec<Key>>) -> 
         GroupId::Gang(gang) => state.gangs.members(gang).collect(),
     };
     let mut group = IdleGroup { pods: Vec::new(), grace: Time::ZERO, why: String::new() };
-    for key in keys {
+    for key in keys.iter().copied() {
         let pod = objects.pods.get(key)?;
         if pod.has_ended() {
             continue;
@@ -105,6 +105,13 @@ fn idle_group(state: &State, id: &GroupId, claims: &BTreeMap<Key, Vec<Key>>) -> 
         for name in claims.get(key).into_iter().flatten() {
             let claim = objects.claims.get(name)?;
             let why = why_idle(claim, &world.driver)?;
+            // A claim that others use, too, stays.
+            let is_of_others = |pod: &Key| {
+                !keys.contains(&pod) && objects.pods.get(pod).is_some_and(|pod| !pod.has_ended())
+            };
+            if holders::pods_holding(name, claim).iter().any(is_of_others) {
+                return None;
+            }
             if group.why.is_empty() {
                 group.why = format!("claim {}: {why}", name.name);
             }

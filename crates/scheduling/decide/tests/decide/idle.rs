@@ -1,7 +1,7 @@
 //! Pods that do not use their devices.
 
 use serde_json::{Value, json};
-use tessera_cluster::Kind;
+use tessera_cluster::{Key, Kind};
 use tessera_decide::{Intent, Observation, Time, Topic};
 
 use crate::gangs::member;
@@ -223,4 +223,19 @@ fn a_refused_eviction_is_sent_again_later_and_a_new_leader_announces_anew() {
     assert_eq!(told_and_evicted(&fed.acts()), (vec![], vec![]));
     fed.decider.lead(fed.now, "two");
     assert_eq!(told_and_evicted(&fed.acts()), (vec!["p"], vec![]));
+}
+
+#[test]
+fn a_claim_that_another_pod_uses_evicts_nobody() {
+    let mut fed = evicting();
+    fed.apply_pod(running(ungated("p")));
+    fed.apply_pod(owned("q", "apps/v1", "ReplicaSet"));
+    idle(&mut fed, "p", 0);
+    let key = Key::new("team", "p-gpus");
+    let shared = fed.decider.cluster().objects().claims[&key].clone();
+    let mut shared = serde_json::to_value(shared.as_ref()).unwrap();
+    let users = ["p", "q"].map(|pod| json!({ "resource": "pods", "name": pod, "uid": format!("uid-{pod}") }));
+    shared["status"]["reservedFor"] = json!(users);
+    fed.apply_claim(shared);
+    assert_eq!(outcome(&mut fed), (vec![], vec![]));
 }

@@ -45,15 +45,17 @@ const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within this many seeds.
 const SEEDS: u64 = 5_000;
 /// Bugs found only after many seeds, each with a seed that finds the bug: the search starts there.
-const LATE: [(Bug, u64); 8] = [
-    (Bug::LimitBeforeChoice, 131),
-    (Bug::GuaranteeNotObserved, 248),
-    (Bug::GuaranteeOverrun, 17),
-    (Bug::LentOnlyNotObserved, 34),
+const LATE: [(Bug, u64); 10] = [
+    (Bug::LimitBeforeChoice, 165),
+    (Bug::GuaranteeNotObserved, 343),
+    (Bug::GuaranteeOverrun, 119),
+    (Bug::LentOnlyNotObserved, 35),
     (Bug::NominationNotObserved, 865),
-    (Bug::UidNotChecked, 429),
-    (Bug::ReservationNotObserved, 177),
-    (Bug::DeadlineTakenForShort, 177),
+    (Bug::RefusalNotObserved, 60),
+    (Bug::DecidesBeforeTheListIsComplete, 173),
+    (Bug::UidNotChecked, 750),
+    (Bug::ReservationNotObserved, 272),
+    (Bug::DeadlineTakenForShort, 272),
 ];
 
 struct Run {

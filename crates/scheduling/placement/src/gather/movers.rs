@@ -26,6 +26,9 @@ pub enum Stays {
     /// Nobody would make the pod anew.
     #[error("nothing would make it anew: it has no controller")]
     NoOwner,
+    /// The pod's Job would fail.
+    #[error("its eviction ends Job {0}")]
+    JobEnds(String),
     /// The pod belongs to its node.
     #[error("it belongs to its node: of a DaemonSet, or static")]
     OfNode,
@@ -151,7 +154,7 @@ pub fn movers(cluster: &Cluster, fleet: &mut Fleet, driver: &str, now: Timestamp
         let claims = demand.subject.claims.iter().map(|wanted| Key::from(&wanted.claim.metadata));
         mover.claims.extend(claims);
         if mover.stays.is_none() {
-            mover.stays = holding.shared.or(unclear).or_else(|| stays(pod, &demand));
+            mover.stays = holding.shared.or(unclear).or_else(|| stays(objects, pod, &demand));
         }
         mover.pods.push(Runner { key, demand, since, lost });
     }
@@ -163,11 +166,14 @@ pub fn movers(cluster: &Cluster, fleet: &mut Fleet, driver: &str, now: Timestamp
     movers
 }
 
-/// The PodDisruptionBudget that these pods together exceed, if any.
+/// The PodDisruptionBudget that these pods together exceed, if any, or a pod's second one: the API server evicts no pod of two.
 pub(super) fn exceeded<'k>(objects: &Objects, pods: impl Iterator<Item = &'k Key>) -> Option<Key> {
     let mut taken: BTreeMap<&Key, u32> = BTreeMap::new();
     let pods: BTreeSet<&Key> = pods.collect();
     for pod in pods.into_iter().filter_map(|key| objects.pods.get(key)) {
+        if let Some((second, _)) = objects.budgets_of(pod).nth(1) {
+            return Some(second.clone());
+        }
         for (key, budget) in objects.budgets_of(pod) {
             let taken = taken.entry(key).or_default();
             *taken += 1;
@@ -184,14 +190,16 @@ fn since(pod: &Pod) -> Option<Timestamp> {
     started.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
-fn stays(pod: &Pod, demand: &Demand) -> Option<Stays> {
+fn stays(objects: &Objects, pod: &Pod, demand: &Demand) -> Option<Stays> {
     let owners = pod.metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     if is_daemon(pod) || controller.is_some_and(|owner| owner.kind == "Node") {
         return Some(Stays::OfNode);
     }
-    if controller.is_none() {
-        return Some(Stays::NoOwner);
+    let Some(controller) = controller else { return Some(Stays::NoOwner) };
+    let job = objects.jobs.get(&pod.key().with_name(&controller.name)).filter(|_| controller.kind == "Job");
+    if job.is_some_and(|job| !job.spec.survives_evictions()) {
+        return Some(Stays::JobEnds(controller.name.clone()));
     }
     if pod.has_ended() {
         return Some(Stays::Ending);

@@ -9,6 +9,7 @@ use serde_json::json;
 use tessera_allocator::overlap::overlaps;
 use tessera_cluster::Cluster;
 use tessera_cluster::subject::Wanted as ClaimWanted;
+use tessera_cluster::workloads::{DisruptionBudget, Job};
 use tessera_placement::Time;
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::{self, Fit, Takes};
@@ -175,7 +176,7 @@ fn moves_lose_as_little_as_those_found_by_trying_all_sets() {
 #[test]
 fn who_cannot_move_is_told_why() {
     let (mut cluster, mut fleet) = (Cluster::default(), Fleet::default());
-    for slice in slices("n0", 8) {
+    for slice in slices("n0", 10) {
         fleet.apply_slice(Time::ZERO, &slice, DRIVER).unwrap();
         cluster.apply(slice).unwrap();
     }
@@ -211,6 +212,16 @@ fn who_cannot_move_is_told_why() {
     let gang = json!({ "labels": { "gpu.tessera.dev/group": "g", "gpu.tessera.dev/group-size": "2" } });
     add(7, &["g-0"], "Job", gang.clone());
     add(8, &["g-1"], "Job", gang);
+    let once = json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "once", "uid": "once", "controller": true }]);
+    add(9, &["once-0"], "Job", json!({ "ownerReferences": once }));
+    add(10, &["twice"], "ReplicaSet", json!({ "labels": { "app": "twice" } }));
+    let job = json!({ "metadata": { "name": "once", "namespace": "n" }, "spec": { "backoffLimit": 0 } });
+    cluster.apply(read::<Job>(job)).unwrap();
+    for name in ["first", "second"] {
+        let budget = json!({ "metadata": { "name": name, "namespace": "n" }, "status": { "disruptionsAllowed": 1 },
+            "spec": { "selector": { "matchLabels": { "app": "twice" } } } });
+        cluster.apply(read::<DisruptionBudget>(budget)).unwrap();
+    }
     let now = Timestamp::from_second(30).unwrap();
     let told = movers(&cluster, &mut fleet, DRIVER, now).into_iter().map(|mover| {
         let pods: Vec<&str> = mover.pods.iter().map(|pod| pod.key.name.as_str()).collect();
@@ -226,7 +237,9 @@ fn who_cannot_move_is_told_why() {
         "ends: it is ending already, 20",
         "g-0 g-1: moves, 40",
         "moves: moves, 20",
+        "once-0: its eviction ends Job once, 20",
         "one: claim n/c5 is shared by several pods, 20",
+        "twice: PodDisruptionBudget n/second allows no eviction now, 20",
         "two: claim n/c5 is shared by several pods, 0",
     ];
     assert_eq!(told, wanted);

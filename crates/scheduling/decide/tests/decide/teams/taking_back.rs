@@ -214,3 +214,31 @@ fn the_next_leader_takes_back_what_was_nominated() {
     victims.extend(evicted(&fed.decide()));
     assert_eq!(victims.len(), 1);
 }
+
+/// Of the cards of another pool nothing is guaranteed to the pod's team.
+#[test]
+fn free_cards_of_no_use_keep_nobody_from_what_is_guaranteed() {
+    let mut fed = teams(2, &["vision", "nlp"]);
+    fed.apply(node("b"));
+    let pool = json!({ "pool": "other", "allocation": "Managed" });
+    slices("b", 2, pool).into_iter().for_each(|slice| fed.apply(slice));
+    fed.quota(
+        "vision",
+        json!({ "amounts": [{ "name": "other", "unit": "Cards", "guaranteed": 2,
+        "cards": "device.attributes['gpu.tessera.dev'].gpuPool == 'other'" }] }),
+    );
+    fed.decide();
+    fed.pass(100);
+    fed.decide();
+    fed.listed();
+    let on = |node: &'static str| {
+        move |pod: &mut Value| pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node })
+    };
+    fed.ask_in("nlp", "n0", "gpu", 2, on("b"));
+    assert_eq!(fed.start(), ["n0"]);
+    fed.pass(100);
+    fed.ask_in("vision", "v0", "gpu", 1, |pod| {
+        pod["metadata"]["labels"] = json!({ "gpu.tessera.dev/borrow": "false" });
+    });
+    assert_eq!(fed.takes(), ["n0"]);
+}

@@ -183,6 +183,7 @@ impl From<Job> for Manifest {
                 completion_mode: spec.completion_mode,
                 completions: number(spec.completions),
                 parallelism: number(spec.parallelism),
+                ..workloads::JobSpec::default()
             },
             // In the simulation, none of its pods exist yet.
             status: workloads::JobStatus::default(),

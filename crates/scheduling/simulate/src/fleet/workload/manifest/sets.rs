@@ -149,9 +149,8 @@ fn of_gangs(metadata: &ObjectMeta, spec: &JobSetSpec) -> workloads::JobSet {
             replicas: number(job.replicas),
             template: workloads::JobTemplate {
                 spec: workloads::JobSpec {
-                    completion_mode: None,
-                    completions: None,
                     parallelism: number(of_job.and_then(|spec| spec.parallelism)),
+                    ..workloads::JobSpec::default()
                 },
             },
             depends_on: job
