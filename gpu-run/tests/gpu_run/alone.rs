@@ -35,7 +35,12 @@ fn one_pod_needs_no_key() {
     assert_eq!((said.code, said.lines()), (9, vec!["01", "11", "gone"]), "{}", said.err);
     assert_eq!(host("trap 'exit 5' TERM; kill -TERM $GPU_RUN_HOST_PROCESS; sleep 5 & wait").code, 5);
     let said = host(
-        "for i in 1 2; do $GPU_RUN srun -n1 --gpus-per-task=1 bash -c 'echo $CUDA_VISIBLE_DEVICES; sleep 2' & done; wait",
+        "export d=$(mktemp -d)
+         for i in 1 2; do
+           $GPU_RUN srun -n1 --gpus-per-task=1 bash -c 'echo $CUDA_VISIBLE_DEVICES; touch $d/$CUDA_VISIBLE_DEVICES
+             for ((i = 0; i < 300; i++)); do [ -e $d/0 ] && [ -e $d/1 ] && break; sleep 0.1; done' &
+         done
+         wait; rm -r $d",
     );
     assert_eq!(said.lines(), ["0", "1"], "{}", said.err);
     let said = host("echo $SLURM_ARRAY_TASK_ID; $GPU_RUN srun -n1 bash -c 'echo $SLURM_ARRAY_TASK_ID'");

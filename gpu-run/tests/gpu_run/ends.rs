@@ -1,13 +1,13 @@
 //! How steps and jobs end.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, net::TcpStream, thread, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-use crate::job::{Job, eventually, runs};
+use crate::job::{Job, eventually};
 
 /// srun(1), `--kill-on-bad-exit`, the default here: the first failure ends the other tasks, on all hosts.
 #[test]
@@ -22,7 +22,7 @@ fn a_killed_rank_ends_the_step() {
     let said = first.wait();
     assert_eq!(said.out, "137\n", "{}", said.err);
     assert!(said.err.contains("task 3: ended by SIGKILL"), "{}", said.err);
-    assert!(!runs("4001"), "tasks were left");
+    assert!(!job.runs("4001"), "tasks were left");
     assert!(others.into_iter().all(|other| other.wait().code == 0));
 }
 
@@ -95,7 +95,7 @@ fn tasks_end_with_srun() {
     );
     let there = |name: &str| job.path().join(name).exists();
     eventually("two tasks", || there("up-0") && there("up-1"));
-    eventually("no task is left", || !runs("4003"));
+    eventually("no task is left", || !job.runs("4003"));
     fs::write(job.path().join("gone"), "").unwrap();
     assert_eq!(first.wait().out, "137\n");
     assert!(others.into_iter().all(|other| other.wait().code == 0));
@@ -111,7 +111,7 @@ fn steps_end_with_the_script() {
          exit 6",
     );
     assert_eq!(said.code, 6, "{}", said.err);
-    eventually("no task is left", || !runs("4004"));
+    eventually("no task is left", || !job.runs("4004"));
 }
 
 /// Processes whose parents ended are reaped, as a pod's first process has to.
@@ -141,25 +141,19 @@ fn a_lost_host_ends_the_step() {
     let said = first.wait();
     assert_eq!(said.out, "1\n", "{}", said.err);
     assert!(said.err.contains("is lost with 1 tasks"), "{}", said.err);
-    drop(other);
-    // Its task is nobody's here; in a pod it ends with the pod.
-    for process in fs::read_dir("/proc").unwrap().flatten() {
-        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        if line == b"sleep\x004005\0" {
-            let pid = process.file_name().to_string_lossy().parse().unwrap();
-            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-        }
-    }
 }
 
 /// Without the host that runs the job, the others fail.
 #[test]
 fn hosts_fail_when_the_first_is_lost() {
     let job = Job::new(3, 1);
+    let first = job.host(0, &["bash", "-c", "srun bash -c 'touch up-$POD; exec sleep 300'"]);
+    eventually("the first host", || TcpStream::connect(("127.0.0.1", job.ports[0])).is_ok());
     let others = job.others();
-    let first = job.host(0, &["bash", "-c", "srun touch up; exec sleep 30"]);
-    eventually("a step", || job.path().join("up").exists());
-    thread::sleep(Duration::from_millis(300));
+    let there = |name: &str| job.path().join(name).exists();
+    eventually("a step", || there("up-1") && there("up-2"));
+    // Their connections to the first host are begun before any step, and seen nowhere.
+    thread::sleep(Duration::from_secs(2));
     first.signal(Signal::SIGKILL);
     for other in others {
         let said = other.wait();
@@ -172,12 +166,13 @@ fn hosts_fail_when_the_first_is_lost() {
 #[test]
 fn hosts_that_come_late_are_waited_for() {
     let job = Job::new(2, 1);
-    let first = job.host(0, &["bash", "-c", "srun bash -c 'echo $POD'"]);
-    thread::sleep(Duration::from_millis(5500));
+    let script = "srun bash -c 'echo $POD' 2> said; code=$?; cat said >&2; exit $code";
+    let first = job.host(0, &["bash", "-c", script]);
+    let said = || fs::read_to_string(job.path().join("said")).unwrap_or_default();
+    eventually("a word", || said().contains("waiting for host"));
     let others = job.others();
     let said = first.wait();
     assert_eq!((said.code, said.lines()), (0, vec!["0", "1"]), "{}", said.err);
-    assert!(said.err.contains("srun: waiting for host"), "{}", said.err);
     assert!(others.into_iter().all(|other| other.wait().code == 0));
     // A script that is done before the others are there.
     let first = job.host(0, &["bash", "-c", "exit 3"]);
@@ -190,14 +185,15 @@ fn hosts_that_come_late_are_waited_for() {
 /// A host that never comes: nothing is started, and everybody ends.
 #[test]
 fn a_host_that_never_comes_fails_the_step() {
-    let job = Job::new(3, 1).with("GPU_RUN_WAIT", "2");
+    let job = Job::new(3, 1).with("GPU_RUN_WAIT", "10");
     let there = job.host(1, &["false"]);
     let said = job.host(0, &["bash", "-c", "srun touch started; echo $?"]).wait();
     assert_eq!(said.out, "1\n");
-    assert!(said.err.contains(&format!("host {} did not come in 2 s", job.names()[2])), "{}", said.err);
+    assert!(said.err.contains(&format!("host {} did not come in 10 s", job.names()[2])), "{}", said.err);
     assert!(!job.path().join("started").exists());
     assert_eq!(there.wait().code, 0);
     // Without the first host.
+    let job = Job::new(2, 1).with("GPU_RUN_WAIT", "2");
     let said = job.host(1, &["false"]).wait();
     assert_eq!(said.code, 1);
     assert!(said.err.contains("did not come in 2 s"), "{}", said.err);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::job::Job;
+use crate::job::{Job, Said, eventually};
 
 /// Nobody without the key starts anything.
 #[test]
@@ -23,7 +23,7 @@ fn another_key_starts_nothing() {
 /// A host with another key is none of the job's, and srun says which.
 #[test]
 fn a_host_of_another_job_gets_no_command() {
-    let job = Job::new(2, 1).with("GPU_RUN_WAIT", "3");
+    let job = Job::new(2, 1).with("GPU_RUN_WAIT", "10");
     fs::write(job.path().join("other-key"), "not the secret of this job").unwrap();
     // Its first host never comes, so that it waits.
     let hosts = format!("127.0.0.1:1,127.0.0.1:{}", job.ports[1]);
@@ -47,11 +47,13 @@ fn garbage_on_the_port_does_no_harm() {
         0,
         &["bash", "-c", "srun true; until [ -e disturbed ]; do sleep 0.05; done; srun bash -c 'echo $POD'"],
     );
-    let connect = |port: u16| loop {
-        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-            return stream;
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let connect = |port: u16| {
+        let mut stream = None;
+        eventually("a connection", || {
+            stream = TcpStream::connect(("127.0.0.1", port)).ok();
+            stream.is_some()
+        });
+        stream.unwrap()
     };
     let mut silent = Vec::new();
     for port in &job.ports {
@@ -90,7 +92,7 @@ fn silent_connections_are_closed() {
             "srun touch up; until [ -e disturbed ]; do sleep 0.05; done; srun bash -c 'echo $POD'",
         ],
     );
-    crate::job::eventually("a step", || job.path().join("up").exists());
+    eventually("a step", || job.path().join("up").exists());
     let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", job.ports[1])).unwrap()).collect();
     fs::write(job.path().join("disturbed"), "").unwrap();
     let said = first.wait();
@@ -109,7 +111,7 @@ fn a_wrong_environment_is_refused() {
         ("GPU_RUN_TASKS_PER_NODE", "many", "GPU_RUN_TASKS_PER_NODE is no number: many"),
     ] {
         let output = job.command(0).env(name, value).args(["host", "--", "touch", "ran"]).output().unwrap();
-        let said = crate::job::Said::of(&output);
+        let said = Said::of(&output);
         assert_eq!(said.code, 1);
         assert!(said.err.contains(words), "{}", said.err);
     }

@@ -7,15 +7,24 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use tempfile::TempDir;
 
 /// For everything that is expected to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
+/// In the environment of all processes of a job: its folder.
+const MARK: &str = "GPU_RUN_TEST";
+
+/// Declared before its hosts, so that it is dropped after them: whatever still runs is killed then.
 pub struct Job {
     pub folder: TempDir,
     pub ports: Vec<u16>,
@@ -40,9 +49,7 @@ impl Job {
         let program = env!("CARGO_BIN_EXE_gpu-run");
         let installed = Command::new(program).arg("install").arg(folder.path()).status().unwrap();
         assert!(installed.success());
-        // All at once, so that they differ.
-        let listeners: Vec<_> = (0..hosts).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        let ports = (0..hosts).map(|_| free_port()).collect();
         Self { folder, ports, variables: Vec::new() }
             .with("GPU_RUN_TASKS_PER_NODE", &tasks_per_node.to_string())
             .with("GPU_RUN_KILL_WAIT", "5")
@@ -77,6 +84,7 @@ impl Job {
             .env("GPU_RUN_KEY_FILE", self.path().join("key"))
             .env("HOSTNAME", format!("pod-{index}"))
             .env("POD", index.to_string())
+            .env(MARK, self.path())
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.path())
             .stdin(Stdio::null())
@@ -113,15 +121,63 @@ impl Job {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
+
+    /// Whether one of the job's processes has this argument.
+    pub fn runs(&self, word: &str) -> bool {
+        self.processes().iter().any(|(_, line)| line.split('\0').any(|argument| argument == word))
+    }
+
+    /// Process numbers and command lines. Zombies have no environment any more.
+    fn processes(&self) -> Vec<(Pid, String)> {
+        let mark = format!("{MARK}={}", self.path().display());
+        let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|process| {
+            let id = process.file_name().to_str()?.parse().ok()?;
+            let environment = fs::read(process.path().join("environ")).ok()?;
+            let line = fs::read(process.path().join("cmdline")).ok()?;
+            let is_own = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+            is_own.then(|| (Pid::from_raw(id), String::from_utf8_lossy(&line).into_owned()))
+        });
+        processes.collect()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let left = self.processes();
+            if left.is_empty() || Instant::now() > until {
+                return;
+            }
+            for (process, _) in left {
+                // Fails for one that has just ended.
+                let _ = kill(process, Signal::SIGKILL);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Below the ports that Linux gives to outgoing connections, which would take one between two hosts' starts; another one
+/// each time, also in other processes of this program.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(37).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(10_000 + number % 22_000).unwrap();
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl Host {
-    pub fn id(&self) -> nix::unistd::Pid {
-        nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap())
+    pub fn id(&self) -> Pid {
+        Pid::from_raw(self.0.id().try_into().unwrap())
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
-        nix::sys::signal::kill(self.id(), signal).unwrap();
+    pub fn signal(&self, signal: Signal) {
+        kill(self.id(), signal).unwrap();
     }
 
     pub fn wait(mut self) -> Said {
@@ -181,19 +237,11 @@ fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
 }
 
-/// Waits for something, a minute at most.
+/// Waits for something.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < until, "never: {what}");
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Whether a process with this in its command line runs.
-pub fn runs(word: &str) -> bool {
-    fs::read_dir("/proc").unwrap().flatten().any(|process| {
-        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).split('\0').any(|argument| argument == word)
-    })
 }
