@@ -152,6 +152,11 @@ impl Sender {
         self.sent += 1;
         Ok(self.stream.write_all(&frame)?)
     }
+
+    /// As [`Receiver::close`].
+    pub fn close(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 impl Receiver {

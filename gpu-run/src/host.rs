@@ -24,7 +24,7 @@ use nix::sys::signal::Signal;
 use crate::{
     channel::Key,
     environment,
-    job::{self, Job},
+    job::{self, DISRUPTED, Job},
     layout::{Wanted, lay_out},
     message::Ending,
     process::{self, Reaper, signal_group},
@@ -62,21 +62,31 @@ fn lead(server: &Arc<Server>, command: &mut Command) -> Result<u8> {
     let forwarding = server.clone();
     thread::spawn(move || {
         process::for_each_signal(&forwarding.reaper, |signal| {
-            signal_group(group, signal);
+            // First: the command may end at once.
             if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
                 forwarding.members.hurry();
             }
+            signal_group(group, signal);
         });
     });
     // The reaper answers once for each process.
     let ending = process.ended.recv().unwrap_or(Ending::Code(1));
+    let terminated = server.members.hurried();
     // For processes left in the background: an srun ends its tasks.
     signal_group(group, Signal::SIGTERM);
-    server.members.end();
+    server.members.end(if ending.code() == 0 && !terminated { 0 } else { DISRUPTED });
     server.groups.end_all(server.job.kill_wait);
     signal_group(group, Signal::SIGKILL);
-    server.members.wait_until_told(started + server.job.wait, server.job.kill_wait);
-    Ok(ending.code())
+    let lost = server.members.wait_until_told(started + server.job.wait, server.job.kill_wait);
+    Ok(match ending.code() {
+        // A script that saves and exits with 0 when its pod is evicted is not done.
+        0 if terminated => Ending::Signal(Signal::SIGTERM as i32).code(),
+        0 => 0,
+        _ if lost && !terminated => DISRUPTED,
+        // The script's own failure: not ignored.
+        DISRUPTED if server.job.hosts.len() > 1 => 1,
+        code => code,
+    })
 }
 
 /// Serves steps until the job's command has ended.
@@ -87,26 +97,21 @@ fn follow(server: &Arc<Server>) -> Result<u8> {
     thread::spawn(move || {
         process::for_each_signal(&reaping.reaper, |signal| {
             if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
-                let _ = of_signals.send(Ok(Ending::Signal(signal as i32)));
+                let _ = of_signals.send(Ending::Signal(signal as i32).code());
+                // Before any task ends: index 0 knows the cause when the step fails.
+                reaping.members.leave();
             }
         });
     });
     let member = server.clone();
     thread::spawn(move || {
-        let (ending, _open) = match members::follow(&member.job) {
-            Ok(connection) => (Ok(Ending::Code(0)), Some(connection)),
-            Err(error) => (Err(error), None),
-        };
-        let _ = sender.send(ending);
-        // The connection stays open until the steps have ended, and this process with them.
-        loop {
-            thread::park();
-        }
+        // Fails if a signal has ended this process.
+        let _ = sender.send(member.members.follow(&member.job));
     });
     // The thread of signals has the other sender and never ends.
-    let ending = ended.recv().context("no thread is left")?;
+    let code = ended.recv().context("no thread is left")?;
     server.groups.end_all(server.job.kill_wait);
-    Ok(ending?.code())
+    Ok(code)
 }
 
 /// For all processes of this pod: `srun` in the PATH, and where the pod's own environment is found.

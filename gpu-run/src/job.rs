@@ -19,6 +19,10 @@ const WAIT: Duration = Duration::from_secs(600);
 /// From a SIGTERM to the SIGKILL after it: Slurm's KillWait, and a pod's grace period. GPU_RUN_KILL_WAIT has other seconds.
 const KILL_WAIT: Duration = Duration::from_secs(30);
 
+/// Exit code of a pod that ends because of another one. Jobs of `kubectl gpu run` ignore it and make the pod anew: the other
+/// pod decides whether the job fails.
+pub const DISRUPTED: u8 = 213;
+
 /// One job, seen from one of its pods.
 #[derive(Clone)]
 pub struct Job {

@@ -69,8 +69,8 @@ pub enum FromHost {
     Note(String),
     /// A task ended, after all its output.
     Ended(u32, Ending),
-    /// To members: the job's command has ended.
-    JobEnded,
+    /// To members: the job's command has ended, and they end with this exit code.
+    JobEnded(u8),
 }
 
 /// How a process ended.

@@ -174,7 +174,7 @@ fn listen(
                 continue;
             }
             Ok(Some(Frame::Control(FromHost::Note(note)))) => Event::Note(place, note),
-            Ok(Some(Frame::Control(FromHost::Alive | FromHost::JobEnded))) => continue,
+            Ok(Some(Frame::Control(FromHost::Alive | FromHost::JobEnded(_)))) => continue,
             Ok(Some(Frame::Data(task, stream, bytes))) => match output.write(task, stream, &bytes) {
                 Ok(()) => continue,
                 Err(error) => Event::Output(error),

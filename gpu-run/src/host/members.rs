@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    channel::{Channel, Receiver, Sender},
-    job::Job,
+    channel::{Receiver, Sender},
+    job::{DISRUPTED, Job},
     message::{self, Frame, FromHost, Request},
     srun::connect,
 };
@@ -20,11 +20,13 @@ use crate::{
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// The other hosts, on index 0.
+/// The other hosts, on index 0; on the others their connection to index 0.
 pub struct Members {
     expected: usize,
     state: Mutex<State>,
     changed: Condvar,
+    /// Open until this process ends: index 0 takes the connection's end for this host's.
+    own: OnceLock<Mutex<Sender>>,
 }
 
 #[derive(Default)]
@@ -32,14 +34,17 @@ struct State {
     connected: BTreeMap<usize, Arc<Mutex<Sender>>>,
     /// The number of ended connections.
     gone: usize,
-    ended: bool,
+    /// Whether one was, before the job's end.
+    lost: bool,
+    /// With the exit code of members.
+    ended: Option<u8>,
     /// Whoever is not there yet is not waited for.
     hurry: bool,
 }
 
 impl Members {
     pub fn new(expected: usize) -> Self {
-        Self { expected, state: Mutex::default(), changed: Condvar::new() }
+        Self { expected, state: Mutex::default(), changed: Condvar::new(), own: OnceLock::new() }
     }
 
     /// Keeps a member's connection until it ends.
@@ -51,9 +56,9 @@ impl Members {
             state.ended
         };
         self.changed.notify_all();
-        if ended {
+        if let Some(code) = ended {
             // A failure is a closed connection: received below.
-            let _ = message::send(&sender, &FromHost::JobEnded);
+            let _ = message::send(&sender, &FromHost::JobEnded(code));
         }
         let beating = beat(sender);
         // A member says nothing, and closes its end.
@@ -62,22 +67,23 @@ impl Members {
         let mut state = self.lock();
         state.connected.remove(&index);
         state.gone += 1;
-        if !state.ended {
+        if state.ended.is_none() {
+            state.lost = true;
             eprintln!("gpu-run: host {name} is lost");
         }
         drop(state);
         self.changed.notify_all();
     }
 
-    /// Tells all members of the job's end.
-    pub fn end(&self) {
+    /// Tells all members of the job's end, and their exit code.
+    pub fn end(&self, code: u8) {
         let connected: Vec<_> = {
             let mut state = self.lock();
-            state.ended = true;
+            state.ended = Some(code);
             state.connected.values().cloned().collect()
         };
         for sender in connected {
-            let _ = message::send(&sender, &FromHost::JobEnded);
+            let _ = message::send(&sender, &FromHost::JobEnded(code));
         }
     }
 
@@ -87,8 +93,14 @@ impl Members {
         self.changed.notify_all();
     }
 
-    /// Waits for absent members until a time, and for told ones to end their steps.
-    pub fn wait_until_told(&self, until: Instant, kill_wait: Duration) {
+    /// Whether the pod is to end.
+    pub fn hurried(&self) -> bool {
+        self.lock().hurry
+    }
+
+    /// Waits for absent members until a time, and for told ones to end their steps. True if a member was lost before the job's
+    /// end, or does not answer now: its node may have failed.
+    pub fn wait_until_told(&self, until: Instant, kill_wait: Duration) -> bool {
         let mut state = self.lock();
         let told = Instant::now();
         let mut said = false;
@@ -98,7 +110,7 @@ impl Members {
                 if missing > 0 && !state.hurry { until } else { told + kill_wait + Duration::from_secs(5) };
             let left = until.saturating_duration_since(Instant::now());
             if state.gone >= self.expected || left.is_zero() {
-                return;
+                return state.lost || !state.connected.is_empty();
             }
             if missing > 0 && !said {
                 eprintln!("gpu-run: waiting for {missing} hosts, to tell them that the job has ended");
@@ -106,6 +118,37 @@ impl Members {
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// On the other hosts: the exit code, at the job's end or when index 0 does not come or is lost.
+    pub fn follow(&self, job: &Job) -> u8 {
+        self.told(job).unwrap_or_else(|error| {
+            eprintln!("gpu-run: {error:#}");
+            DISRUPTED
+        })
+    }
+
+    /// On the other hosts: ends the connection to index 0.
+    pub fn leave(&self) {
+        if let Some(sender) = self.own.get() {
+            sender.lock().unwrap_or_else(PoisonError::into_inner).close();
+        }
+    }
+
+    fn told(&self, job: &Job) -> Result<u8> {
+        let name = &job.first().name;
+        let (sender, mut receiver) = connect::connect(job, 0, "gpu-run")?;
+        let sender = self.own.get_or_init(|| Mutex::new(sender));
+        let lost = || format!("host {name}, which runs the job, is lost");
+        receiver.silence_allowed(Some(SILENCE)).with_context(lost)?;
+        message::send(sender, &Request::Member(job.index)).with_context(lost)?;
+        loop {
+            match message::receive(&mut receiver).with_context(lost)? {
+                Some(Frame::Control(FromHost::JobEnded(code))) => return Ok(code),
+                Some(_) => {}
+                None => bail!(lost()),
+            }
         }
     }
 
@@ -125,25 +168,4 @@ pub fn beat(sender: Arc<Mutex<Sender>>) -> std::sync::mpsc::Sender<()> {
         }
     });
     stop
-}
-
-/// On the other hosts: returns at the job's end. Index 0 takes the connection's end for this host's.
-///
-/// # Errors
-/// Index 0 does not come, or is lost.
-pub fn follow(job: &Job) -> Result<Channel> {
-    let name = &job.first().name;
-    let (sender, mut receiver) = connect::connect(job, 0, "gpu-run")?;
-    let lost = || format!("host {name}, which runs the job, is lost");
-    receiver.silence_allowed(Some(SILENCE)).with_context(lost)?;
-    let sender = Mutex::new(sender);
-    message::send(&sender, &Request::Member(job.index)).with_context(lost)?;
-    loop {
-        match message::receive(&mut receiver).with_context(lost)? {
-            Some(Frame::Control(FromHost::JobEnded)) => break,
-            Some(_) => {}
-            None => bail!(lost()),
-        }
-    }
-    Ok((sender.into_inner().unwrap_or_else(PoisonError::into_inner), receiver))
 }

@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::job::{Job, eventually};
+use crate::job::{DISRUPTED, Job, eventually};
 
 /// srun(1), `--kill-on-bad-exit`, the default here: the first failure ends the other tasks, on all hosts.
 #[test]
@@ -62,7 +62,40 @@ fn a_pods_end_reaches_all_tasks() {
     let said = first.wait();
     assert_eq!(said.code, 143, "{}", said.err);
     assert!(there("saved-0") && there("saved-1"), "{}", said.err);
-    assert!(others.into_iter().all(|other| other.wait().code == 0));
+    assert!(others.into_iter().all(|other| other.wait().code == DISRUPTED));
+}
+
+/// A script that saves and is content: the pod ends half way all the same, and the Job makes all pods anew.
+#[test]
+fn an_evicted_script_is_no_success() {
+    for hosts in [1, 2] {
+        let job = Job::new(hosts, 1);
+        let others = job.others();
+        let script = "trap 'wait; exit 0' TERM; srun bash -c 'touch up-$POD; exec sleep 300' & wait";
+        let first = job.host(0, &["bash", "-c", script]);
+        eventually("tasks", || (0..hosts).all(|pod| job.path().join(format!("up-{pod}")).exists()));
+        first.signal(Signal::SIGTERM);
+        let said = first.wait();
+        assert_eq!(said.code, 143, "{}", said.err);
+        assert!(others.into_iter().all(|other| other.wait().code == DISRUPTED));
+    }
+}
+
+/// The evicted pod is the cause; the script fails by it, and so none of the others counts as failed.
+#[test]
+fn the_eviction_of_another_pod_is_no_failure() {
+    let job = Job::new(3, 1);
+    let mut others = job.others();
+    let first = job.host(0, &["bash", "-c", "srun bash -c 'touch up-$POD; exec sleep 300'"]);
+    eventually("tasks", || (0..3).all(|pod| job.path().join(format!("up-{pod}")).exists()));
+    let evicted = others.remove(0);
+    evicted.signal(Signal::SIGTERM);
+    assert_eq!(evicted.wait().code, 143);
+    let said = first.wait();
+    assert_eq!(said.code, DISRUPTED, "{}", said.err);
+    assert_eq!(others.remove(0).wait().code, DISRUPTED);
+    // A script's own code of this number would be ignored for ever.
+    assert_eq!(Job::new(2, 1).run("exit 213").code, 1);
 }
 
 /// kill -USR1 to srun, as for checkpoints before the time limit.
@@ -157,7 +190,7 @@ fn hosts_fail_when_the_first_is_lost() {
     first.signal(Signal::SIGKILL);
     for other in others {
         let said = other.wait();
-        assert_eq!(said.code, 1);
+        assert_eq!(said.code, DISRUPTED);
         assert!(said.err.contains("which runs the job, is lost"), "{}", said.err);
     }
 }
@@ -179,7 +212,7 @@ fn hosts_that_come_late_are_waited_for() {
     thread::sleep(Duration::from_millis(500));
     let others = job.others();
     assert_eq!(first.wait().code, 3);
-    assert!(others.into_iter().all(|other| other.wait().code == 0));
+    assert!(others.into_iter().all(|other| other.wait().code == DISRUPTED));
 }
 
 /// A host that never comes: nothing is started, and everybody ends.
@@ -195,7 +228,7 @@ fn a_host_that_never_comes_fails_the_step() {
     // Without the first host.
     let job = Job::new(2, 1).with("GPU_RUN_WAIT", "2");
     let said = job.host(1, &["false"]).wait();
-    assert_eq!(said.code, 1);
+    assert_eq!(said.code, DISRUPTED);
     assert!(said.err.contains("did not come in 2 s"), "{}", said.err);
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{
-    Job as KubernetesJob, JobSpec, PodFailurePolicy, PodFailurePolicyOnPodConditionsPattern,
-    PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
+    Job as KubernetesJob, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
@@ -28,6 +28,9 @@ pub const STEP_KEY: &str = "key";
 
 /// Port of the program `gpu-run` in each pod.
 const PORT: i32 = 6818;
+
+/// Exit code of `gpu-run` in a pod that ends because of another pod of the job.
+const DISRUPTED: i32 = 213;
 
 /// How long a finished Job is kept: a week, in seconds.
 const KEPT: i32 = 7 * 24 * 3_600;
@@ -107,19 +110,30 @@ fn specification(job: &Job) -> JobSpec {
         type_: "DisruptionTarget".to_owned(),
         status: Some("True".to_owned()),
     };
+    let mut rules = vec![PodFailurePolicyRule {
+        action: action.to_owned(),
+        on_pod_conditions: Some(vec![evicted]),
+        ..PodFailurePolicyRule::default()
+    }];
+    if has_steps(job) && job.requeue {
+        // The others of an evicted pod end with it, and have no such condition.
+        rules.push(PodFailurePolicyRule {
+            action: "Ignore".to_owned(),
+            on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                container_name: Some(pod::MAIN.to_owned()),
+                operator: "In".to_owned(),
+                values: vec![DISRUPTED],
+            }),
+            ..PodFailurePolicyRule::default()
+        });
+    }
     JobSpec {
         completion_mode: Some("Indexed".to_owned()),
         completions: Some(completions),
         parallelism: Some(parallelism),
         backoff_limit: (!is_array).then_some(0),
         backoff_limit_per_index: is_array.then_some(0),
-        pod_failure_policy: Some(PodFailurePolicy {
-            rules: vec![PodFailurePolicyRule {
-                action: action.to_owned(),
-                on_pod_conditions: Some(vec![evicted]),
-                ..PodFailurePolicyRule::default()
-            }],
-        }),
+        pod_failure_policy: Some(PodFailurePolicy { rules }),
         // The pod with the script decides alone.
         success_policy: has_steps(job).then(|| SuccessPolicy {
             rules: vec![SuccessPolicyRule {

@@ -76,7 +76,18 @@ fn jobs_end_with_their_script() {
     let gang = job(&objects(&["-N2", "--no-requeue"]));
     assert_eq!(gang["spec"]["successPolicy"]["rules"][0], json!({ "succeededIndexes": "0" }));
     assert_eq!(gang["spec"]["podFailurePolicy"]["rules"][0]["action"], "FailJob");
+    assert_eq!(gang["spec"]["podFailurePolicy"]["rules"][1], Value::Null);
     assert_eq!(gang["spec"]["template"]["metadata"]["labels"]["gpu.tessera.dev/gang"], "enabled");
+    let gang = job(&objects(&["-N2"]));
+    let rules = &gang["spec"]["podFailurePolicy"]["rules"];
+    assert_eq!(rules[0]["onPodConditions"][0]["type"], "DisruptionTarget");
+    assert_eq!(
+        rules[1],
+        json!({
+            "action": "Ignore",
+            "onExitCodes": { "containerName": "main", "operator": "In", "values": [213] },
+        })
+    );
     let array = job(&objects(&["-a", "1-9:2%2"]));
     let spec = &array["spec"];
     assert_eq!((&spec["completions"], &spec["parallelism"]), (&json!(5), &json!(2)));

@@ -19,6 +19,9 @@ use crate::mount::Mount;
 /// Key of the script in its ConfigMap, and name of its file in the pod.
 pub const SCRIPT_KEY: &str = "script";
 
+/// The container of the program.
+pub const MAIN: &str = "main";
+
 /// Folder of the programs brought by the init container.
 const TOOLS: &str = "/gpu-run";
 
@@ -48,7 +51,7 @@ fn specification(job: &Job) -> PodSpec {
         mounts.push(mount);
     }
     let main = Container {
-        name: "main".to_owned(),
+        name: MAIN.to_owned(),
         image: Some(job.image.clone()),
         command: Some(command(job)),
         env: Some(environment::variables(job)),
