@@ -24,7 +24,7 @@ const RANDOM: usize = 32;
 /// Longest message, in bytes: a command with its whole environment is at most 2 MiB (Linux's ARG_MAX).
 const LONGEST: usize = 4 << 20;
 
-/// Time for a whole exchange of keys.
+/// For each read of an exchange of keys.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Why a connection cannot be used.

@@ -35,6 +35,9 @@ use crate::{
     process::{self, Reaper},
 };
 
+/// GPUs of a node at most, where the number is unknown. Of MIG devices a node has fewer; a mistyped number is larger.
+const MOST_GPUS: u32 = 1_024;
+
 pub fn main(arguments: Vec<OsString>) -> Result<u8> {
     let options = Options::read(arguments);
     let mut job = Job::from_environment()?;
@@ -100,9 +103,8 @@ fn steps(options: &Options, source: &Source, job: &Job, layout: &Layout) -> Resu
     let directory = env::current_dir().context("the current directory does not exist")?;
     let directory = options.chdir.as_ref().map_or(directory.clone(), |other| directory.join(other));
     let (gpus, most) = (job.gpus_per_task.unwrap_or(0), layout.tasks.iter().max().copied().unwrap_or(0));
-    if let Some(there) =
-        job.gpus_on_node.filter(|there| u64::from(gpus) * u64::from(most) > u64::from(*there))
-    {
+    let there = job.gpus_on_node.unwrap_or(MOST_GPUS).min(MOST_GPUS);
+    if u64::from(gpus) * u64::from(most) > u64::from(there) {
         anyhow::bail!("{most} tasks with {gpus} GPUs each are more than a node's {there}");
     }
     let mut number = 0;

@@ -1,9 +1,10 @@
 //! Takes the connections of the job's other programs.
 
 use std::{
-    net::{TcpListener, TcpStream},
+    collections::BTreeMap,
+    net::{Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
@@ -22,7 +23,8 @@ use crate::{
     process::Reaper,
 };
 
-/// Connections at once without a proof of the key, and all together. Others are closed at once; `srun` tries again.
+/// Connections at once without a proof of the key, and all together. One more of the first closes the oldest, one more of all is
+/// closed; `srun` tries again.
 const STRANGERS: usize = 64;
 const MOST: usize = 4096;
 
@@ -33,7 +35,9 @@ pub struct Server {
     pub groups: Groups,
     pub members: Members,
     pub gpus: InUse,
-    strangers: AtomicUsize,
+    /// In the order of their arrival.
+    strangers: Mutex<BTreeMap<u64, TcpStream>>,
+    arrivals: AtomicU64,
     connections: AtomicUsize,
     steps: AtomicU64,
 }
@@ -62,7 +66,8 @@ impl Server {
             reaper,
             groups: Groups::default(),
             gpus: InUse::default(),
-            strangers: AtomicUsize::default(),
+            strangers: Mutex::default(),
+            arrivals: AtomicU64::default(),
             connections: AtomicUsize::default(),
             steps: AtomicU64::default(),
         }
@@ -113,7 +118,24 @@ impl Server {
 
     /// None for strangers. They are not logged: anybody can fill a log.
     fn admit(&self, stream: TcpStream, key: &Key) -> Option<Channel> {
-        let _stranger = Counted::new(&self.strangers, STRANGERS)?;
-        channel::accept(stream, key).ok()
+        let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        let copy = stream.try_clone().ok()?;
+        {
+            let mut strangers = self.strangers();
+            if strangers.len() >= STRANGERS
+                && let Some((_, oldest)) = strangers.pop_first()
+            {
+                // Ends its exchange of keys. Fails if the other side has closed it.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            strangers.insert(number, copy);
+        }
+        let channel = channel::accept(stream, key).ok();
+        self.strangers().remove(&number);
+        channel
+    }
+
+    fn strangers(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,6 +16,9 @@ use crate::{
 /// For one attempt.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
+/// A host with another key is final after this long: until then its address may still be another job's former pod's.
+const STALE: Duration = Duration::from_secs(60);
+
 /// Pauses between attempts, and when to tell of the wait.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -35,7 +38,9 @@ pub fn connect(job: &Job, place: usize, program: &str) -> Result<Channel> {
     loop {
         let error = match attempt(address, host.port).and_then(|stream| channel::connect(stream, key)) {
             Ok(channel) => return Ok(channel),
-            Err(error @ (ChannelError::Key | ChannelError::Preface)) => {
+            Err(error @ (ChannelError::Key | ChannelError::Preface))
+                if started.elapsed() >= job.wait.min(STALE) =>
+            {
                 return Err(error).with_context(|| format!("{} is not this job's host", host.name));
             }
             Err(error) => error,

@@ -3,7 +3,8 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    thread,
     time::Duration,
 };
 
@@ -14,7 +15,8 @@ use crate::job::{Job, Said, eventually};
 fn another_key_starts_nothing() {
     let job = Job::new(2, 1);
     fs::write(job.path().join("other-key"), "not the secret of this job").unwrap();
-    let said = job.run("GPU_RUN_KEY_FILE=other-key srun touch started; echo $?; srun -n1 echo fine");
+    let said =
+        job.run("GPU_RUN_WAIT=2 GPU_RUN_KEY_FILE=other-key srun touch started; echo $?; srun -n1 echo fine");
     assert_eq!(said.out, "1\nfine\n", "{}", said.err);
     assert!(said.err.contains("does not have this job's key"), "{}", said.err);
     assert!(!job.path().join("started").exists());
@@ -36,6 +38,23 @@ fn a_host_of_another_job_gets_no_command() {
     assert_eq!(said.out, "1\n", "{}", said.err);
     assert!(said.err.contains("is not this job's host"), "{}", said.err);
     assert!(!job.path().join("started").exists());
+}
+
+/// A pod's address may have been another job's a moment ago: srun tries again.
+#[test]
+fn an_address_that_changes_hands_is_tried_again() {
+    let job = Job::new(2, 1);
+    let stranger = TcpListener::bind(("0.0.0.0", job.ports[1])).unwrap();
+    let first = job.host(0, &["bash", "-c", "srun bash -c 'echo $POD'"]);
+    let (mut stream, _) = stranger.accept().unwrap();
+    stream.read_exact(&mut [0; 40]).unwrap();
+    // Its random bytes, and a proof of another key.
+    stream.write_all(&[&[7; 32][..], &[0, 0, 0, 16], &[0; 16]].concat()).unwrap();
+    drop((stream, stranger));
+    let others = job.others();
+    let said = first.wait();
+    assert_eq!((said.code, said.lines()), (0, vec!["0", "1"]), "{}", said.err);
+    assert!(others.into_iter().all(|other| other.wait().code == 0));
 }
 
 /// Short, long and wrong bytes, and connections that say nothing: steps run on.
@@ -79,9 +98,9 @@ fn garbage_on_the_port_does_no_harm() {
     assert!(others.into_iter().all(|other| other.wait().code == 0));
 }
 
-/// Connections that say nothing take no more than their share: after some seconds there is room again.
+/// Connections without the key keep nobody out, however slowly they speak.
 #[test]
-fn silent_connections_are_closed() {
+fn slow_connections_make_room() {
     let job = Job::new(2, 1);
     let others = job.others();
     let first = job.host(
@@ -93,11 +112,20 @@ fn silent_connections_are_closed() {
         ],
     );
     eventually("a step", || job.path().join("up").exists());
-    let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", job.ports[1])).unwrap()).collect();
+    let slow: Vec<_> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", job.ports[1])).unwrap()).collect();
+    // A byte each second, for longer than srun waits.
+    thread::spawn(move || {
+        for byte in [&b"gpu-run1"[..], &[7; 31]].concat() {
+            for mut stream in &slow {
+                // Fails for those that are closed.
+                let _ = stream.write_all(&[byte]);
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    });
     fs::write(job.path().join("disturbed"), "").unwrap();
     let said = first.wait();
     assert_eq!((said.code, said.lines()), (0, vec!["0", "1"]), "{}", said.err);
-    drop(silent);
     assert!(others.into_iter().all(|other| other.wait().code == 0));
 }
 

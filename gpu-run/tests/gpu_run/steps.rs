@@ -165,6 +165,15 @@ fn tasks_have_gpus_of_their_own() {
     assert_eq!(said.lines(), ["0:MIG-01", "1:MIG-02", "2:MIG-11", "3:MIG-12"]);
 }
 
+/// A mistyped number is refused, also where a pod's number of GPUs is unknown.
+#[test]
+fn no_task_has_thousands_of_gpus() {
+    let job = Job::new(1, 2);
+    let said = job.run("srun --gpus-per-task=4294967295 true; echo $?");
+    assert_eq!(said.out, "1\n", "{}", said.err);
+    assert!(said.err.contains("more than a node's 1024"), "{}", said.err);
+}
+
 /// As in searches for parameters: steps at once have different GPUs.
 #[test]
 fn steps_at_once_have_gpus_of_their_own() {

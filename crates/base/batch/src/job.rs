@@ -9,7 +9,7 @@ use crate::gres::{Amount, Device, Gpus};
 use crate::memory::Memory;
 use crate::mount::Mount;
 use crate::name;
-use crate::options::Options;
+use crate::options::{MOST_NODES, Options};
 use crate::script::Script;
 
 /// Image with srun, as the chart names the images of this version.
@@ -128,8 +128,8 @@ impl Job {
             (Some(_), Some(_)) => {
                 return Err(conflict("--cpus-per-task and --cpus-per-gpu exclude each other"));
             }
-            (Some(cpus), None) => Some(cpus * layout.tasks_per_node),
-            (None, Some(cpus)) => Some(cpus * count),
+            (Some(cpus), None) => Some(cpus.saturating_mul(layout.tasks_per_node)),
+            (None, Some(cpus)) => Some(cpus.saturating_mul(count)),
             (None, None) => None,
         };
         let memory = match (options.mem, options.mem_per_cpu, options.mem_per_gpu) {
@@ -213,7 +213,7 @@ fn total(gpus: &Gpus) -> u32 {
 }
 
 fn sum(amounts: &[Amount]) -> u32 {
-    amounts.iter().map(|amount| amount.count).sum()
+    amounts.iter().fold(0, |sum, amount| sum.saturating_add(amount.count))
 }
 
 /// How many nodes and tasks.
@@ -234,9 +234,12 @@ impl Layout {
         let per_node = options.ntasks_per_node.or_else(|| divided(on_node?, of_task?));
         let nodes = options.nodes.or_else(|| Some(tasks?.div_ceil(per_node?)));
         let nodes = nodes.or_else(|| divided(gpus?, on_node?)).unwrap_or(1);
-        let tasks = tasks.unwrap_or_else(|| nodes * per_node.unwrap_or(1));
+        if nodes > MOST_NODES {
+            return Err(BatchError::Conflict(format!("{nodes} nodes: {MOST_NODES} are the most of a job")));
+        }
+        let tasks = tasks.unwrap_or_else(|| nodes.saturating_mul(per_node.unwrap_or(1)));
         let tasks_per_node = per_node.unwrap_or_else(|| tasks.div_ceil(nodes));
-        if tasks > nodes * tasks_per_node {
+        if tasks > nodes.saturating_mul(tasks_per_node) {
             return Err(BatchError::Conflict(format!(
                 "{tasks} tasks do not fit on {nodes} nodes with {tasks_per_node} tasks each"
             )));
@@ -245,8 +248,9 @@ impl Layout {
     }
 }
 
+/// `None` with a remainder, and of nothing or by nothing.
 fn divided(whole: u32, part: u32) -> Option<u32> {
-    (part > 0 && whole.is_multiple_of(part)).then(|| whole / part)
+    (whole > 0 && part > 0 && whole.is_multiple_of(part)).then(|| whole / part)
 }
 
 /// Devices of each pod. Where several options say how many, they have to agree.

@@ -112,7 +112,7 @@ pub struct Options {
 }
 
 /// Most pods of a gang.
-const MOST_NODES: u32 = tessera_api::gang::MAX_SIZE;
+pub(crate) const MOST_NODES: u32 = tessera_api::gang::MAX_SIZE;
 
 /// Most tasks of a node, or CPUs of a task.
 const MOST_ON_NODE: i64 = 1_024;

@@ -180,6 +180,13 @@ fn layouts() {
         &["-c4", "--cpus-per-gpu=4", "--gres=gpu:1"],
         &["--mem=1G", "--mem-per-cpu=1G"],
         &["-N2", "-a", "0-3"],
+        &["--gres=none", "--gpus-per-task=1", "-n4"],
+        &["--gpus=0", "--gpus-per-task=1"],
+        &["--gpus=0", "--gpus-per-node=1"],
+        &["-G", "4294967295,1"],
+        &["--gres=gpu:4294967295", "--gpus-per-task=1", "-N", "4096"],
+        &["-n5000", "--ntasks-per-node=1"],
+        &["-G", "5000", "--gpus-per-node=1"],
     ] {
         assert!(matches!(job(words), Err(BatchError::Conflict(_))), "{words:?}");
     }
