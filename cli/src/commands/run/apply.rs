@@ -2,8 +2,8 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job as KubernetesJob;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client, Resource};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tessera_batch::{Job, Objects};
@@ -18,7 +18,7 @@ const MOST: u32 = 1_000;
 /// Makes the Job, and then what its pods wait for, which goes with it. A name that is taken gets a number.
 ///
 /// # Errors
-/// The API server refuses an object; then none of them stays.
+/// The API server refuses an object; then none of them stays, or a note names the Job.
 pub async fn apply(client: &Client, namespace: &str, job: &mut Job) -> Result<(), CommandError> {
     let jobs: Api<KubernetesJob> = Api::namespaced(client.clone(), namespace);
     let name = job.name.clone();
@@ -35,8 +35,7 @@ pub async fn apply(client: &Client, namespace: &str, job: &mut Job) -> Result<()
         match others(client, namespace, &objects, &made).await {
             Ok(()) => return Ok(()),
             Err(error) => {
-                let gone = jobs.delete(&job.name, &DeleteParams::background()).await;
-                gone.map_err(failed("deletion of the Job"))?;
+                delete(&jobs, &made).await;
                 // Objects of a job that was cancelled just now go some time after it.
                 if !is_taken(&error) {
                     return Err(failed("creation of the Job's claims, script, Service or key")(error).into());
@@ -53,6 +52,17 @@ fn is_taken(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }
 
+/// Deletes the Job, not another one that has got its name.
+async fn delete(jobs: &Api<KubernetesJob>, job: &KubernetesJob) {
+    let only = Preconditions { uid: job.uid(), resource_version: None };
+    let name = job.name_any();
+    match jobs.delete(&name, &DeleteParams::background().preconditions(only)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => super::tell([format!("Job {name} is left, and its pods wait: {error}")]),
+        Ok(_) => {}
+    }
+}
+
 async fn others(
     client: &Client,
     namespace: &str,
@@ -62,10 +72,11 @@ async fn others(
     let make = Maker { client, namespace, job };
     // Two random UUIDs: 244 bits that nobody can guess.
     let key = [Uuid::new_v4(), Uuid::new_v4()].map(|part| part.simple().to_string()).concat();
-    make.owned(objects.template.clone()).await?;
     make.owned(objects.script.clone()).await?;
     make.owned(objects.service.clone()).await?;
-    make.owned(objects.secret(&key)).await
+    make.owned(objects.secret(&key)).await?;
+    // The last: without it no pod gets GPUs, so a job refused half way has taken none.
+    make.owned(objects.template.clone()).await
 }
 
 struct Maker<'m> {
