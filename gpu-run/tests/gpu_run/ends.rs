@@ -85,9 +85,12 @@ fn an_evicted_script_is_no_success() {
 #[test]
 fn the_eviction_of_another_pod_is_no_failure() {
     let job = Job::new(3, 1);
-    let mut others = job.others();
     let first = job.host(0, &["bash", "-c", "srun bash -c 'touch up-$POD; exec sleep 300'"]);
+    eventually("the first host", || TcpStream::connect(("127.0.0.1", job.ports[0])).is_ok());
+    let mut others = job.others();
     eventually("tasks", || (0..3).all(|pod| job.path().join(format!("up-{pod}")).exists()));
+    // Their connections to the first host are begun before any step, and seen nowhere.
+    thread::sleep(Duration::from_secs(2));
     let evicted = others.remove(0);
     evicted.signal(Signal::SIGTERM);
     assert_eq!(evicted.wait().code, 143);
