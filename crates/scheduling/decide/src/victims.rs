@@ -156,7 +156,8 @@ fn is_full(
     let is_of_own = |rule: &&Rule| teams.is_rule_of(rule, taker) || teams.is_rule_of(rule, family);
     let own = TakeLimit { rules: limit.rules.iter().filter(is_of_own).cloned().collect(), only: None };
     let is_used_up = || own.rules.iter().all(|rule| rule.taken(cluster) >= rule.most);
-    own.leaves_less(cluster, Worth { cards: needs, ..Worth::default() }) || (ask == Ask::TakeBack && is_used_up())
+    own.leaves_less(cluster, Worth { cards: needs, ..Worth::default() })
+        || (ask == Ask::TakeBack && is_used_up())
 }
 
 /// The pods without devices among those that would have to go.

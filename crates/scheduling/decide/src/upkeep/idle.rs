@@ -106,9 +106,8 @@ fn idle_group(state: &State, id: &GroupId, claims: &BTreeMap<Key, Vec<Key>>) -> 
             let claim = objects.claims.get(name)?;
             let why = why_idle(claim, &world.driver)?;
             // A claim that others use, too, stays.
-            let is_of_others = |pod: &Key| {
-                !keys.contains(&pod) && objects.pods.get(pod).is_some_and(|pod| !pod.has_ended())
-            };
+            let is_of_others =
+                |pod: &Key| !keys.contains(&pod) && objects.pods.get(pod).is_some_and(|pod| !pod.has_ended());
             if holders::pods_holding(name, claim).iter().any(is_of_others) {
                 return None;
             }
