@@ -44,7 +44,8 @@ impl State {
             taken: vec![(Duration::ZERO, holdings.taken())],
             holdings,
             used: Vec::new(),
-            using: uses.values().sum(),
+            // The sum of nothing would be -0.
+            using: uses.values().fold(0.0, |sum, worth| sum + worth),
             uses,
             ends,
             evictions: HashMap::new(),
