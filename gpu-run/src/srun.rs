@@ -135,7 +135,7 @@ fn connect_all(job: &Job, layout: &Layout, happened: &mpsc::Receiver<Event>) -> 
     let (sender, connected) = mpsc::channel();
     for (place, host) in layout.hosts.iter().copied().enumerate() {
         let (job, sender) = (job.clone(), sender.clone());
-        thread::spawn(move || sender.send((place, connect::connect(&job, host, "srun"))));
+        thread::spawn(move || drop(sender.send((place, connect::connect(&job, host, "srun")))));
     }
     let mut channels = BTreeMap::new();
     while channels.len() < layout.hosts.len() {

@@ -186,7 +186,7 @@ mod tests {
         let named = keys(&["nvidia.com-gpu-4"]);
         let mut unnamed = BTreeMap::new();
         let now = Instant::now();
-        let first = changes(&named, &classes(), &[of_old.clone()], &mut unnamed, now);
+        let first = changes(&named, &classes(), std::slice::from_ref(&of_old), &mut unnamed, now);
         assert_eq!(told(&first), ["-ns/nvidia.com-gpu-4"]);
         // Without any class the old one is better than none.
         assert_eq!(changes(&named, &[], &[of_old], &mut unnamed, now), []);

@@ -129,8 +129,8 @@ impl Simulated<'_> {
     fn run(&mut self, names: &[PolicyName], at: Option<std::time::Duration>) {
         let (seeds, wishes, variants) = (&self.seeds, self.wishes, &self.variants);
         let mut runs: Vec<(usize, PolicyName, u64)> = Vec::new();
-        for variant in 0..variants.len() {
-            let has_quotas = variants[variant].without_quotas.is_some();
+        for (variant, of_variant) in variants.iter().enumerate() {
+            let has_quotas = of_variant.without_quotas.is_some();
             for policy in names.iter().filter(|policy| !has_quotas || **policy == PolicyName::Tessera) {
                 let count = if policy.uses_seed() { seeds.len() } else { 1 };
                 runs.extend(seeds[..count].iter().map(|seed| (variant, *policy, *seed)));
