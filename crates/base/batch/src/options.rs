@@ -88,7 +88,7 @@ pub struct Options {
     /// The container image
     #[arg(long, visible_alias = "container-image", value_name = "IMAGE", help_heading = "Container")]
     pub image: Option<String>,
-    /// A PersistentVolumeClaim, or a path of the site's volumes or the node, in the container: CLAIM:/PATH[:ro]
+    /// A PersistentVolumeClaim, or a path of the site's volumes or the node, in the container: CLAIM:/PATH or CLAIM:/PATH:ro
     #[arg(
         long,
         visible_alias = "container-mounts",
