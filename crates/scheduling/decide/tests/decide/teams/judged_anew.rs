@@ -1,5 +1,7 @@
 //! Between a nomination and the eviction things change.
 
+use tessera_api::managed::NOMINATION_ANNOTATION;
+
 use super::*;
 
 fn withdrawn(intents: &[Intent]) -> usize {
@@ -7,7 +9,7 @@ fn withdrawn(intents: &[Intent]) -> usize {
 }
 
 /// The pod is ending, within its grace.
-fn ending(fed: &mut Fed, namespace: &str, name: &str) {
+pub fn ending(fed: &mut Fed, namespace: &str, name: &str) {
     let found = fed.decider.cluster().objects().pods[&Key::new(namespace, name)].clone();
     let mut found = serde_json::to_value(found.as_ref()).unwrap();
     let end = k8s_openapi::jiff::Timestamp::from_second(fed.now.as_secs() as i64 + 30).unwrap();
@@ -73,6 +75,30 @@ fn a_victim_that_is_ending_is_waited_for() {
         fed.end("nlp", victim);
     }
     assert_eq!(fed.start(), ["v1"]);
+}
+
+/// Whoever may change a pod may write a nomination.
+#[test]
+fn a_nomination_evicts_no_pod_that_holds_nothing() {
+    let mut fed = teams(4, &["vision", "nlp"]);
+    fed.quota("vision", cards(2, None));
+    fed.ask_in("nlp", "n0", "gpu", 4, |_| {});
+    assert_eq!(fed.start(), ["n0"]);
+    fed.apply_pod(json!({ "metadata": { "name": "agent", "namespace": "nlp", "uid": "uid-agent" },
+        "spec": { "nodeName": "a", "containers": [] }, "status": { "phase": "Running" } }));
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+    let intents = fed.decide();
+    assert_eq!(nominated(&mut fed, &intents), 1);
+    let found = fed.decider.cluster().objects().pods[&Key::new("vision", "v1")].clone();
+    let mut found = serde_json::to_value(found.as_ref()).unwrap();
+    let annotation = &mut found["metadata"]["annotations"][NOMINATION_ANNOTATION];
+    let mut forged: Value = serde_json::from_str(annotation.as_str().unwrap()).unwrap();
+    forged["victims"].as_array_mut().unwrap().push(json!("nlp/agent/uid-agent"));
+    *annotation = json!(forged.to_string());
+    fed.apply_pod(found);
+    let intents = fed.decide();
+    assert_eq!((evicted(&intents), withdrawn(&intents)), (Vec::new(), 1), "{intents:?}");
 }
 
 /// Pods that are ending fill no guarantee: those that stay are within it.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::judged_anew::ending;
 use super::*;
 
 /// A parent with this guarantee, its children with theirs, and a team of another parent. The first child borrows `used` of six cards.
@@ -46,6 +47,20 @@ fn others_take_back_what_is_above_the_parents_guarantee_alone() {
         fed.quota("web", cards(3, None));
         assert_eq!(victims(&mut fed, "web", 4).len(), expected, "guaranteed: {guaranteed}");
     }
+}
+
+/// Two of six pods are ending, and four are guaranteed.
+#[test]
+fn pods_that_are_ending_fill_no_guarantee_of_their_parent() {
+    let mut fed = family(4, [0, 0], 6);
+    fed.quota("web", cards(3, None));
+    fed.decide();
+    fed.pass(100);
+    for name in ["n0", "n1"] {
+        ending(&mut fed, "nlp", name);
+    }
+    fed.ask_in("web", "w1", "gpu", 3, |_| {});
+    assert_eq!(fed.takes(), [""; 0]);
 }
 
 #[test]
