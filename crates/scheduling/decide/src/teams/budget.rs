@@ -80,14 +80,18 @@ impl Team {
     /// Why its pods wait. Without the hours used: each change would make an Event.
     fn budget_text(&self, is_reserved: bool) -> String {
         let (Some(budget), Some(book)) = (&self.spec.budget, &self.book) else { return String::new() };
-        let (name, hours, until) = (&self.name, budget.gpu_hours, day(book.span.end));
+        let (name, until) = (&self.name, day(book.span.end));
+        let hours = match budget.gpu_hours {
+            1 => "1 GPU hour".to_owned(),
+            hours => format!("{hours} GPU hours"),
+        };
         let period = book.period.text(second(book.span.start));
         match is_reserved {
             true => format!(
-                "what is left of team {name}'s {hours} GPU hours of {period} is reserved until deadlines of its pods, or too \
+                "what is left of team {name}'s {hours} of {period} is reserved until deadlines of its pods, or too \
                  little for this one's; more from {until}"
             ),
-            false => format!("team {name} has used its {hours} GPU hours of {period}; more from {until}"),
+            false => format!("team {name} has used its {hours} of {period}; more from {until}"),
         }
     }
 

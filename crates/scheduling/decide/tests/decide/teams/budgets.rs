@@ -55,7 +55,7 @@ fn the_budget_of_a_parent_binds_its_children() {
     fed.pass(HOUR);
     fed.ask_in("nlp", "n1", "gpu", 1, |_| {});
     assert_eq!(fed.start(), [""; 0]);
-    assert!(fed.why("nlp", "n1").1.starts_with("team research has used its 1 GPU hours"));
+    assert!(fed.why("nlp", "n1").1.starts_with("team research has used its 1 GPU hour of"));
     fed.quota("research", json!({ "budget": budget(2, "Wait") }));
     assert_eq!(fed.start(), ["n1"]);
 }
@@ -111,6 +111,28 @@ fn nothing_is_guaranteed_to_a_team_that_only_borrows() {
     fed.now = Time::from_secs(DAY);
     fed.decide();
     assert_eq!(fed.decider.quotas()["vision"].amounts[0].guaranteed, 2_000_000);
+}
+
+#[test]
+fn a_child_that_only_borrows_takes_nothing_back_for_its_parent() {
+    for (hours, expected) in [(1, 0), (100, 1)] {
+        let mut fed = teams(6, &["vision", "web"]);
+        let parent = json!({ "metadata": { "name": "research" }, "spec": cards(4, None) });
+        fed.apply(read::<GpuQuota>(parent).into());
+        let mut spec = cards(0, None);
+        (spec["parent"], spec["budget"]) = (json!("research"), budget(hours, "LentOnly"));
+        fed.quota("vision", spec);
+        fed.ask_in("vision", "v0", "gpu", 1, |_| {});
+        for number in 0..5 {
+            fed.ask_in("web", &format!("w{number}"), "gpu", 1, |_| {});
+        }
+        assert_eq!(fed.start().len(), 6);
+        fed.decide();
+        fed.pass(HOUR);
+        fed.decide();
+        fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+        assert_eq!(fed.takes().len(), expected, "{hours} hours");
+    }
 }
 
 #[test]

@@ -84,7 +84,8 @@ fn a_nomination_evicts_no_pod_that_holds_nothing() {
     fed.quota("vision", cards(2, None));
     fed.ask_in("nlp", "n0", "gpu", 4, |_| {});
     assert_eq!(fed.start(), ["n0"]);
-    fed.apply_pod(json!({ "metadata": { "name": "agent", "namespace": "nlp", "uid": "uid-agent" },
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "o", "controller": true }]);
+    fed.apply_pod(json!({ "metadata": { "name": "agent", "namespace": "nlp", "uid": "uid-agent", "ownerReferences": owner },
         "spec": { "nodeName": "a", "containers": [] }, "status": { "phase": "Running" } }));
     fed.pass(100);
     fed.ask_in("vision", "v1", "gpu", 1, |_| {});

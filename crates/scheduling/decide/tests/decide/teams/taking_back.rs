@@ -1,5 +1,6 @@
 //! Borrowed devices are taken back for a team below its guarantee.
 
+use super::judged_anew::ending;
 use super::*;
 
 /// A team that borrows four cards, and another with a guarantee of two, whose quota is old enough.
@@ -240,5 +241,26 @@ fn free_cards_of_no_use_keep_nobody_from_what_is_guaranteed() {
     fed.ask_in("vision", "v0", "gpu", 1, |pod| {
         pod["metadata"]["labels"] = json!({ "gpu.tessera.dev/borrow": "false" });
     });
+    assert_eq!(fed.takes(), ["n0"]);
+}
+
+/// What a team's own pods that are ending give back is counted until they are gone.
+#[test]
+fn a_full_guarantee_takes_back_for_pods_in_place_of_those_that_end() {
+    let mut fed = leader(&[("a", 4), ("b", 2)]);
+    for team in ["vision", "nlp"] {
+        fed.namespace(team, team);
+    }
+    fed.quota("vision", cards(3, None));
+    let on = |node: &'static str| {
+        move |pod: &mut Value| pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node })
+    };
+    fed.ask_in("vision", "v0", "gpu", 2, on("a"));
+    fed.ask_in("vision", "v1", "gpu", 1, on("a"));
+    fed.ask_in("nlp", "n0", "gpu", 2, on("b"));
+    assert_eq!(fed.start().len(), 3);
+    fed.pass(100);
+    ending(&mut fed, "vision", "v0");
+    fed.ask_in("vision", "v2", "gpu", 2, on("b"));
     assert_eq!(fed.takes(), ["n0"]);
 }
