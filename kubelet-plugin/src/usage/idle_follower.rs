@@ -90,8 +90,8 @@ impl IdleFollower {
             state.started.extend(started.map(|claim| claim.uid.clone()));
         }
         let uses = report.claims.iter().zip(&limits).map(|(claim, limits)| {
-            let usage = if state.started.contains(&claim.uid) { usage(claim) } else { Use::NotStarted };
-            (claim.uid.clone(), *limits, usage)
+            let has_started = state.started.contains(&claim.uid);
+            (claim.uid.clone(), *limits, usage_since_start(claim, has_started))
         });
         let now = state.began.elapsed();
         for (uid, verdict) in state.claims.look(now, uses) {
@@ -170,6 +170,14 @@ fn limits(claim: &ClaimReport, resolution: &Resolution) -> Option<Limits> {
 fn has_started(claim: &ClaimReport, pods: &BTreeSet<String>) -> bool {
     matches!(usage(claim), Use::Percent(percent) if percent > 0.0)
         || claim.pods.iter().any(|pod| pods.contains(&pod.uid))
+}
+
+/// The claim's use. Where it is not known, a program may run that is not seen either.
+fn usage_since_start(claim: &ClaimReport, has_started: bool) -> Use {
+    match usage(claim) {
+        Use::Percent(_) if !has_started => Use::NotStarted,
+        usage => usage,
+    }
 }
 
 /// The use of the claim's busiest device. Of a time-slice, of the whole card.
@@ -265,6 +273,12 @@ mod tests {
         assert_eq!(of(&[(1, None, Some(0.25))]), Use::Percent(25.0), "a time-slice may have all");
         assert_eq!(of(&[(1, Some(1.0), Some(0.0)), (2, Some(1.0), None)]), Use::Unknown);
         assert_eq!(of(&[]), Use::Unknown);
+    }
+
+    #[test]
+    fn no_claim_of_unknown_use_is_told_not_to_have_started() {
+        let of = |activity| usage_since_start(&claim(&[(1, Some(1.0), activity)]), false);
+        assert_eq!((of(Some(0.0)), of(None)), (Use::NotStarted, Use::Unknown));
     }
 
     #[test]

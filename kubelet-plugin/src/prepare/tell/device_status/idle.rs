@@ -66,7 +66,12 @@ fn entries(
     let results = results(claim, driver).filter(|result| condition.devices.contains(&result.device));
     let keys: Vec<Key> = results.map(Key::of).collect();
     let is_told = |key: &Key| match told(key) {
-        Some(told) => told.status == status,
+        // A verdict that was never written may lie between two that are alike but for reason and time.
+        Some(told) => {
+            told.status == status
+                && (!condition.is_idle
+                    || (told.reason == condition.reason && told.last_transition_time.0 == condition.since))
+        }
         None => !condition.is_idle,
     };
     if keys.iter().all(is_told) {
@@ -127,6 +132,8 @@ mod tests {
         assert_eq!(told.iter().map(|entry| &*entry.device).collect::<Vec<_>>(), ["gpu-01-00", "gpu-02-00"]);
         let idle = claim(&serde_json::to_value(told).unwrap());
         assert!(entries(&idle, DRIVER, &condition(true)).is_none());
+        let another = IdleCondition { reason: "Another", ..condition(true) };
+        assert!(entries(&idle, DRIVER, &another).is_some());
         let told = entries(&idle, DRIVER, &condition(false)).unwrap();
         assert_eq!(told[0].conditions.as_ref().unwrap()[0].status, "False");
         let used = claim(&serde_json::to_value(told).unwrap());
