@@ -304,7 +304,11 @@ fn evict_for(
     let (mut team, mut share) = (taker, "guarantee");
     if bounds::would_exceed(world, now, limit.as_ref(), nominated, &victims) {
         let may_borrow = takes_back && teams::allowance(world, &open) == Allowance::Limits;
-        let beyond = || bounds::beyond_guarantee(world, waits, now, taker, nominated, (&others, &victims));
+        let is_unsent = |pod: &&&Pod| !ledger.evictions.is_sent(&reference(pod), now);
+        let unsent = staying.iter().filter(is_unsent).map(|pod| pod.key());
+        let unsent: Vec<Key> = unsent.filter(|victim| others.contains(victim)).collect();
+        let of = (others.as_slice(), unsent.as_slice(), &victims);
+        let beyond = || bounds::beyond_guarantee(world, waits, now, taker, nominated, of);
         let Some(found) = may_borrow.then(beyond).flatten() else {
             return withdraw(nominated, "its team's limit or guarantee no longer allows it");
         };

@@ -11,7 +11,7 @@ use tessera_placement::Time;
 use tessera_placement::fit::Fit;
 use tessera_placement::reason::Reason;
 use tessera_placement::statement::{Base, Statement};
-use tessera_placement::take_limit::TakeLimit;
+use tessera_placement::take_limit::{TakeLimit, worths};
 
 use crate::group::Member;
 use crate::holders;
@@ -29,7 +29,17 @@ pub(super) fn would_exceed(
     nominated: &[(&Member, Nomination)],
     victims: &BTreeSet<Key>,
 ) -> bool {
-    let Some(limit) = limit else { return false };
+    limit.is_some_and(|limit| would_take(world, now, limit, nominated, victims).is_none())
+}
+
+/// The worth of what the members take on their nodes then; `None` beyond the limit.
+fn would_take(
+    world: &mut World,
+    now: Time,
+    limit: &TakeLimit,
+    nominated: &[(&Member, Nomination)],
+    victims: &BTreeSet<Key>,
+) -> Option<Worth> {
     let objects = world.cluster.objects();
     let mut gone = victims.clone();
     gone.extend(objects.pods.iter().filter(|(_, pod)| ends_soon(pod, now)).map(|(key, _)| key.clone()));
@@ -42,28 +52,34 @@ pub(super) fn would_exceed(
     let (base, ..) = world.base();
     let mut statement = Statement::new(Base { limit: Some(limit), ..base });
     statement.set_aside(&gone, &claims);
-    nominated.iter().any(|(member, nomination)| {
+    let mut taken = Vec::new();
+    for (member, nomination) in nominated {
         let index = statement.fleet().find(&nomination.node);
-        let (Some(demand), Some(index)) = (&member.demand, index) else { return false };
+        let (Some(demand), Some(index)) = (&member.demand, index) else { continue };
         match statement.fit(demand, index) {
             Fit::Takes(takes) => {
+                for allocation in &takes.allocations {
+                    let devices = worths(statement.cluster(), statement.driver(), allocation);
+                    taken.extend(devices.into_iter().map(|(_, worth)| worth));
+                }
                 statement.place(&member.key, &member.pod, demand, index, &takes);
-                false
             }
-            fit => matches!(fit, Fit::Blocked(Reason::TeamLimit)),
+            Fit::Blocked(Reason::TeamLimit) => return None,
+            _ => {}
         }
-    })
+    }
+    Some(taken.into_iter().sum())
 }
 
 /// The team and the share for which devices are taken back beyond the team's own guarantee: its parent's from teams of other parents, or its
-/// fair share from teams that have more.
+/// fair share from teams that have more. Those of `unsent` were not asked to go yet: once one is gone, its team has less for good reason.
 pub(super) fn beyond_guarantee(
     world: &mut World,
     waits: &Waits,
     now: Time,
     taker: TeamId,
     nominated: &[(&Member, Nomination)],
-    (others, victims): (&[Key], &BTreeSet<Key>),
+    (others, unsent, victims): (&[Key], &[Key], &BTreeSet<Key>),
 ) -> Option<(TeamId, &'static str)> {
     let namespace = &nominated.first()?.0.key.namespace;
     let family = world.teams.family(taker);
@@ -72,18 +88,9 @@ pub(super) fn beyond_guarantee(
     if others.iter().all(is_of_others) && !would_exceed(world, now, limit.as_ref(), nominated, victims) {
         return Some((family, "guarantee"));
     }
-    let worth = |nomination: &Nomination| -> Worth {
-        let devices = world.cluster.inventory().devices_of_node(&nomination.node);
-        let wanted = devices.filter(|device| {
-            device.driver_name() == world.driver
-                && nomination.devices.iter().any(|name| name == device.name())
-        });
-        wanted.map(Worth::of_whole).sum()
-    };
-    let more = nominated.iter().map(|(_, nomination)| worth(nomination)).sum::<Worth>().cards;
     let limit = world.teams.fair_limit(&world.driver, namespace, &Division::of(world, waits))?;
+    let taken = would_take(world, now, &limit, nominated, victims)?;
     let is_fair = world.teams.reclaim_to == ReclaimTo::FairShare
-        && world.teams.would_have_less_than_all(&world.cluster, (taker, more), others.iter())
-        && !would_exceed(world, now, Some(&limit), nominated, victims);
+        && world.teams.would_have_less_than_all(&world.cluster, (taker, taken.cards), unsent.iter());
     is_fair.then_some((taker, "fair share"))
 }

@@ -87,3 +87,31 @@ fn a_child_takes_back_its_part_of_its_parents_share() {
     fed.pass(100);
     assert_eq!(taken(&mut fed, "vision", "nlp"), 2, "one for each child");
 }
+
+/// Once the first victim is gone, the other team has less than the first gets: no reason to have evicted in vain.
+#[test]
+fn a_plan_half_carried_out_goes_on() {
+    let mut fed = leader(&[("a", 8), ("b", 8)]);
+    for team in ["vision", "nlp"] {
+        fed.namespace(team, team);
+    }
+    let decider = std::mem::replace(&mut fed.decider, Decider::new(DRIVER, share_ids()));
+    fed.decider = decider.with_reclaim_to(ReclaimTo::FairShare);
+    fed.quota("vision", json!({ "minRuntimeSeconds": 0 }));
+    fed.quota("nlp", cards(0, None));
+    let on = |node: &'static str| {
+        move |pod: &mut Value| pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node })
+    };
+    fed.ask_in("nlp", "n0", "gpu", 4, on("a"));
+    fed.ask_in("nlp", "n1", "gpu", 4, on("a"));
+    fed.ask_in("nlp", "n2", "gpu", 1, on("b"));
+    assert_eq!(fed.start().len(), 3);
+    fed.pass(100);
+    fed.ask_in("vision", "v0", "gpu", 8, on("a"));
+    assert_eq!(fed.takes(), ["n0", "n1"]);
+    fed.end("nlp", "n0");
+    let intents = fed.decide();
+    assert!(!intents.iter().any(|intent| matches!(intent, Intent::Nominate { .. })), "{intents:?}");
+    fed.end("nlp", "n1");
+    assert_eq!(fed.start(), ["v0"]);
+}
