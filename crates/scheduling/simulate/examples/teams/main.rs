@@ -230,28 +230,31 @@ fn main() {
         jobs.len(),
         load * 100.0
     );
+    let after: Vec<usize> = [1, 7].into_iter().filter(|day| *day < days).chain([days]).collect();
+    let joined = |texts: Vec<String>| texts.join(", ");
     println!(
-        "| | Jain's index after 1, 7, {days} days | share furthest off | free | free while one card is wanted | evicted | run in vain |"
+        "| | Jain's index after {} days | share furthest off | free | free while one card is wanted | evicted | run in vain |",
+        joined(after.iter().map(usize::to_string).collect())
     );
     println!("|---|---|---|---|---|---|---|");
     let month = days as f64 * DAY;
     for (name, fates) in &played {
-        let [first, week, all] =
-            [DAY, 7.0 * DAY, month].map(|until| fairness(&use_until(until.min(month), &jobs, fates)));
+        let fairness: Vec<(f64, f64)> =
+            after.iter().map(|day| fairness(&use_until(*day as f64 * DAY, &jobs, fates))).collect();
         let (free, wanted) = idle(month, cards, &jobs, fates);
         let evicted: usize = fates.iter().map(|fate| fate.lost.len()).sum();
         let lost = |(job, fate): (&Job, &Fate)| {
-            fate.lost.iter().map(|run| (run.end - run.start) * job.cards as f64).sum::<f64>()
+            fate.lost
+                .iter()
+                .map(|run| (run.end - run.start) * job.cards as f64)
+                .fold(0.0, |sum, one| sum + one)
         };
-        let lost: f64 = jobs.iter().zip(fates).map(lost).sum();
+        // The sum of nothing would be -0.
+        let lost = jobs.iter().zip(fates).map(lost).fold(0.0, |sum, one| sum + one);
         println!(
-            "| {name} | {:.3}, {:.3}, {:.3} | {:.0}, {:.0}, {:.0} % | {free:.1} % | {wanted:.1} % | {evicted} | {:.1} % |",
-            first.0,
-            week.0,
-            all.0,
-            first.1,
-            week.1,
-            all.1,
+            "| {name} | {} | {} % | {free:.1} % | {wanted:.1} % | {evicted} | {:.1} % |",
+            joined(fairness.iter().map(|(index, _)| format!("{index:.3}")).collect()),
+            joined(fairness.iter().map(|(_, off)| format!("{off:.0}")).collect()),
             lost / (cards as f64 * month) * 100.0
         );
     }
