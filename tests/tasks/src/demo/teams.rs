@@ -2,11 +2,12 @@
 //! budget keeps the borrowers, and then a gang as a whole. Of two jobs of a team whose GPU hours run out, one waits.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
+use tessera_api::gpu_quota::Period;
 use tessera_harness::workspace;
 use tokio::time::sleep;
 
@@ -43,6 +44,8 @@ struct Story {
 /// # Errors
 /// When something does not work, or the team does not get its cards back.
 pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let hours = hours(i64::try_from(now)?)?;
     let program = workspace::build_packages(&workspace::TESTED_AND_CLI)?.join("kubectl-gpu");
     let (cluster, _tessera) = steering::start(&mut clock, POOL, &VALUES).await?;
     say!("\nkubectl apply -f examples/gangs/pool.yaml   # all cards, allocated by the controller");
@@ -77,7 +80,7 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
     let scaled = ["scale", "statefulset", "server", "--replicas=2", "--namespace", "vision"];
     say!("kubectl {}", scaled.join(" "));
     cluster.kubectl(&scaled).await?;
-    submit(&cluster, "vision", HOURS).await?;
+    submit(&cluster, "vision", (HOURS.0, &hours)).await?;
     submit(&cluster, "vision", JOBS).await?;
     vision.started("the short job", "short", 1).await?;
     let out_of_hours = out_of_hours(&vision).await?;
@@ -97,6 +100,17 @@ pub async fn run(mut clock: Clock, output: Output) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The quota with a GPU hour of the month, or of the week if the week ends later. Shortly before the end of its period the hour would do for
+/// the long job, too.
+fn hours(now: i64) -> Result<String> {
+    const LEFT: i64 = 2 * 3600;
+    let ends = [(Period::Month, "Month"), (Period::Week, "Week")];
+    let ends = ends.map(|(period, name)| (period.around(now).end, name));
+    let (end, period) = if ends[0].0 < ends[1].0 { ends[1] } else { ends[0] };
+    ensure!(end - now > LEFT, "month and week end at midnight UTC, and so do the GPU hours: run it after that");
+    Ok(HOURS.1.replace("period: Month", &format!("period: {period}")))
 }
 
 /// Waits until nlp and vision use so many cards, and gives the quotas.
@@ -135,5 +149,25 @@ async fn until(
         }
         ensure!(Instant::now() < end, "waited {} s in vain for {what}: {rows:?}", PATIENCE.as_secs());
         sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_period_of_the_hours_does_not_end_meanwhile() {
+        // 2026-11-28 12:00, 2026-11-30 23:50 (a Monday), 2027-02-28 21:00 and 23:00 (a Sunday).
+        for (now, period) in [
+            (1_795_867_200, Some("period: Month,")),
+            (1_796_082_600, Some("period: Week,")),
+            (1_803_848_400, Some("period: Month,")),
+            (1_803_855_600, None),
+        ] {
+            let quota = hours(now).ok();
+            assert_eq!(quota.is_some(), period.is_some(), "{now}");
+            assert!(quota.is_none_or(|quota| quota.contains(period.unwrap())), "{now}");
+        }
     }
 }
