@@ -134,7 +134,7 @@ impl Kai<'_> {
         self.queues[team].allocated += self.need(job);
         self.ends.push(Reverse((now + runs as u64, job, now)));
         self.running.insert(job, Running { since: now, seats });
-        self.fates[job].run = now as f64..now as f64 + runs;
+        self.fates[job].run = Some(now as f64..now as f64 + runs);
     }
 
     /// The job leaves its seats. Returns its start.
@@ -147,6 +147,7 @@ impl Kai<'_> {
 
     fn evict(&mut self, job: usize, now: u64) {
         let since = self.stop(job);
+        self.fates[job].run = None;
         self.fates[job].lost.push(since as f64..now as f64);
         self.waiting[self.jobs[job].team].insert((self.jobs[job].arrives as u64, job));
     }
@@ -251,8 +252,8 @@ impl Kai<'_> {
     }
 }
 
-/// What becomes of the jobs, with half of each team's share as its quota and its weight for the rest.
-pub fn play(jobs: &[Job], nodes: usize) -> Vec<Fate> {
+/// What becomes of the jobs until this time, with half of each team's share as its quota and its weight for the rest.
+pub fn play(until: f64, jobs: &[Job], nodes: usize) -> Vec<Fate> {
     let queue = |team: usize| {
         let deserved = ((nodes * CARDS) as f64 * share(team) / 2.0).floor();
         Queue { deserved, weight: WEIGHTS[team].into(), ..Queue::default() }
@@ -271,7 +272,8 @@ pub fn play(jobs: &[Job], nodes: usize) -> Vec<Fate> {
     arrivals.sort_unstable_by_key(|arrival| Reverse(*arrival));
     loop {
         let end = kai.ends.peek().map(|Reverse((end, ..))| *end);
-        let Some(now) = end.into_iter().chain(arrivals.last().map(|(at, _)| *at)).min() else { break };
+        let next = end.into_iter().chain(arrivals.last().map(|(at, _)| *at)).min();
+        let Some(now) = next.filter(|now| (*now as f64) < until) else { break };
         while let Some(Reverse((end, job, since))) = kai.ends.peek().copied()
             && end <= now
         {
@@ -289,11 +291,8 @@ pub fn play(jobs: &[Job], nodes: usize) -> Vec<Fate> {
         }
         kai.cycle(now);
     }
-    for (job, fate) in jobs.iter().zip(&mut kai.fates) {
-        let lost: f64 = fate.lost.iter().map(|run| run.end - run.start).sum();
-        fate.waited = fate.run.start - job.arrives - lost;
-    }
-    kai.fates
+    let fates = jobs.iter().zip(kai.fates);
+    fates.map(|(job, fate)| Fate::until(until, job, fate.lost, fate.run)).collect()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const SIGMA: f64 = 1.8384;
 const LONGEST: f64 = 10.0 * DAY;
 /// Cards of single pods.
 const SINGLE: [usize; 5] = [1, 1, 1, 2, 4];
-/// Cards of gangs, whose pods have four each.
+/// Cards of gangs, whose pods have four each. None asks for more than a quarter of the fleet.
 const GANGS: [usize; 6] = [8, 16, 24, 32, 48, 64];
 const OF_GANG: usize = 4;
 /// A team's demand on each day, as a multiple of its mean.
@@ -53,8 +53,9 @@ fn pick<T: Copy>(random: &mut Random, among: &[T]) -> T {
     among[random.below(among.len())]
 }
 
-fn cards_of(random: &mut Random) -> usize {
-    if random.unit() < 0.3 { pick(random, &GANGS) } else { pick(random, &SINGLE) }
+fn cards_of(random: &mut Random, fleet: usize) -> usize {
+    let gangs = GANGS.partition_point(|cards| cards * 4 <= fleet);
+    if random.unit() < 0.3 { pick(random, &GANGS[..gangs.max(1)]) } else { pick(random, &SINGLE) }
 }
 
 fn runs(random: &mut Random) -> f64 {
@@ -64,7 +65,8 @@ fn runs(random: &mut Random) -> f64 {
 
 fn jobs(days: usize, cards: usize, load: f64, seed: u64) -> Vec<Job> {
     let mut random = Random::new(seed);
-    let mean = (0..100_000).map(|_| cards_of(&mut random) as f64 * runs(&mut random)).sum::<f64>() / 1e5;
+    let mean =
+        (0..100_000).map(|_| cards_of(&mut random, cards) as f64 * runs(&mut random)).sum::<f64>() / 1e5;
     let gap = mean / (cards as f64 * load / WEIGHTS.len() as f64);
     let mut jobs = Vec::new();
     for team in 0..WEIGHTS.len() {
@@ -77,7 +79,12 @@ fn jobs(days: usize, cards: usize, load: f64, seed: u64) -> Vec<Job> {
                     break;
                 }
                 let arrives = (day as f64 * DAY + at).floor();
-                jobs.push(Job { team, arrives, cards: cards_of(&mut random), runs: runs(&mut random) });
+                jobs.push(Job {
+                    team,
+                    arrives,
+                    cards: cards_of(&mut random, cards),
+                    runs: runs(&mut random),
+                });
             }
         }
     }
@@ -123,46 +130,92 @@ fn job_of(name: &str) -> usize {
     number.expect("the number of a job")
 }
 
-/// What became of a job.
+/// What became of a job until the end of the month.
 #[derive(Default)]
 struct Fate {
     /// In seconds.
     waited: f64,
     lost: Vec<Range<f64>>,
-    run: Range<f64>,
+    run: Option<Range<f64>>,
 }
 
-fn fates(jobs: &[Job], workload: &Workload, report: &RunReport) -> Vec<Fate> {
+impl Fate {
+    /// Of a job with these runs, of which all but the last were in vain, before that end.
+    fn until(end: f64, job: &Job, lost: Vec<Range<f64>>, run: Option<Range<f64>>) -> Self {
+        let run = run.filter(|run| run.start < end);
+        let lost: Vec<Range<f64>> = lost.into_iter().filter(|run| run.start < end).collect();
+        let ran: f64 = lost.iter().map(|run| run.end - run.start).sum();
+        let waited = run.as_ref().map_or(end, |run| run.start) - job.arrives - ran;
+        Fate { waited: waited.max(0.0), lost, run }
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Range<f64>> {
+        self.lost.iter().chain(&self.run)
+    }
+}
+
+fn fates(end: f64, jobs: &[Job], workload: &Workload, report: &RunReport) -> Vec<Fate> {
     let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::default()).collect();
     // All pods of a gang have the same times.
     for (pod, outcome) in workload.pods.iter().zip(&report.pods) {
         let job = job_of(&pod.name);
-        let began = outcome.began.expect("all begin in the end").as_secs_f64();
+        let run = outcome.began.map(|began| began.as_secs_f64());
+        let run = run.map(|began| began..began + jobs[job].runs);
         let lost = outcome.lost.iter().map(|run| run.start.as_secs_f64()..run.end.as_secs_f64());
-        let waited = outcome.waited(pod.at).expect("it began").as_secs_f64();
-        fates[job] = Fate { waited, lost: lost.collect(), run: began..began + jobs[job].runs };
+        fates[job] = Fate::until(end, &jobs[job], lost.collect(), run);
     }
     fates
 }
 
-/// Card-seconds of each team until then.
-fn use_until(until: f64, jobs: &[Job], fates: &[Fate]) -> [f64; WEIGHTS.len()] {
-    let mut used = [0.0; WEIGHTS.len()];
-    for (job, fate) in jobs.iter().zip(fates) {
-        for run in fate.lost.iter().chain([&fate.run]) {
-            used[job.team] += (run.end.min(until) - run.start).max(0.0) * job.cards as f64;
-        }
+/// Parts of the cards by weight, of teams that ask for so many: what a team does not ask for the others divide.
+fn parts(mut cards: f64, asked: &[f64; WEIGHTS.len()]) -> [f64; WEIGHTS.len()] {
+    let mut parts = [0.0; WEIGHTS.len()];
+    let mut order: Vec<usize> = (0..WEIGHTS.len()).collect();
+    order.sort_by(|one, other| (asked[*one] / share(*one)).total_cmp(&(asked[*other] / share(*other))));
+    let mut shares = 1.0;
+    for team in order {
+        parts[team] = asked[team].min(cards * share(team) / shares);
+        cards -= parts[team];
+        shares -= share(team);
     }
-    used
+    parts
 }
 
-/// Jain's index of the use by weight, from a tenth to 1; and by how much the team furthest from its share is off, in percent of it.
-fn fairness(used: &[f64; WEIGHTS.len()]) -> (f64, f64) {
-    let by_weight: Vec<f64> = used.iter().enumerate().map(|(team, used)| used / share(team)).collect();
-    let sum: f64 = by_weight.iter().sum();
-    let squares: f64 = by_weight.iter().map(|one| one * one).sum();
-    let all: f64 = used.iter().sum();
-    let off = by_weight.iter().map(|one| (one / all - 1.0).abs() * 100.0).fold(0.0, f64::max);
+/// What each team used until then, relative to its part by weight of all that was used, among the teams that had pods running or waiting
+/// at the time.
+fn by_part(until: f64, jobs: &[Job], fates: &[Fate]) -> [f64; WEIGHTS.len()] {
+    // Time, team, and change of the cards in use and asked for.
+    let mut changes: Vec<(f64, usize, f64, f64)> = Vec::new();
+    for (job, fate) in jobs.iter().zip(fates) {
+        let cards = job.cards as f64;
+        changes.push((job.arrives, job.team, 0.0, cards));
+        changes.extend(fate.run.iter().map(|run| (run.end, job.team, 0.0, -cards)));
+        for run in fate.runs() {
+            changes.extend([(run.start, job.team, cards, 0.0), (run.end, job.team, -cards, 0.0)]);
+        }
+    }
+    changes.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let zero = [0.0; WEIGHTS.len()];
+    let (mut now, mut using, mut asked, mut used, mut due) = (0.0, zero, zero, zero, zero);
+    for (at, team, more, wanted) in changes.into_iter().chain([(until, 0, 0.0, 0.0)]) {
+        let seconds = (at.min(until) - now).max(0.0);
+        let parts = parts(using.iter().sum(), &asked);
+        for team in 0..WEIGHTS.len() {
+            used[team] += using[team] * seconds;
+            due[team] += parts[team] * seconds;
+        }
+        now = at.max(now);
+        using[team] += more;
+        asked[team] += wanted;
+    }
+    std::array::from_fn(|team| if due[team] > 0.0 { used[team] / due[team] } else { 1.0 })
+}
+
+/// Jain's index of these, from a tenth to 1; and by how much the team furthest from its part is off, in percent of it.
+fn fairness(by_part: &[f64; WEIGHTS.len()]) -> (f64, f64) {
+    let sum: f64 = by_part.iter().sum();
+    let squares: f64 = by_part.iter().map(|one| one * one).sum();
+    let off = by_part.iter().map(|one| (one - 1.0).abs() * 100.0).fold(0.0, f64::max);
     (sum * sum / (squares * WEIGHTS.len() as f64), off)
 }
 
@@ -171,10 +224,13 @@ fn idle(until: f64, cards: usize, jobs: &[Job], fates: &[Fate]) -> (f64, f64) {
     let mut changes: Vec<(f64, i64, i64)> = Vec::new();
     for (job, fate) in jobs.iter().zip(fates) {
         let mut since = job.arrives;
-        for run in fate.lost.iter().chain([&fate.run]) {
+        for run in fate.runs() {
             let (cards, one) = (job.cards as i64, i64::from(job.cards == 1));
             changes.extend([(since, 0, one), (run.start, -cards, -one), (run.end, cards, 0)]);
             since = run.end;
+        }
+        if fate.run.is_none() {
+            changes.push((since, 0, i64::from(job.cards == 1)));
         }
     }
     changes.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -209,20 +265,30 @@ fn main() {
     let list = list(&jobs);
     let policies =
         [("first come first served", None), ("quotas, 0 s", Some(0)), ("quotas, 3,600 s", Some(3600))];
-    let play = |min_runtime: Option<u32>| {
+    let month = days as f64 * DAY;
+    let play = |name: &str, min_runtime: Option<u32>| {
         let quotas = min_runtime.map(|seconds| quotas(cards, seconds)).unwrap_or_default();
         let mut workload = Workload::of_list(&list, &fleet);
         workload.quotas = quotas;
         let demands = Demands::of(&fleet, &workload);
         let at = Some(Duration::ZERO);
         let run = Run { fleet: &fleet, workload: &workload, demands: &demands, at, wishes: &[] };
-        fates(&jobs, &workload, &run.run(PolicyName::Tessera, seed, |_| ()))
+        let mut told = 0;
+        let progress = |arrived: usize| {
+            let day = workload.pods[..arrived].last().map_or(0, |pod| pod.at.as_secs() / 86_400);
+            if day > told {
+                told = day;
+                eprintln!("load {load}, {name}: day {day} of {days}");
+            }
+        };
+        let report = run.run_until(Duration::from_secs_f64(month), PolicyName::Tessera, seed, progress);
+        fates(month, &jobs, &workload, &report)
     };
     let played: Vec<(&str, Vec<Fate>)> = thread::scope(|scope| {
-        let runs = policies.map(|(name, min_runtime)| (name, scope.spawn(move || play(min_runtime))));
+        let runs = policies.map(|(name, min_runtime)| (name, scope.spawn(move || play(name, min_runtime))));
         let mut played: Vec<(&str, Vec<Fate>)> =
             runs.into_iter().map(|(name, run)| (name, run.join().expect("a run"))).collect();
-        played.insert(1, ("KAI's rule", kai::play(&jobs, nodes)));
+        played.insert(1, ("KAI's rule", kai::play(month, &jobs, nodes)));
         played
     });
     println!(
@@ -233,14 +299,13 @@ fn main() {
     let after: Vec<usize> = [1, 7].into_iter().filter(|day| *day < days).chain([days]).collect();
     let joined = |texts: Vec<String>| texts.join(", ");
     println!(
-        "| | Jain's index after {} days | share furthest off | free | free while one card is wanted | evicted | run in vain |",
+        "| | Jain's index after {} days | furthest off | free | free while one card is wanted | evicted | run in vain |",
         joined(after.iter().map(usize::to_string).collect())
     );
     println!("|---|---|---|---|---|---|---|");
-    let month = days as f64 * DAY;
     for (name, fates) in &played {
         let fairness: Vec<(f64, f64)> =
-            after.iter().map(|day| fairness(&use_until(*day as f64 * DAY, &jobs, fates))).collect();
+            after.iter().map(|day| fairness(&by_part(*day as f64 * DAY, &jobs, fates))).collect();
         let (free, wanted) = idle(month, cards, &jobs, fates);
         let evicted: usize = fates.iter().map(|fate| fate.lost.len()).sum();
         let lost = |(job, fate): (&Job, &Fate)| {

@@ -148,7 +148,19 @@ pub struct Run<'r> {
 impl Run<'_> {
     /// Runs the workload with one of [`PolicyName::of_fleets`]. `progress` is called with the number of arrived pods.
     #[must_use]
-    pub fn run(&self, policy: PolicyName, seed: u64, mut progress: impl FnMut(usize)) -> RunReport {
+    pub fn run(&self, policy: PolicyName, seed: u64, progress: impl FnMut(usize)) -> RunReport {
+        self.run_until(LAST, policy, seed, progress)
+    }
+
+    /// The same, without what comes after this time.
+    #[must_use]
+    pub fn run_until(
+        &self,
+        until: Duration,
+        policy: PolicyName,
+        seed: u64,
+        mut progress: impl FnMut(usize),
+    ) -> RunReport {
         let mut placer: Box<dyn Placer + '_> = match policy {
             PolicyName::Tessera => Box::new(ours::Ours::new(self.fleet, self.workload)),
             other => Box::new(cards_only::CardsOnly::new(self, other, seed)),
@@ -167,7 +179,7 @@ impl Run<'_> {
             let wake = placer.wake().filter(|_| idle < IDLE_LOOKS).map(|wake| wake.max(now));
             let events = [arrival, end].into_iter().flatten().min();
             let next = events.into_iter().chain(wake).min();
-            let Some(next) = next.filter(|next| *next <= LAST) else { break };
+            let Some(next) = next.filter(|next| *next <= until) else { break };
             if snapshot.is_none() && self.at.is_some_and(|at| at < next) {
                 snapshot = Some(self.look(&*placer, &state));
             }
