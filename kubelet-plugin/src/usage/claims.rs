@@ -120,8 +120,11 @@ fn report(
         Some(profile) => card.and_then(|card| profile_memory(card, profile)),
     };
     let share = device.mps.as_ref().filter(|_| is_shared);
-    let memory_granted =
-        share.and_then(|share| share.memory_mib.or(share.memory_limit_mib)).map(|mib| mib * MIB);
+    let memory_granted = match share {
+        Some(share) => share.memory_mib.or(share.memory_limit_mib),
+        None => device.memory_mib,
+    };
+    let memory_granted = memory_granted.map(|mib| mib.saturating_mul(MIB));
     let sm_granted = match (&name, share) {
         (Some(DeviceName::TimeSlice(_)), _) => None,
         (_, Some(share)) => multiprocessors
@@ -144,6 +147,7 @@ fn report(
         card_uuid: device.card_uuid.clone(),
         partition,
         memory_granted: memory_granted.or(granted).unwrap_or_default(),
+        is_unlimited: share.is_none() && device.memory_mib.is_some(),
         sm_granted,
         memory_used,
         sm_activity,

@@ -283,6 +283,7 @@ mod tests {
             card_uuid: "GPU-1".into(),
             partition: Some(("1g.10gb".into(), Some(7))),
             memory_granted: 10 << 30,
+            is_unlimited: false,
             sm_granted: Some(0.125),
             memory_used: None,
             sm_activity: None,

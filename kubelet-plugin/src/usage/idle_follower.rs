@@ -253,6 +253,7 @@ mod tests {
             card_uuid: String::new(),
             partition: None,
             memory_granted: 0,
+            is_unlimited: false,
             sm_granted: *sm_granted,
             memory_used: Some(MIB),
             sm_activity: *sm_activity,

@@ -60,6 +60,8 @@ pub struct DeviceReport {
     pub partition: Option<(String, Option<u32>)>,
     /// Granted memory, bytes.
     pub memory_granted: u64,
+    /// Whether nothing keeps the claim's programs within the granted memory: those of a time-slice may take all of the card's.
+    pub is_unlimited: bool,
     /// Granted multiprocessors, 0 to 1 of the card's.
     pub sm_granted: Option<f64>,
     /// Memory used by the claim's processes, bytes.

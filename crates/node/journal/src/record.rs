@@ -102,6 +102,9 @@ pub struct ClaimDevice {
     /// How the claim's own pods share the device, if configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<ClaimSharing>,
+    /// Memory promised to the share where nothing limits its programs, MiB. Absent in records of earlier versions, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
     /// Its MPS share: limits and daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mps: Option<ClaimMps>,

@@ -35,6 +35,7 @@ fn record(uid: &str, hardware: &[&str]) -> ClaimRecord {
         cdi_device_id: format!("gpu.tessera.dev/claim={uid}-gpu-3b-00"),
         partition: None,
         sharing: None,
+        memory_mib: None,
         mps: None,
         hardware: hardware.iter().map(|id| (*id).to_owned()).collect(),
         other: Map::new(),

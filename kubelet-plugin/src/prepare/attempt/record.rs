@@ -69,6 +69,7 @@ impl Worker {
             cdi_device_id: self.cdi.vendor().device_id(&allocated.cdi_name),
             partition,
             sharing: allocated.own_sharing().cloned(),
+            memory_mib: allocated.memory_mib,
             mps: allocated.share.map(ShareLimits::to_record),
             hardware: Vec::new(),
             other: Map::new(),

@@ -6,7 +6,7 @@ use tessera_api::config::Sharing;
 use tessera_api::offer::TimeSliceInterval;
 
 use super::config::{Configs, Settings};
-use super::limits::ShareLimits;
+use super::limits::{self, ShareLimits};
 use super::reference::is_identifier;
 use crate::cdi;
 use crate::prepare::PrepareError;
@@ -28,6 +28,8 @@ pub(in crate::prepare) struct AllocatedDevice {
     pub cdi_name: String,
     /// Limits of each process on a device shared by MPS.
     pub share: Option<ShareLimits>,
+    /// Memory promised to another share, MiB.
+    pub memory_mib: Option<u64>,
 }
 
 impl AllocatedDevice {
@@ -114,6 +116,8 @@ fn device(
         }
         _ => return Err(PrepareError::UnknownKind(result.device.clone())),
     };
+    let is_unlimited = share.is_none() && result.share_id.is_some() && result.admin_access != Some(true);
+    let memory_mib = result.consumed_capacity.as_ref().filter(|_| is_unlimited).and_then(limits::memory_mib);
     let settings = configs.of(&result.request, device.device_type())?;
     if let Some(share_id) = result.share_id.as_deref().filter(|share_id| !is_identifier(share_id)) {
         return Err(PrepareError::Reference { what: "share id", value: share_id.chars().take(80).collect() });
@@ -134,6 +138,7 @@ fn device(
         settings,
         cdi_name,
         share,
+        memory_mib,
     })
 }
 
@@ -194,6 +199,7 @@ pub(in crate::prepare) fn recorded_devices(
             settings,
             cdi_name: device.cdi_name().to_owned(),
             share: None,
+            memory_mib: device.memory_mib,
         })
     };
     record.devices.iter().map(device).collect()
@@ -240,6 +246,28 @@ mod tests {
         assert!(matches!(one(json!({"device": "gpu-zz-00"})), PrepareError::Device(_)));
         assert!(matches!(one(json!({"device": "../../x"})), PrepareError::Device(_)));
         assert!(matches!(one(json!({"shareID": "../x"})), PrepareError::Reference { .. }));
+    }
+
+    #[test]
+    fn the_memory_of_a_share_without_a_limit_is_kept() {
+        let memory = |changes| devices(json!([result(changes)])).unwrap()[0].memory_mib;
+        let slice = json!({"device": "gpu-3b-00-ts", "shareID": "5ba7e000-0001",
+            "consumedCapacity": {"slots": "1", "memory": "20Gi"}});
+        assert_eq!(memory(slice.clone()), Some(20_480));
+        // Of a version that published no memory.
+        let mut without = slice.clone();
+        without["consumedCapacity"] = json!({"slots": "1"});
+        assert_eq!(memory(without), None);
+        // One of an unlimited number of claims of a card.
+        assert_eq!(memory(json!({"shareID": "5ba7e000-0001", "consumedCapacity": {"memory": "0"}})), None);
+        let mut watching = slice;
+        watching["adminAccess"] = json!(true);
+        assert_eq!(memory(watching), None);
+        let consumed = json!({"memory": "1Gi", "compute": "25", "clients": "1"});
+        let mps =
+            json!({"device": "gpu-3b-00-mps", "shareID": "5ba7e000-0001", "consumedCapacity": consumed});
+        assert_eq!(memory(mps), None, "MPS limits it");
+        assert_eq!(memory(json!({})), None);
     }
 
     #[test]

@@ -67,6 +67,12 @@ impl ShareLimits {
     }
 }
 
+/// MiB of memory consumed by an allocation; `None` also for one that consumes none.
+pub(in crate::prepare) fn memory_mib(consumed: &BTreeMap<String, QuantityText>) -> Option<u64> {
+    let memory: Quantity = consumed.get(capacity::MEMORY)?.0.parse().ok()?;
+    u64::try_from(memory.nanos().div_euclid(NANO) / i128::from(MIB)).ok().filter(|mib| *mib > 0)
+}
+
 /// A daemon's limits per process: the largest need of any of its shares. A container dropping its own limits gets no more.
 /// `leaving` is the UID of a claim left out of the count.
 pub(in crate::prepare) fn most(

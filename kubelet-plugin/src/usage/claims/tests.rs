@@ -164,6 +164,20 @@ fn nothing_is_told_twice() {
 }
 
 #[test]
+fn a_time_slice_has_the_memory_that_it_was_promised() {
+    let slice = |name: &str, pod: &str, more: Value| record(name, &[pod], &[claimed("gpu-3b-00-ts", more)]);
+    let promised = slice("promised", "pod-1", json!({"shareId": "s", "memoryMib": 20_480}));
+    let before = slice("before", "pod-2", json!({"shareId": "t"}));
+    let (claims, _) = told(&[promised, before], look(vec![process(1, 30, None), process(2, 4, None)]));
+    let of = |name: &str| {
+        let device = &claims[name][0];
+        (device.memory_granted >> 30, device.is_unlimited, gib(device.memory_used))
+    };
+    assert_eq!(of("promised"), (20, true, Some(30)));
+    assert_eq!(of("before"), (79, false, Some(4)), "of a version that promised nothing");
+}
+
+#[test]
 fn a_card_that_does_not_answer_has_granted_what_it_has() {
     let whole = record("whole", &[], &[claimed("gpu-3b-00", json!({}))]);
     let (card, address) = (card(), CARD.parse().unwrap());

@@ -22,6 +22,8 @@ use crate::warning::Warning;
 /// The smallest share of memory, of which default shares are multiples: no CUDA context fits into less.
 const MEMORY_STEP: i64 = 128 << 20;
 
+const MIB: i64 = 1 << 20;
+
 /// The most client processes of one MPS server, by the driver's CUDA version (1000 × major + 10 × minor).
 const fn max_clients(compute_major: u32, cuda: u32) -> u32 {
     match (compute_major, cuda) {
@@ -43,9 +45,7 @@ pub struct SharedDevices<'a> {
 impl SharedDevices<'_> {
     /// The card shared by MPS; `None` where its memory is unknown or too small to be shared.
     pub fn mps(&self, mps: &Mps, set: &CounterSet, warnings: &mut Vec<Warning>) -> Option<Device> {
-        // Reserved memory cannot be shared.
-        let reserved = i64::try_from(self.card.reserved_memory_bytes).unwrap_or(i64::MAX);
-        let memory = self.description.memory.map(|memory| memory.saturating_sub(reserved).max(0));
+        let memory = self.memory();
         let card = self.card.pci;
         let min_compute = match self.static_partitions(mps) {
             None => 1,
@@ -124,9 +124,17 @@ impl SharedDevices<'_> {
         // One slot for each request: two slots would not be more of the card than one.
         let range = range(Quantity::decimal(1), Some(Quantity::decimal(1)), None);
         let slots = shared(Quantity::decimal(slicing.replicas.into()), Quantity::decimal(1), range);
-        let capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
+        let mut capacity = BTreeMap::from([(capacity::SLOTS.to_owned(), slots)]);
+        let memory = self.memory().and_then(|memory| time_slice_memory(memory, slicing.replicas));
+        capacity.extend(memory.map(|memory| (capacity::MEMORY.to_owned(), memory)));
         let name = DeviceName::TimeSlice(self.card.pci);
         Some(self.device(name, None, attributes, capacity, counters::all_of(set)))
+    }
+
+    /// Memory of the card that programs can have, bytes.
+    fn memory(&self) -> Option<i64> {
+        let reserved = i64::try_from(self.card.reserved_memory_bytes).unwrap_or(i64::MAX);
+        self.description.memory.map(|memory| memory.saturating_sub(reserved).max(0))
     }
 
     /// The card's static partitions, if the configuration asks for them.
@@ -169,6 +177,13 @@ impl SharedDevices<'_> {
             ..Device::default()
         }
     }
+}
+
+/// The memory from which time-slices take their parts: all of them fit with what they get unasked. `None` if a part is below 1 MiB.
+fn time_slice_memory(memory: i64, replicas: u32) -> Option<DeviceCapacity> {
+    let part = memory / i64::from(replicas.max(1)) / MIB * MIB;
+    let valid = range(Quantity::binary(MIB), None, None);
+    (part > 0).then(|| shared(Quantity::binary(memory / MIB * MIB), Quantity::binary(part), valid))
 }
 
 /// Percent of the multiprocessors for each of that many shares, at least `min`.

@@ -69,7 +69,10 @@ fn a_card_shared_both_ways() {
     let slices = device(&pool, "gpu-10-00-ts");
     assert_eq!(
         serde_json::to_value(&slices.capacity).unwrap(),
-        serde_json::json!({"slots": {"value": "10", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}}})
+        serde_json::json!({
+            "memory": {"value": "81559Mi", "requestPolicy": {"default": "8155Mi", "validRange": {"min": "1Mi"}}},
+            "slots": {"value": "10", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
+        })
     );
     let whole = device(&pool, "gpu-10-00");
     for shared in [&mps, &slices] {
@@ -111,6 +114,23 @@ fn what_the_driver_keeps_is_not_shared_out() {
     assert_eq!(whole, "81559Mi");
     assert_eq!(mps, Some(("81024Mi".to_owned(), "20224Mi".to_owned())));
     assert_eq!(shared(u64::MAX).1, None);
+}
+
+#[test]
+fn a_time_slice_has_its_part_of_what_programs_can_have() {
+    let memory = |memory_bytes, replicas| {
+        let card = Card { memory_bytes, reserved_memory_bytes: 480 << 20, ..Card::new(address(0)) };
+        let machine = Machine { cards: vec![card], ..Machine::default() };
+        let pool = Pool::new(&machine, &sharing(None, Some(replicas)));
+        assert_eq!(violations(&pool), [""; 0]);
+        let memory = device(&pool, "gpu-10-00-ts").capacity.unwrap().remove("memory")?;
+        Some((memory.value.0, memory.request_policy.unwrap().default.unwrap().0))
+    };
+    let of = |value: &str, default: &str| Some((value.to_owned(), default.to_owned()));
+    assert_eq!(memory(Some(81_559 << 20), 4), of("81079Mi", "20269Mi"));
+    assert_eq!(memory(Some(81_559 << 20), 1024), of("81079Mi", "79Mi"));
+    assert_eq!(memory(Some(1000 << 20), 1024), None, "less than a MiB");
+    assert_eq!(memory(None, 4), None);
 }
 
 fn clients(pool: &Pool, name: &str) -> String {
