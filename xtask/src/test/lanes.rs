@@ -1,4 +1,5 @@
-//! The test programs in two lanes: tests of whole clusters wait for half of their time, and the others use it.
+//! The test programs in three lanes: tests of whole clusters wait for half of their time, some others for nearly all of it, and the
+//! rest use it.
 
 use std::{
     collections::VecDeque,
@@ -20,8 +21,19 @@ use super::{
     times::Times,
 };
 
-/// The packages whose tests start whole clusters. They run one after another: two cores can run one cluster at a time.
+/// The packages whose tests start whole clusters. They run one after another: two cores can run one node at a time.
 const CLUSTER_TESTS: [&str; 2] = ["tessera-harness", "tessera-end-to-end"];
+
+/// Suites that mostly wait: for intervals of the plugin (`frame` takes 57 s of processor time in five minutes), or on a control plane
+/// without nodes for one story to go on. They have a lane of their own, which takes nothing else.
+const WAITING: [(&str, &str); 6] = [
+    ("tessera-kubelet-plugin", "frame"),
+    ("tessera-kubelet-plugin", "shares"),
+    ("tessera-kubelet-plugin", "layout"),
+    ("tessera-end-to-end", "gpu_pools"),
+    ("tessera-end-to-end", "health"),
+    ("tessera-end-to-end", "worked_fleet"),
+];
 
 /// The next work of a lane.
 enum Work<'b> {
@@ -36,8 +48,9 @@ struct Lane<'s> {
     times: Times,
 }
 
-/// Runs all suites of a build, and the examples in the documentation. The first lane begins with the tests of clusters
-/// and shows them as they run. All other suites go to the next free lane, and are shown by `show` at their end.
+/// Runs all suites of a build, and the examples in the documentation. The first lane begins with the tests of clusters and shows
+/// them as they run. All other suites are shown by `show` at their end: those of [`WAITING`], and the rest in the next lane that is
+/// free.
 ///
 /// # Errors
 /// When a program cannot be started or read.
@@ -47,39 +60,50 @@ pub(super) fn run(
     notes: &Notes,
     show: &(dyn Fn(&[u8]) -> io::Result<()> + Sync),
 ) -> Result<Vec<(Tally, Times)>> {
+    let (waiting, busy): (Vec<&Suite>, Vec<&Suite>) =
+        build.suites.iter().partition(|suite| WAITING.contains(&(&*suite.package, &*suite.target)));
     let (clusters, others): (Vec<&Suite>, Vec<&Suite>) =
-        build.suites.iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
+        busy.into_iter().partition(|suite| CLUSTER_TESTS.contains(&suite.package.as_str()));
     let mut others: VecDeque<Work<'_>> = others.into_iter().map(Work::Suite).collect();
     others.extend(documentation_tests(build, packages)?.map(Work::DocumentationTests));
     let others = Mutex::new(others);
     let next = || others.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let lane = |clusters: &[&Suite]| -> Result<(Tally, Times)> {
-        let mut lane = Lane { show, tally: Tally::default(), times: Times::default() };
+    let lane = |clusters: &[&Suite]| -> Result<Lane<'_>> {
+        let mut lane = Lane::new(show);
         for suite in clusters {
             lane.cluster_tests(suite, notes)?;
         }
         while let Some(work) = next() {
             match work {
-                Work::Suite(suite) => {
-                    let command = command(suite, notes);
-                    lane.at_once(&suite.name(), command)?;
-                }
+                Work::Suite(suite) => lane.at_once(&suite.name(), command(suite, notes))?,
                 Work::DocumentationTests(command) => {
                     lane.at_once("examples in the documentation", command)?;
                 }
             }
         }
-        Ok((lane.tally, lane.times))
+        Ok(lane)
     };
-    thread::scope(|scope| {
-        let second = scope.spawn(|| lane(&[]));
+    let quiet = || -> Result<Lane<'_>> {
+        let mut lane = Lane::new(show);
+        for suite in waiting {
+            lane.at_once(&suite.name(), command(suite, notes))?;
+        }
+        Ok(lane)
+    };
+    let lanes = thread::scope(|scope| {
+        let beside = [scope.spawn(|| lane(&[])), scope.spawn(quiet)];
         let first = lane(&clusters);
-        let second = second.join().map_err(|_| anyhow!("the second lane of tests panicked"))?;
-        Ok(vec![first?, second?])
-    })
+        let beside = beside.map(|lane| lane.join().map_err(|_| anyhow!("a lane of tests panicked"))?);
+        std::iter::once(first).chain(beside).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(lanes.into_iter().map(|lane| (lane.tally, lane.times)).collect())
 }
 
-impl Lane<'_> {
+impl<'s> Lane<'s> {
+    fn new(show: &'s (dyn Fn(&[u8]) -> io::Result<()> + Sync)) -> Self {
+        Self { show, tally: Tally::default(), times: Times::default() }
+    }
+
     /// Tests run one at a time, shown as they run.
     fn cluster_tests(&mut self, suite: &Suite, notes: &Notes) -> Result<()> {
         (self.show)(header(&suite.name()).as_bytes()).context("cannot print")?;
@@ -156,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_suite_runs_once_in_either_lane() {
+    fn every_suite_runs_once_in_one_of_the_lanes() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("suite");
         let says =
@@ -167,15 +191,18 @@ mod tests {
         )
         .unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let suite = |package: &str| Suite {
+        let suite = |(package, target): (&str, &str)| Suite {
             package: package.to_owned(),
             kind: "lib".to_owned(),
-            target: package.to_owned(),
+            target: target.to_owned(),
             folder: folder.path().to_owned(),
             executable: program.clone(),
             kubernetes: None,
         };
-        let suites = ["a", "b", "killed", CLUSTER_TESTS[0], CLUSTER_TESTS[1]].map(suite).to_vec();
+        let [first, second] = CLUSTER_TESTS;
+        let mut suites =
+            ["a", "b", "killed", first, second].map(|package| suite((package, package))).to_vec();
+        suites.extend(WAITING.map(suite));
         let build = Build { succeeded: true, suites, ..Build::default() };
         // A package without a library: no examples are looked for.
         let lanes = run(
@@ -189,6 +216,13 @@ mod tests {
         for (lane, _) in lanes {
             tally.add(lane);
         }
-        assert_eq!(tally.to_string(), "5 passed, 1 failed");
+        assert_eq!(tally.to_string(), "11 passed, 1 failed");
+    }
+
+    #[test]
+    fn each_suite_that_waits_is_there() {
+        for (package, target) in WAITING {
+            assert!(suites::is_file(package, target), "{package} {target}");
+        }
     }
 }

@@ -204,6 +204,16 @@ pub(super) fn read(
     Ok(child.wait().context("cannot wait for the tests")?.success())
 }
 
+/// Whether a package of the root or of `tests/` has such a file of tests.
+#[cfg(test)]
+pub(super) fn is_file(package: &str, target: &str) -> bool {
+    let folder = package.strip_prefix("tessera-").unwrap_or(package);
+    [folder.to_owned(), format!("tests/{folder}")].iter().any(|folder| {
+        let tests = workspace::root().join(folder).join("tests");
+        tests.join(target).is_dir() || tests.join(format!("{target}.rs")).is_file()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -268,15 +278,7 @@ mod tests {
         assert_eq!(version.unwrap(), "1.36");
         // Each of them is there.
         for (package, target) in OF_VERSIONS {
-            let folder = package.strip_prefix("tessera-").unwrap();
-            let roots = [folder.to_owned(), format!("tests/{folder}")]
-                .map(|folder| workspace::root().join(folder).join("tests"));
-            assert!(
-                roots
-                    .iter()
-                    .any(|tests| tests.join(target).is_dir() || tests.join(format!("{target}.rs")).is_file()),
-                "{package} {target}"
-            );
+            assert!(is_file(package, target), "{package} {target}");
         }
     }
 
