@@ -52,7 +52,7 @@ impl Build {
     pub(super) fn run(packages: &[String]) -> Result<Self> {
         let mut build = Self::default();
         if packages.is_empty() {
-            build.cargo(&["--workspace", "--lib", "--bins", "--tests", "--examples"])?;
+            build.cargo(&["--workspace", "--lib", "--bins", "--tests"])?;
         } else {
             build.cargo(&["--workspace", "--lib", "--bins"])?;
             if build.succeeded {
