@@ -121,7 +121,8 @@ impl Run {
             return Ok(());
         }
         let notes = Notes { skips: notes("skips"), clusters: notes("clusters") };
-        for (tally, times) in lanes::run(&build, packages, &notes, &show)? {
+        let lanes = self.times.processors(|| lanes::run(&build, packages, &notes, &show))?;
+        for (tally, times) in lanes {
             self.tally.add(tally);
             self.times.add(times);
         }

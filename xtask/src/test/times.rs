@@ -25,12 +25,14 @@ pub(super) struct Times {
     /// Only of tests run one at a time; the times of concurrent tests say little.
     tests: Vec<(String, Duration)>,
     running: Option<(String, Instant)>,
+    /// Percent of the processors' time used while the tests ran.
+    busy: Option<u64>,
 }
 
 impl Default for Times {
     /// None yet; the total is counted from now on.
     fn default() -> Self {
-        Self { started: Instant::now(), rows: Vec::new(), tests: Vec::new(), running: None }
+        Self { started: Instant::now(), rows: Vec::new(), tests: Vec::new(), running: None, busy: None }
     }
 }
 
@@ -52,6 +54,18 @@ impl Times {
     /// Notes the duration of a suite.
     pub(super) fn suite(&mut self, name: &str, took: Duration) {
         self.rows.push(Row { kind: "suite", name: name.to_owned(), took });
+    }
+
+    /// Runs the tests, and notes how busy they keep the processors: more at once help only where these idle.
+    pub(super) fn processors<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let ticks = || ticks(&fs::read_to_string("/proc/stat").ok()?);
+        let before = ticks();
+        let result = work();
+        self.busy = before.zip(ticks()).and_then(|((busy, all), (busy_after, all_after))| {
+            // The kernel's count of waiting for disks may go back.
+            (100 * busy_after.saturating_sub(busy)).checked_div(all_after.saturating_sub(all))
+        });
+        result
     }
 
     /// Adds the starts of clusters listed in `path`, in seconds, one a line; removes the file.
@@ -83,6 +97,15 @@ impl Times {
     }
 }
 
+/// The processors' time in use, and all of it, since the machine started (proc(5), `/proc/stat`).
+fn ticks(stat: &str) -> Option<(u64, u64)> {
+    let ticks = stat.lines().next()?.strip_prefix("cpu")?.split_whitespace();
+    // User, nice, system, idle, iowait, irq, softirq, steal; guests are counted as users already.
+    let ticks: Vec<u64> = ticks.take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+    let all = ticks.iter().sum();
+    Some((all - ticks.get(3)? - ticks.get(4)?, all))
+}
+
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total().as_secs_f64().max(f64::MIN_POSITIVE);
@@ -104,6 +127,9 @@ impl fmt::Display for Times {
         tests.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
         for (name, took) in tests.into_iter().take(TESTS) {
             row("test", name, *took)?;
+        }
+        if let Some(busy) = self.busy {
+            writeln!(f, "The tests used {busy} % of the processors' time.")?;
         }
         Ok(())
     }
@@ -131,6 +157,17 @@ mod tests {
         assert!(lines[0].contains("17.0 s") && lines[0].ends_with("suite     suite 17"), "{lines:?}");
         assert_eq!(lines.len(), ROWS + 1, "{lines:?}");
         assert!(lines[ROWS].contains(" 3.0 s") && lines[ROWS].ends_with("2 others"), "{lines:?}");
+    }
+
+    #[test]
+    fn processors_are_busy_or_idle() {
+        let stat = "cpu  10 1 20 300 40 2 3 4 5 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(ticks(stat), Some((40, 380)));
+        assert_eq!(ticks("intr 1 2"), None);
+        let mut times = times([]);
+        times.processors(|| std::thread::sleep(Duration::from_millis(50)));
+        let text = lines(&times).pop().unwrap();
+        assert!(text.starts_with("The tests used "), "{text}");
     }
 
     #[test]
