@@ -18,11 +18,14 @@ impl Cluster {
         wait_for_service_account(&client, name).await
     }
 
-    /// Deletes a namespace with all its objects, and waits until the namespace is gone.
+    /// Deletes a namespace, and waits until its pods and claims are gone. Nothing can be created there from then on; what else it
+    /// has goes some seconds later, since kube-controller-manager lets five pass first (`namespaceDeletionGracePeriod`).
     ///
     /// # Errors
-    /// The namespace does not exist, or still exists after five minutes.
+    /// The namespace does not exist, or has pods or claims after five minutes.
     pub async fn delete_namespace(&self, name: &str) -> Result<(), ClusterError> {
-        self.kubectl(&["delete", "namespace", name, "--timeout=300s"]).await.map(drop)
+        self.kubectl(&["delete", "namespace", name, "--wait=false"]).await?;
+        let holders = ["delete", "pods,resourceclaims", "--all", "--namespace", name, "--timeout=300s"];
+        self.kubectl(&holders).await.map(drop)
     }
 }
