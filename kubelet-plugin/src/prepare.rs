@@ -38,4 +38,4 @@ pub use error::PrepareError;
 pub use observer::{HardwareWork, NoObserver, Operation, Phase, PrepareObserver};
 pub use options::{DriverFilesState, PrepareOptions};
 pub use preparer::Preparer;
-pub use tell::{Activity, IdleCondition, MpsMetrics, PrepareMetrics};
+pub use tell::{Activity, MpsMetrics, PrepareMetrics, UsageCondition, UsageConditionKind};

@@ -61,7 +61,7 @@ use crate::{
     gpu_pools::{PoolFollower, Reading},
     options::Options,
     prepare::DriverFilesState,
-    usage::{IdleFollower, UsageSweep},
+    usage::{IdleFollower, OveruseFollower, Teller, UsageSweep},
 };
 use dump::Dump;
 use free_threads::FreeThreads;
@@ -235,11 +235,15 @@ async fn start(
         reports: metrics.usage.report.subscribe(),
         interval: options.usage_interval,
         resolution: resolution.clone(),
-        preparer: preparer.clone(),
-        events: events.clone(),
+        teller: Teller::new(preparer.clone(), events.clone()),
         proc_root: options.proc_root.clone(),
     };
     tasks.spawn("the look for idle claims", idle.run(shutdown.clone()));
+    let overuse = OveruseFollower {
+        reports: metrics.usage.report.subscribe(),
+        teller: Teller::new(preparer.clone(), events.clone()),
+    };
+    tasks.spawn("the look for claims with too much memory", overuse.run(shutdown.clone()));
     let health_events = HealthEvents {
         events,
         of_node: of_node.clone(),

@@ -19,7 +19,7 @@ use super::attempt::{Call, Pending, Work, held_cards};
 use super::cards::{Files, Sharing, Worker};
 use super::claim::reference;
 use super::tell::{
-    Activities, Activity, DeviceStatus, IdleCondition, OwnTime, Unreleased, claim_events, idle,
+    Activities, Activity, DeviceStatus, OwnTime, Unreleased, UsageCondition, claim_events, usage_condition,
 };
 use super::upkeep::Follower;
 use super::{
@@ -194,16 +194,16 @@ impl Preparer {
         Ok(records.filter(|record| self.worker.is_prepared(record)).collect())
     }
 
-    /// Writes in a claim's `status.devices` whether its pods use its devices, unless the claim says so already.
+    /// Writes in a claim's `status.devices` how its pods use its devices, unless the claim says so already.
     ///
     /// # Errors
     /// [`PrepareError::Api`].
-    pub async fn write_idle(
+    pub async fn write_usage_condition(
         &self,
         claim: &ClaimReference,
-        condition: &IdleCondition,
+        condition: &UsageCondition,
     ) -> Result<(), PrepareError> {
-        idle::write(&self.worker.client, &self.worker.options, claim, condition).await
+        usage_condition::write(&self.worker.client, &self.worker.options, claim, condition).await
     }
 
     /// Running work on claims.

@@ -1,23 +1,22 @@
 //! Says of claims that their pods do not use them: a condition of their devices, and an Event on the pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
-use tessera_api::device_status::{BELOW, NOT_STARTED};
+use tessera_api::device_status::{BELOW, IDLE, NOT_STARTED};
 use tessera_api::gpu_pool::{Idle, IdleAction};
 use tessera_inventory::gpu_pools::Resolution;
-use tessera_kube_util::events::{Content, Events, Severity};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::idle::{IdleClaims, Limits, Use, Verdict, Why};
 use super::pods;
 use super::report::{ClaimReport, MIB, Report};
-use crate::prepare::{ClaimReference, IdleCondition, Preparer};
+use super::teller::Teller;
+use crate::prepare::{UsageCondition, UsageConditionKind};
 
 /// Looks that may fail in a row before the time without use begins anew.
 const FAILED_LOOKS: u32 = 3;
@@ -30,10 +29,8 @@ pub struct IdleFollower {
     pub interval: Duration,
     /// The limits of each card's GpuPool.
     pub resolution: watch::Receiver<Option<Arc<Resolution>>>,
-    /// Writes conditions.
-    pub preparer: watch::Receiver<Option<Preparer>>,
-    /// Sends Events of pods.
-    pub events: Events,
+    /// Tells of it.
+    pub teller: Teller,
     /// Where procfs is mounted.
     pub proc_root: PathBuf,
 }
@@ -44,10 +41,6 @@ struct State {
     claims: IdleClaims,
     /// Claims whose pods have started, by UID.
     started: BTreeSet<String>,
-    /// Conditions to write, by the claim's UID.
-    unwritten: BTreeMap<String, (ClaimReference, IdleCondition)>,
-    /// The API server refuses conditions, and the log says so.
-    is_refused: bool,
 }
 
 impl IdleFollower {
@@ -57,8 +50,6 @@ impl IdleFollower {
             began: Instant::now(),
             claims: IdleClaims::new(self.interval * (FAILED_LOOKS + 1)),
             started: BTreeSet::new(),
-            unwritten: BTreeMap::new(),
-            is_refused: false,
         };
         let follow = async {
             while self.reports.changed().await.is_ok() {
@@ -72,7 +63,7 @@ impl IdleFollower {
         shutdown.run_until_cancelled(follow).await;
     }
 
-    async fn look(&self, report: &Report, state: &mut State) {
+    async fn look(&mut self, report: &Report, state: &mut State) {
         let Some(resolution) = self.resolution.borrow().clone() else { return };
         let limits: Vec<Option<Limits>> =
             report.claims.iter().map(|claim| limits(claim, &resolution)).collect();
@@ -99,52 +90,11 @@ impl IdleFollower {
             let Some((claim, limits)) = found else { continue };
             let condition = condition(claim, *limits, verdict, now, report.at);
             if let Verdict::Idle { .. } = verdict {
-                self.tell(claim, &condition.message);
+                self.teller.warn(claim, IDLE, &condition.message);
             }
-            state.unwritten.insert(uid, (reference(claim), condition));
+            self.teller.set(claim, condition);
         }
-        state.unwritten.retain(|uid, _| report.claims.iter().any(|claim| claim.uid == *uid));
-        self.write(state).await;
-    }
-
-    fn tell(&self, claim: &ClaimReport, message: &str) {
-        let note = format!("claim {}: {message}", claim.name);
-        let content = Content {
-            severity: Severity::Warning,
-            action: "Watch",
-            reason: "Idle",
-            note: &note,
-            occurrence: None,
-        };
-        for pod in &claim.pods {
-            let pod = ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                namespace: Some(claim.namespace.clone()),
-                name: Some(pod.name.clone()),
-                uid: Some(pod.uid.clone()),
-                ..ObjectReference::default()
-            };
-            self.events.send(&content, &pod);
-        }
-    }
-
-    /// Writes the conditions. While the API server is away they stay for the next look, which must not wait for them.
-    async fn write(&self, state: &mut State) {
-        let Some(preparer) = self.preparer.borrow().clone() else { return };
-        while let Some((uid, (claim, condition))) = state.unwritten.pop_first() {
-            let Err(error) = preparer.write_idle(&claim, &condition).await else {
-                state.is_refused = false;
-                continue;
-            };
-            if !std::mem::replace(&mut state.is_refused, true) {
-                tracing::warn!(%claim, %error, "cannot write in status.devices whether a claim is idle");
-            }
-            if error.may_pass() {
-                state.unwritten.insert(uid, (claim, condition));
-                return;
-            }
-        }
+        self.teller.write(report).await;
     }
 }
 
@@ -198,12 +148,12 @@ fn condition(
     verdict: Verdict,
     now: Duration,
     unix: u64,
-) -> IdleCondition {
+) -> UsageCondition {
     let time = |at: Duration| {
         let second = i64::try_from(unix.saturating_sub((now - at).as_secs())).unwrap_or_default();
         Timestamp::from_second(second).unwrap_or_default()
     };
-    let (since, is_idle, reason, message) = match verdict {
+    let (since, is_true, reason, message) = match verdict {
         Verdict::Idle { since, highest: None } => {
             let message = format!("no container of its pods has started since {}", time(since));
             (since, true, NOT_STARTED, message)
@@ -230,12 +180,8 @@ fn condition(
         }
     };
     let devices = claim.devices.iter().map(|device| device.device.clone()).collect();
-    IdleCondition { devices, is_idle, reason, message, since: time(since) }
-}
-
-fn reference(claim: &ClaimReport) -> ClaimReference {
-    let ClaimReport { namespace, name, uid, .. } = claim.clone();
-    ClaimReference { namespace, name, uid }
+    let kind = UsageConditionKind::Idle;
+    UsageCondition { kind, devices, is_true, reason, message, since: time(since) }
 }
 
 #[cfg(test)]

@@ -12,20 +12,25 @@ use crate::{
     usage::{claim, device, pod, start},
 };
 
-/// The claim's condition `Idle`: status and reason.
-async fn condition(node: &Node, claim: &Claim) -> Option<(String, String)> {
+/// A condition of the claim: status and reason.
+pub async fn condition(node: &Node, claim: &Claim, kind: &str) -> Option<(String, String)> {
     let claims: Api<ResourceClaim> = Api::namespaced(node.client.clone(), "default");
     let devices = claims.get(&claim.name).await.unwrap().status?.devices?;
     let conditions = devices.into_iter().flat_map(|device| device.conditions.unwrap_or_default());
-    let idle = conditions.into_iter().find(|condition| condition.type_ == "Idle")?;
-    assert!(!idle.message.is_empty());
-    Some((idle.status, idle.reason))
+    let condition = conditions.into_iter().find(|condition| condition.type_ == kind)?;
+    assert!(!condition.message.is_empty());
+    Some((condition.status, condition.reason))
 }
 
 async fn until(node: &Node, claim: &Claim, status: &str, reason: &str) {
+    until_condition(node, claim, "Idle", status, reason).await;
+}
+
+/// Waits for a state of a condition of the claim.
+pub async fn until_condition(node: &Node, claim: &Claim, kind: &str, status: &str, reason: &str) {
     let since = Instant::now();
     loop {
-        let now = condition(node, claim).await;
+        let now = condition(node, claim, kind).await;
         if now == Some((status.to_owned(), reason.to_owned())) {
             return;
         }
@@ -34,15 +39,16 @@ async fn until(node: &Node, claim: &Claim, status: &str, reason: &str) {
     }
 }
 
-/// Notes of the Events about idle claims of a pod.
-async fn notes(node: &Node, pod: &str) -> Vec<String> {
+/// Notes of the Events of a pod with this reason.
+pub async fn notes(node: &Node, pod: &str, reason: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(node.client.clone(), "default");
-    let of_pod = ListParams::default().fields(&format!("reason=Idle,regarding.name={pod}"));
+    let of_pod = ListParams::default().fields(&format!("reason={reason},regarding.name={pod}"));
     let events = events.list(&of_pod).await.unwrap().items;
     events.into_iter().filter_map(|event| event.note).collect()
 }
 
-fn process(node: &Node, pid: u32, pod: &str, container: &str) {
+/// A process of a container of a pod.
+pub fn process(node: &Node, pid: u32, pod: &str, container: &str) {
     let directory = node.machine.root().join(format!("proc/{pid}"));
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("cgroup"), format!("0::/kubepods/pod{pod}/{container}\n")).unwrap();
@@ -89,9 +95,9 @@ async fn a_claim_says_that_its_pod_does_not_use_it() {
     node.machine.let_happen("process add --card 1 --pid 72 --memory-mib 2048 --busy 60");
     until(&node, &idle, "False", "InUse").await;
 
-    let notes = notes(&node, &unused.0).await;
+    let notes = notes(&node, &unused.0, "Idle").await;
     assert!(notes.iter().any(|note| note.contains("no container of its pods has started")), "{notes:?}");
     assert!(notes.iter().any(|note| note.contains("holds 2048 MiB of memory")), "{notes:?}");
-    assert_eq!(condition(&node, &busy).await, None);
+    assert_eq!(condition(&node, &busy, "Idle").await, None);
     assert_eq!(plugin.terminate().await.code(), Some(0));
 }

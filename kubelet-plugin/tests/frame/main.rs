@@ -12,6 +12,7 @@ mod layouts;
 mod managed;
 mod node;
 mod other_owners;
+mod overuse;
 mod partitions;
 mod plugin;
 mod replaced;

@@ -75,7 +75,7 @@ pub async fn claim(node: &Node, device: &str, pod: &(String, String)) -> Claim {
     });
     if device.ends_with("-ts") {
         result["shareID"] = json!(format!("5ba7e000-0000-4000-8000-{:012x}", fastrand::u64(..1 << 47)));
-        result["consumedCapacity"] = json!({"slots": "1"});
+        result["consumedCapacity"] = json!({"slots": "1", "memory": "20000Mi"});
     }
     let pod = json!({"resource": "pods", "name": pod.0, "uid": pod.1});
     let status = json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": [pod]});

@@ -28,3 +28,15 @@ pub const BELOW: &str = "BelowLimit";
 
 /// `reason` of a true [`IDLE`]: no container of the claim's pods has started.
 pub const NOT_STARTED: &str = "NotStarted";
+
+/// Type of the condition of all devices of a claim whose programs hold more memory than the claim was promised of a device that limits
+/// nobody: a time-slice. `True` with reason [`ABOVE_PART`] or [`ENDANGERS`], `False` once they hold less. A claim that never held more
+/// has no such condition.
+pub const MEMORY_OVERUSE: &str = "MemoryOveruse";
+
+/// `reason` of a true [`MEMORY_OVERUSE`]: the neighbours can have what they were promised.
+pub const ABOVE_PART: &str = "AboveItsPart";
+
+/// `reason` of a true [`MEMORY_OVERUSE`]: a neighbour could not get what it was promised, and no other claim of the device holds more
+/// beyond its own part. With [`OnOveruse::Evict`](crate::offer::OnOveruse) its pods are evicted.
+pub const ENDANGERS: &str = "EndangersNeighbours";

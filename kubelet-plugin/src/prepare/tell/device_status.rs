@@ -5,7 +5,7 @@
 //! costs no request.
 
 mod entries;
-pub(in crate::prepare) mod idle;
+pub(in crate::prepare) mod usage_condition;
 mod writer;
 
 use std::collections::HashSet;
