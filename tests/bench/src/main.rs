@@ -17,6 +17,7 @@ mod quantiles;
 mod sets;
 mod teams;
 mod usage;
+mod used;
 
 use std::process::ExitCode;
 
@@ -59,6 +60,8 @@ enum What {
     Teams(teams::TeamsArguments),
     /// What the kubelet plugin takes at rest and while claims come and go, and what it answers to scrapes.
     Usage(usage::UsageArguments),
+    /// How much of the cards that are on is used, when the same pods ask for whole cards, partitions or shares.
+    Used(used::UsedArguments),
 }
 
 /// Runs a benchmark. A slow result is no error.
@@ -77,6 +80,7 @@ async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Sets(arguments) => sets::run(&arguments),
         What::Teams(arguments) => teams::run(&arguments),
         What::Usage(arguments) => usage::run(&arguments).await,
+        What::Used(arguments) => used::run(&arguments),
     }
 }
 
