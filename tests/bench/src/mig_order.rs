@@ -6,6 +6,7 @@
 //!                                                                                    mix ──┴─> simulation <── managed
 //! ```
 
+mod gather;
 mod kubernetes;
 mod managed;
 mod mix;
@@ -32,6 +33,9 @@ use simulation::{Fleet, NodeChoice, Outcome};
 /// The board of the mixes; all boards of 8 memory slices have the same placements.
 const MODEL: &str = "A100-80GB";
 
+/// Running time that cheap moves lose, as a part of what the request runs in the mean.
+const CHEAP: f64 = 0.1;
+
 /// Arguments of `cargo xtask bench mig-order`.
 #[derive(Args)]
 pub struct MigOrderArguments {
@@ -54,6 +58,9 @@ pub struct MigOrderArguments {
     /// Also show mixes, outside the nine, for which the order is not good.
     #[arg(long)]
     against: bool,
+    /// Instead of the orders: what moving partitions is worth, on 8 cards and with --nodes on the fleet.
+    #[arg(long)]
+    gather: bool,
     /// `json` prints one line per mix, with values from 0 to 1, instead of tables.
     #[arg(short, long, value_parser = ["table", "json"], default_value = "table")]
     output: String,
@@ -70,6 +77,9 @@ pub fn run(arguments: &MigOrderArguments) -> Result<ExitCode> {
         "too few arrivals or fillings to say anything"
     );
     let model = Model::named(MODEL)?;
+    if arguments.gather {
+        return gathered(&model, arguments);
+    }
     for order in [PlacementOrder::Balanced, PlacementOrder::HighestStart] {
         kubernetes::agrees(&model.pool(8, order)?, 400, arguments.seed)
             .context("first-fit over the published counters is not what Kubernetes' allocator does")?;
@@ -95,6 +105,31 @@ fn orders(model: &Model, cards: usize) -> Result<Orders<Published>> {
     let balanced = Published::of_pool(&model.pool(cards, PlacementOrder::Balanced)?)?;
     let highest_start = Published::of_pool(&model.pool(cards, PlacementOrder::HighestStart)?)?;
     Ok(Orders { by_name: balanced.by_name(), balanced, highest_start })
+}
+
+/// Prints what moves are worth.
+fn gathered(model: &Model, arguments: &MigOrderArguments) -> Result<ExitCode> {
+    let MigOrderArguments { load, arrivals, nodes, seed, .. } = *arguments;
+    let cards = orders(model, 8)?.balanced;
+    for nodes in [1, nodes].into_iter().filter(|nodes| *nodes > 0) {
+        let rows: Result<Vec<gather::Row>> = MIXES
+            .iter()
+            .map(|mix| {
+                let requests = cards.requests(mix)?;
+                let run = |most| gather::steady(&cards, nodes, &requests, (load, arrivals, seed), most);
+                let (without, cheap, all) = (run(0.0)?, run(CHEAP)?, run(f64::INFINITY)?);
+                Ok(gather::Row { mix: mix.name, without, cheap, all })
+            })
+            .collect();
+        let title =
+            format!("{} cards, load {load}, accepted compute slices, by the time that they run", 8 * nodes);
+        gather::print(&title, &rows?, f64::from(cards.compute_slices()) / 8.0);
+    }
+    println!(
+        "Left: moves that lose at most {CHEAP} of what the request runs in the mean; right: all. A card is gained for a mean duration. \
+         Lost for gained: running time of moved slices, for each unit of running time accepted because of them."
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(model: &Model, mix: &Mix, arguments: &MigOrderArguments) -> Result<MixReport> {

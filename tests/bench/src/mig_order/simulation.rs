@@ -163,7 +163,7 @@ impl<'a> Fleet<'a> {
 
 /// A float other than NaN.
 #[derive(Clone, Copy, PartialEq)]
-struct Time(f64);
+pub(super) struct Time(pub f64);
 
 impl Eq for Time {}
 
@@ -179,11 +179,11 @@ impl Ord for Time {
     }
 }
 
-fn exponential(random: &mut Rng) -> f64 {
+pub(super) fn exponential(random: &mut Rng) -> f64 {
     -(1.0 - random.f64()).ln()
 }
 
-fn pick(requests: &[(usize, f64)], mut number: f64) -> usize {
+pub(super) fn pick(requests: &[(usize, f64)], mut number: f64) -> usize {
     for (profile, share) in requests {
         if number < *share {
             return *profile;

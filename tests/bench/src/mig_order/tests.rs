@@ -149,3 +149,15 @@ fn with_plain_profiles_a_card_has_the_states_that_nvidia_lists() {
     assert_eq!(of(&plain), 298);
     assert_eq!(of(&[&plain[..], &["1g.20gb"]].concat()), 723);
 }
+
+#[test]
+fn with_moves_more_is_accepted_than_is_lost() {
+    let cards = orders(&Model::named(MODEL).unwrap(), 8).unwrap().balanced;
+    let requests = cards.requests(&MIXES[0]).unwrap();
+    let run = |most| gather::steady(&cards, 1, &requests, (LOAD, 4_000, 5), most).unwrap();
+    let (without, cheap, all) = (run(0.0), run(CHEAP), run(f64::INFINITY));
+    assert_eq!(without.moves, 0);
+    let lost_for_gained = |with: gather::Outcome| with.lost / (with.accepted - without.accepted);
+    assert!(cheap.accepted > without.accepted && all.accepted > cheap.accepted, "{cheap:?}, {all:?}");
+    assert!(lost_for_gained(cheap) < 0.2 && lost_for_gained(all) < 1.0, "{cheap:?}, {all:?}");
+}
