@@ -140,7 +140,7 @@ pub fn of_task(
     local: u32,
     caller: &BTreeMap<OsString, OsString>,
 ) -> Variables {
-    let number = layout.tasks[..host].iter().sum::<u32>() + local;
+    let number = layout.number(host, local);
     let all: u32 = layout.tasks.iter().sum();
     let (here, nodes) = (layout.tasks[host], layout.hosts.len().to_string());
     let list = layout.hosts.iter().map(|place| job.hosts[*place].name.as_str()).collect::<Vec<_>>().join(",");
@@ -189,7 +189,7 @@ fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Variables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::tests::job;
+    use crate::{job::tests::job, layout::Distribution};
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
         pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
@@ -233,7 +233,7 @@ mod tests {
             ("SLURM_GPUS_ON_NODE", "8"),
         ])
         .unwrap();
-        let layout = Layout { hosts: vec![1, 2], tasks: vec![2, 1] };
+        let layout = Layout { hosts: vec![1, 2], tasks: vec![2, 1], distribution: Distribution::default() };
         let of = |host, local, caller: &[(&str, &str)]| {
             let pairs = of_task(&job, &layout, host, local, &variables(caller));
             pairs.into_iter().collect::<BTreeMap<_, _>>()

@@ -2,9 +2,9 @@
 
 use std::{env, fs, time::Duration};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use crate::channel::Key;
+use crate::{channel::Key, layout::Distribution};
 
 /// Where hosts listen, unless GPU_RUN_PORT says otherwise: the port of Slurm's node daemon.
 const USUAL_PORT: u16 = 6818;
@@ -36,6 +36,7 @@ pub struct Job {
     pub tasks_per_node: Option<u32>,
     pub cpus_per_task: Option<u32>,
     pub gpus_per_task: Option<u32>,
+    pub distribution: Distribution,
     pub gpus_on_node: Option<u32>,
     /// SLURM_ARRAY_TASK_ID in a pod of an array.
     pub array_task: Option<String>,
@@ -113,6 +114,7 @@ impl Job {
             tasks_per_node: positive("GPU_RUN_TASKS_PER_NODE")?,
             cpus_per_task: positive("GPU_RUN_CPUS_PER_TASK")?,
             gpus_per_task: positive("GPU_RUN_GPUS_PER_TASK")?,
+            distribution: distribution(variable)?,
             gpus_on_node: number("SLURM_GPUS_ON_NODE")?,
             array_task: array_task(variable)?,
             wait: seconds("GPU_RUN_WAIT", WAIT)?,
@@ -143,6 +145,12 @@ impl Host {
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.split_once('.').is_some_and(|(short, _)| short == name)
     }
+}
+
+/// Slurm's name: sbatch sets it, and srun reads it.
+fn distribution(variable: &dyn Fn(&str) -> Option<String>) -> Result<Distribution> {
+    let Some(text) = variable("SLURM_DISTRIBUTION") else { return Ok(Distribution::default()) };
+    text.parse().map_err(|error| anyhow!("SLURM_DISTRIBUTION={text}: {error}"))
 }
 
 /// In an array each pod is a job of its own: of the list GPU_RUN_ARRAY_TASKS the entry at the pod's index.

@@ -1,5 +1,7 @@
 //! The hosts of a step's tasks.
 
+use std::{collections::BTreeMap, str::FromStr};
+
 use thiserror::Error;
 
 use crate::{host_list, job::Job};
@@ -21,11 +23,56 @@ pub struct Wanted {
     pub relative: usize,
 }
 
-/// The hosts of a step, by their place in the job, and the number of tasks on each. Tasks are counted from host to host.
+/// How tasks are counted: srun(1), `--distribution`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Distribution {
+    /// Host by host, each filled before the next.
+    #[default]
+    Block,
+    /// Round by round, a task of each host.
+    Cyclic,
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    /// The first of Slurm's levels; sockets and cores are the kernel's.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split([':', ',']).next() {
+            Some("" | "*" | "block") => Ok(Self::Block),
+            Some("cyclic") => Ok(Self::Cyclic),
+            _ => Err("block and cyclic are possible".to_owned()),
+        }
+    }
+}
+
+/// The hosts of a step, by their place in the job, and the number of tasks on each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     pub hosts: Vec<usize>,
     pub tasks: Vec<u32>,
+    pub distribution: Distribution,
+}
+
+impl Layout {
+    /// The number of a host's task in the step.
+    pub fn number(&self, host: usize, local: u32) -> u32 {
+        match self.distribution {
+            Distribution::Block => self.tasks[..host].iter().sum::<u32>() + local,
+            Distribution::Cyclic => {
+                let before = self.tasks.iter().map(|tasks| *tasks.min(&local)).sum::<u32>();
+                before + self.tasks[..host].iter().map(|tasks| u32::from(*tasks > local)).sum::<u32>()
+            }
+        }
+    }
+
+    /// The host of each task, in the order of their numbers.
+    pub fn of_tasks(&self) -> BTreeMap<u32, usize> {
+        let of_host = |(host, tasks): (usize, &u32)| {
+            (0..*tasks).map(move |local| (self.number(host, local), host)).collect::<Vec<_>>()
+        };
+        self.tasks.iter().enumerate().flat_map(of_host).collect()
+    }
 }
 
 /// Why a step cannot be laid out.
@@ -43,8 +90,8 @@ pub enum LayoutError {
     Most,
 }
 
-/// Slurm's block distribution (srun(1), `--distribution`): each host has a task, then hosts are filled in order, up to the
-/// job's tasks on a node. Without `-n` all the job's tasks run.
+/// Slurm's distributions (srun(1), `--distribution`): each host has a task; the others fill hosts in order, up to the job's tasks
+/// on a node, or one after another go to the next host. Without `-n` all the job's tasks run.
 pub fn lay_out(wanted: &Wanted, job: &Job) -> Result<Layout, LayoutError> {
     let listed = wanted.only.as_deref().map(|list| places(list, job)).transpose()?;
     let without = wanted.without.as_deref().map(|list| places(list, job)).transpose()?.unwrap_or_default();
@@ -79,15 +126,15 @@ pub fn lay_out(wanted: &Wanted, job: &Job) -> Result<Layout, LayoutError> {
         return Err(LayoutError::Tasks { tasks, nodes: hosts.len(), per_node });
     }
     let mut left = tasks - count;
-    let tasks = hosts
-        .iter()
-        .map(|_| {
+    let tasks = (0..count).map(|host| match job.distribution {
+        Distribution::Block => {
             let more = left.min(room - 1);
             left -= more;
             1 + more
-        })
-        .collect();
-    Ok(Layout { hosts, tasks })
+        }
+        Distribution::Cyclic => tasks / count + u32::from(host < tasks % count),
+    });
+    Ok(Layout { tasks: tasks.collect(), hosts, distribution: job.distribution })
 }
 
 fn places(list: &str, job: &Job) -> Result<Vec<usize>, LayoutError> {
@@ -115,17 +162,19 @@ mod tests {
     use crate::job::tests::job;
 
     /// Three hosts n0 to n2; `tasks` and `per_node` are the job's.
-    fn laid_out(per_node: &str, tasks: &str, wanted: &Wanted) -> Result<String, LayoutError> {
-        let job = job(&[
+    fn three_hosts(per_node: &str, tasks: &str, distribution: &str) -> Job {
+        let variables = [
             ("GPU_RUN_HOSTS", "n0.j,n1.j,n2.j"),
             ("GPU_RUN_INDEX", "0"),
             ("GPU_RUN_TASKS_PER_NODE", per_node),
             ("GPU_RUN_TASKS", tasks),
-        ]
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .collect::<Vec<_>>());
-        let layout = lay_out(wanted, &job.unwrap())?;
+            ("SLURM_DISTRIBUTION", distribution),
+        ];
+        job(&variables.into_iter().filter(|(_, value)| !value.is_empty()).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn laid_out(per_node: &str, tasks: &str, wanted: &Wanted) -> Result<String, LayoutError> {
+        let layout = lay_out(wanted, &three_hosts(per_node, tasks, ""))?;
         let each = layout.hosts.iter().zip(&layout.tasks).map(|(host, tasks)| format!("n{host}:{tasks}"));
         Ok(each.collect::<Vec<_>>().join(" "))
     }
@@ -167,6 +216,27 @@ mod tests {
                 "{per_node} {tasks} {wanted:?}"
             );
         }
+    }
+
+    /// srun(1): "cyclic" gives consecutive tasks to consecutive nodes.
+    #[test]
+    fn tasks_are_counted_by_their_distribution() {
+        for (distribution, expected) in [
+            ("block:cyclic", [(0, vec![0, 1, 2, 3]), (1, vec![4]), (2, vec![5])]),
+            ("cyclic,Pack", [(0, vec![0, 3]), (1, vec![1, 4]), (2, vec![2, 5])]),
+        ] {
+            let layout = lay_out(&Wanted::default(), &three_hosts("4", "6", distribution)).unwrap();
+            for (host, numbers) in expected {
+                let found = (0..layout.tasks[host]).map(|local| layout.number(host, local));
+                assert_eq!(found.collect::<Vec<_>>(), numbers, "{distribution}, host {host}");
+            }
+            assert!(layout.of_tasks().into_keys().eq(0..6), "{distribution}");
+        }
+        // An uneven rest.
+        let layout = lay_out(&Wanted::default(), &three_hosts("3", "7", "cyclic")).unwrap();
+        assert_eq!(layout.tasks, [3, 2, 2]);
+        assert_eq!(layout.of_tasks().into_values().collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
+        assert!("plane=2".parse::<Distribution>().is_err());
     }
 
     #[test]

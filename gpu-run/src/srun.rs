@@ -43,6 +43,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<u8> {
     let mut job = Job::from_environment()?;
     job.cpus_per_task = options.cpus_per_task.or(job.cpus_per_task);
     job.gpus_per_task = options.gpus_per_task.or(job.gpus_per_task);
+    job.distribution = options.distribution.unwrap_or(job.distribution);
     let layout = lay_out(&options.wanted(), &job)?;
     let source = Source::parse(&options.input, layout.tasks.iter().sum())?;
     let output = Arc::new(Output::new(&options, &job, &layout)?);
@@ -71,7 +72,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<u8> {
     for (host, step) in hosts.iter().zip(steps) {
         message::send(host, &Request::Step(step))?;
     }
-    let input = Arc::new(Input::new(source, &layout, hosts.clone()));
+    let input = Arc::new(Input::new(source, &layout, &hosts));
     for (place, receiver) in receivers.into_iter().enumerate() {
         let (events, input, output) = (events.clone(), input.clone(), output.clone());
         thread::spawn(move || listen(place, receiver, &input, &output, &events));
@@ -84,7 +85,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<u8> {
         }
     };
     let names = layout.hosts.iter().map(|host| job.hosts[*host].name.clone()).collect();
-    let tasks = Tasks::new(names, &layout.tasks, &options, job.kill_wait);
+    let tasks = Tasks::new(names, layout.of_tasks(), &options, job.kill_wait);
     Ok(tasks.run(&happened, &signal))
 }
 
@@ -107,17 +108,15 @@ fn steps(options: &Options, source: &Source, job: &Job, layout: &Layout) -> Resu
     if u64::from(gpus) * u64::from(most) > u64::from(there) {
         anyhow::bail!("{most} tasks with {gpus} GPUs each are more than a node's {there}");
     }
-    let mut number = 0;
     let hosts = layout.tasks.iter().enumerate().map(|(host, tasks)| {
         let tasks = (0..*tasks).map(|local| {
-            let task = Task {
+            let number = layout.number(host, local);
+            Task {
                 number,
                 environment: environment::of_task(job, layout, host, local, &caller),
                 gpus: job.gpus_per_task.map(|gpus| (local * gpus, gpus)),
                 input: source.reaches(number),
-            };
-            number += 1;
-            task
+            }
         });
         Step {
             command: options.command.iter().map(|word| Text::from(word.as_os_str())).collect(),

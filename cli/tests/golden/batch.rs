@@ -30,6 +30,19 @@ fn mistakes() {
     golden("run-no-option", &["--nods=2", "train.sh"]);
 }
 
+/// By Slurm's variable, which srun in the pods reads.
+#[test]
+fn the_distribution_of_tasks_is_block_or_cyclic() {
+    let made = |option: &str| {
+        let output = run(&["run", "-N2", option, "--image=i", "-o", "yaml", "--", "a"], "");
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let words = made("-mcyclic:block").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("name: SLURM_DISTRIBUTION value: cyclic"), "{words}");
+    assert!(made("--distribution=plane=2").contains("block and cyclic are possible"));
+    assert!(made("--pty").contains("kubectl exec --stdin --tty POD"));
+}
+
 #[test]
 fn scripts_come_by_standard_input() {
     let script = "#!/bin/sh\r\n#SBATCH --image=i -J piped\r\ntrue\r\n";

@@ -72,10 +72,9 @@ impl Source {
 }
 
 impl Input {
-    pub fn new(source: Source, layout: &Layout, hosts: Vec<Arc<Mutex<Sender>>>) -> Self {
-        let of_tasks = hosts.into_iter().zip(&layout.tasks);
-        let of_tasks = of_tasks.flat_map(|(host, tasks)| std::iter::repeat_n(host, *tasks as usize));
-        let hosts = (0..).zip(of_tasks).filter(|(task, _)| source.reaches(*task)).collect();
+    pub fn new(source: Source, layout: &Layout, hosts: &[Arc<Mutex<Sender>>]) -> Self {
+        let reached = layout.of_tasks().into_iter().filter(|(task, _)| source.reaches(*task));
+        let hosts = reached.map(|(task, host)| (task, hosts[host].clone())).collect();
         Self { source, hosts, state: Mutex::default(), changed: Condvar::new() }
     }
 

@@ -4,7 +4,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Arg, Args as _, Command, FromArgMatches as _, Parser};
 
-use crate::{environment::Export, layout::Wanted};
+use crate::{
+    environment::Export,
+    layout::{Distribution, Wanted},
+};
 
 /// Runs a command in the job's pods. Once in each, unless the job or -n say more.
 #[derive(Debug, Parser)]
@@ -19,6 +22,9 @@ pub struct Options {
     #[arg(long, alias = "tasks-per-node", value_name = "TASKS",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub ntasks_per_node: Option<u32>,
+    /// How tasks are counted: block (host by host) or cyclic (a task of each host, then the next). [default: the job's]
+    #[arg(short = 'm', long, value_name = "HOW")]
+    pub distribution: Option<Distribution>,
     /// CPUs of each task: only SLURM_CPUS_PER_TASK.
     #[arg(short = 'c', long, value_name = "CPUS", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus_per_task: Option<u32>,

@@ -89,15 +89,11 @@ impl Target {
         if pattern == "none" {
             return Ok(Self::Nowhere);
         }
-        let mut names = BTreeMap::new();
-        let mut number = 0;
-        for (host, tasks) in layout.tasks.iter().enumerate() {
-            for _ in 0..*tasks {
-                let node = &job.hosts[layout.hosts[host]].name;
-                names.insert(number, file_name(pattern, number, host, node));
-                number += 1;
-            }
-        }
+        let name = |(number, host): (u32, usize)| {
+            let node = &job.hosts[layout.hosts[host]].name;
+            (number, file_name(pattern, number, host, node))
+        };
+        let names: BTreeMap<u32, String> = layout.of_tasks().into_iter().map(name).collect();
         let mut files = BTreeMap::new();
         for name in names.values() {
             if !files.contains_key(name) {

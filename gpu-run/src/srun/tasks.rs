@@ -43,12 +43,16 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// `tasks` has the number on each host.
-    pub fn new(names: Vec<String>, tasks: &[u32], options: &Options, kill_wait: Duration) -> Self {
-        let places = tasks.iter().enumerate().flat_map(|(place, tasks)| (0..*tasks).map(move |_| place));
+    /// `running` has the place of each task's host.
+    pub fn new(
+        names: Vec<String>,
+        running: BTreeMap<u32, usize>,
+        options: &Options,
+        kill_wait: Duration,
+    ) -> Self {
         Self {
             names,
-            running: (0..).zip(places).collect(),
+            running,
             kill_on_bad_exit: options.kill_on_bad_exit == 1,
             wait: (options.wait > 0).then(|| Duration::from_secs(options.wait.into())),
             kill_wait,

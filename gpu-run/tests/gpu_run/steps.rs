@@ -16,6 +16,21 @@ fn a_step_runs_in_all_pods() {
     assert!(said.out.starts_with("script 0\n") && said.out.ends_with("after 0\n"), "{}", said.out);
 }
 
+/// srun(1), `--distribution`; of the job, by sbatch's variable, and of the step.
+#[test]
+fn tasks_are_counted_round_by_round() {
+    let job = Job::new(2, 2).with("SLURM_DISTRIBUTION", "cyclic");
+    let said = job.run(
+        "srun -l bash -c 'echo on $POD' < /dev/null; srun -m block bash -c 'echo $SLURM_PROCID on $POD'",
+    );
+    assert_eq!(
+        said.lines(),
+        ["0 on 0", "0: on 0", "1 on 0", "1: on 1", "2 on 1", "2: on 0", "3 on 1", "3: on 1"],
+        "{}",
+        said.err
+    );
+}
+
 /// srun(1), "OUTPUT ENVIRONMENT VARIABLES"; torch.distributed's and torchrun's.
 #[test]
 fn tasks_know_their_places() {

@@ -46,6 +46,8 @@ pub struct Job {
     pub tasks: u32,
     /// Most tasks of a pod.
     pub tasks_per_node: u32,
+    /// How tasks are counted, where given: `block` or `cyclic`.
+    pub distribution: Option<String>,
     /// CPUs of a task, where given.
     pub cpus_per_task: Option<u32>,
     /// CPUs of a pod, where given.
@@ -157,6 +159,7 @@ impl Job {
             nodes: layout.nodes,
             tasks: layout.tasks,
             tasks_per_node: layout.tasks_per_node,
+            distribution: options.distribution.clone(),
             cpus_per_task: options.cpus_per_task,
             cpus,
             memory: memory.filter(|memory| memory.mib() > 0),

@@ -44,6 +44,9 @@ pub struct Options {
     /// Tasks of each node
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE), help_heading = "Nodes and tasks")]
     pub ntasks_per_node: Option<u32>,
+    /// How tasks are counted: block, node by node, or cyclic, a task of each node and then the next
+    #[arg(short = 'm', long, value_name = "HOW", value_parser = distribution, help_heading = "Nodes and tasks")]
+    pub distribution: Option<String>,
     /// CPUs of each task
     #[arg(short = 'c', long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE), help_heading = "Nodes and tasks")]
     pub cpus_per_task: Option<u32>,
@@ -129,4 +132,14 @@ fn nodes(text: &str) -> Result<u32, String> {
     number
         .filter(|number| (1..=MOST_NODES).contains(number))
         .ok_or_else(|| format!("expected a number from 1 to {MOST_NODES}"))
+}
+
+/// The first of Slurm's levels, nodes: sockets and cores are the kernel's.
+fn distribution(text: &str) -> Result<String, String> {
+    let nodes = text.split([':', ',']).next().unwrap_or(text);
+    match nodes {
+        "block" | "cyclic" => Ok(nodes.to_owned()),
+        "" | "*" => Ok("block".to_owned()),
+        _ => Err("block and cyclic are possible".to_owned()),
+    }
 }

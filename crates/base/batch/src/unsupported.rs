@@ -44,7 +44,6 @@ const IGNORED: &[Unsupported] = &[
     option("hint", None, Takes::Value, NO_NEED),
     option("threads-per-core", None, Takes::Value, NO_NEED),
     option("cpu-freq", None, Takes::Value, NO_NEED),
-    option("distribution", Some('m'), Takes::Value, "ranks follow the nodes, block by block"),
     option(
         "gpu-bind",
         None,
@@ -124,6 +123,12 @@ const REFUSED: &[Unsupported] = &[
     option("extra-node-info", Some('B'), Takes::Value, LAYOUT),
     option("mincpus", None, Takes::Value, LAYOUT),
     option("core-spec", Some('S'), Takes::Value, LAYOUT),
+    option(
+        "pty",
+        None,
+        Takes::Nothing,
+        "start a job that sleeps, and open a terminal in its pod: kubectl exec --stdin --tty POD -- bash",
+    ),
     option("container", None, Takes::Value, "name an image: --image"),
     option("container-save", None, Takes::Value, "build images beforehand"),
 ];

@@ -18,6 +18,9 @@ pub fn variables(job: &Job) -> Vec<EnvVar> {
     let mut set = |name: &str, value: String| variables.push(variable(name, &value));
     set("GPU_RUN_TASKS", job.tasks.to_string());
     set("GPU_RUN_TASKS_PER_NODE", job.tasks_per_node.to_string());
+    if let Some(distribution) = &job.distribution {
+        set("SLURM_DISTRIBUTION", distribution.clone());
+    }
     if let Some(cpus) = job.cpus_per_task {
         set("GPU_RUN_CPUS_PER_TASK", cpus.to_string());
     }
