@@ -40,6 +40,8 @@ struct State {
     ended: Option<u8>,
     /// Whoever is not there yet is not waited for.
     hurry: bool,
+    /// On the other hosts: index 0 knows this one.
+    known: bool,
 }
 
 impl Members {
@@ -59,6 +61,8 @@ impl Members {
         if let Some(code) = ended {
             // A failure is a closed connection: received below.
             let _ = message::send(&sender, &FromHost::JobEnded(code));
+        } else {
+            let _ = message::send(&sender, &FromHost::Alive);
         }
         let beating = beat(sender);
         // A member says nothing, and closes its end.
@@ -136,6 +140,14 @@ impl Members {
         }
     }
 
+    /// On the other hosts: waits until index 0 knows this one. A host that is evicted before would be no cause of the failure of a step.
+    pub fn wait_until_known(&self) {
+        let mut state = self.lock();
+        while !state.known {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn told(&self, job: &Job) -> Result<u8> {
         let name = &job.first().name;
         let (sender, mut receiver) = connect::connect(job, 0, "gpu-run")?;
@@ -146,7 +158,10 @@ impl Members {
         loop {
             match message::receive(&mut receiver).with_context(lost)? {
                 Some(Frame::Control(FromHost::JobEnded(code))) => return Ok(code),
-                Some(_) => {}
+                Some(_) => {
+                    self.lock().known = true;
+                    self.changed.notify_all();
+                }
                 None => bail!(lost()),
             }
         }

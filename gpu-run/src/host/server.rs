@@ -107,6 +107,9 @@ impl Server {
                 self.members.serve(index, &host.name, sender, &mut receiver);
             }
             Some(Frame::Control(Request::Step(step))) => {
+                if self.job.index > 0 {
+                    self.members.wait_until_known();
+                }
                 let number = self.steps.fetch_add(1, Ordering::Relaxed);
                 step::run(self, number, step, sender, receiver)?;
             }

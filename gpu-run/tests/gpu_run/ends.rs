@@ -89,8 +89,6 @@ fn the_eviction_of_another_pod_is_no_failure() {
     eventually("the first host", || TcpStream::connect(("127.0.0.1", job.ports[0])).is_ok());
     let mut others = job.others();
     eventually("tasks", || (0..3).all(|pod| job.path().join(format!("up-{pod}")).exists()));
-    // Their connections to the first host are begun before any step, and seen nowhere.
-    thread::sleep(Duration::from_secs(2));
     let evicted = others.remove(0);
     evicted.signal(Signal::SIGTERM);
     assert_eq!(evicted.wait().code, 143);
@@ -99,6 +97,22 @@ fn the_eviction_of_another_pod_is_no_failure() {
     assert_eq!(others.remove(0).wait().code, DISRUPTED);
     // A script's own code of this number would be ignored for ever.
     assert_eq!(Job::new(2, 1).run("exit 213").code, 1);
+}
+
+/// A pod that waits for the first one tries again after a pause. The first one's steps come sooner, and wait until the first knows
+/// whom it may lose.
+#[test]
+fn a_pod_takes_no_step_before_the_first_knows_it() {
+    let job = Job::new(2, 1);
+    let evicted = job.host(1, &["false"]);
+    // It tries after 3.15, 5.15 and 7.15 s.
+    thread::sleep(Duration::from_millis(5500));
+    let first = job.host(0, &["bash", "-c", "srun bash -c 'touch up-$POD; exec sleep 300'"]);
+    eventually("a task", || job.path().join("up-1").exists());
+    evicted.signal(Signal::SIGTERM);
+    assert_eq!(evicted.wait().code, 143);
+    let said = first.wait();
+    assert_eq!(said.code, DISRUPTED, "{}", said.err);
 }
 
 /// kill -USR1 to srun, as for checkpoints before the time limit.
@@ -188,8 +202,6 @@ fn hosts_fail_when_the_first_is_lost() {
     let others = job.others();
     let there = |name: &str| job.path().join(name).exists();
     eventually("a step", || there("up-1") && there("up-2"));
-    // Their connections to the first host are begun before any step, and seen nowhere.
-    thread::sleep(Duration::from_secs(2));
     first.signal(Signal::SIGKILL);
     for other in others {
         let said = other.wait();
