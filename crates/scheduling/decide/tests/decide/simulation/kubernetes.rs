@@ -18,15 +18,16 @@ pub fn step(around: &mut Surroundings, server: &mut Server, seen: &mut u64) {
     if around.plan.is_some() && !is_changed && !is_anybody_ending() {
         return;
     }
-    let pods: Vec<(Key, Pod)> = server.pods().map(|(key, pod)| (key, pod.clone())).collect();
-    for (key, pod) in &pods {
-        make_claims(around, server, key, pod);
-        run(around, server, key, pod);
+    let all = |server: &Server, kind| server.of_kind(kind).cloned().collect::<Vec<_>>();
+    for object in all(server, Kind::Pod) {
+        let Object::Pod(pod) = object.as_ref() else { continue };
+        let key = Key::from(&pod.metadata);
+        make_claims(around, server, &key, pod);
+        run(around, server, &key, pod);
     }
-    let claims: Vec<(Key, ResourceClaim)> =
-        server.claims().map(|(key, claim)| (key, claim.clone())).collect();
-    for (key, claim) in claims {
-        free(around, server, &key, &claim);
+    for object in all(server, Kind::ResourceClaim) {
+        let Object::ResourceClaim(claim) = object.as_ref() else { continue };
+        free(around, server, &Key::from(&claim.metadata), claim);
     }
     allow_disruptions(around, server);
 }
