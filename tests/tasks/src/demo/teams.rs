@@ -109,7 +109,10 @@ fn hours(now: i64) -> Result<String> {
     let ends = [(Period::Month, "Month"), (Period::Week, "Week")];
     let ends = ends.map(|(period, name)| (period.around(now).end, name));
     let (end, period) = if ends[0].0 < ends[1].0 { ends[1] } else { ends[0] };
-    ensure!(end - now > LEFT, "month and week end at midnight UTC, and so do the GPU hours: run it after that");
+    ensure!(
+        end - now > LEFT,
+        "month and week end at midnight UTC, and so do the GPU hours: run it after that"
+    );
     Ok(HOURS.1.replace("period: Month", &format!("period: {period}")))
 }
 
