@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::PciBusId;
 use crate::gpu_pool::{Allocation, Idle, Placement};
+use crate::offer::OnOveruse;
 
 /// Key of the annotation; its value is a [`NodeReport`] as JSON.
 pub const ANNOTATION: &str = "gpu.tessera.dev/node-report";
@@ -71,6 +72,9 @@ pub struct CardReport {
     /// When its claims are idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
+    /// The consequence for claims that hold more memory than their part.
+    #[serde(skip_serializing_if = "OnOveruse::is_tell")]
+    pub on_overuse: OnOveruse,
     /// Other pools selecting the card, outranked by `pool`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outranked: Vec<String>,

@@ -7,7 +7,9 @@ mod sharing;
 
 pub use error::OfferError;
 pub use partitioning::{OfHeldCards, Partitioning, PartitioningMode, PlacementOrder};
-pub use sharing::{ConsumableShares, ConsumableSharesMode, Mps, Sharing, TimeSliceInterval, TimeSlicing};
+pub use sharing::{
+    ConsumableShares, ConsumableSharesMode, Mps, OnOveruse, Sharing, TimeSliceInterval, TimeSlicing,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -142,6 +142,7 @@ pub fn resolve(
                     report.placement = candidate.spec.placement.clone();
                     report.idle = candidate.spec.idle.clone();
                     let offer = &candidate.spec.offer;
+                    report.on_overuse = offer.sharing.on_overuse;
                     let label = offer.layout_from_node_label.as_ref().and_then(|key| labels.get(key));
                     let layout = label.filter(|name| !name.is_empty()).or(offer.layout.as_ref());
                     if let Some(layout) = layout.filter(|_| has_layouts) {

@@ -16,7 +16,7 @@ use crate::round::Round;
 use crate::state::State;
 use crate::summary::PoolSummary;
 use crate::teams::{self, QuotaSummary, ReclaimTo};
-use crate::upkeep::{idle, overdue, overlaps, unclaimed, unready};
+use crate::upkeep::{idle, overdue, overlaps, overuse, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
 use crate::{fencing, fleet_view, learn, paused, pools, predict, tell, turns};
@@ -185,6 +185,7 @@ impl Decider {
         intents.extend(unclaimed::clear_unclaimed(state));
         intents.extend(unready::heal(state, now));
         intents.extend(idle::evict(state, now));
+        intents.extend(overuse::evict(state, now));
         intents.extend(overdue::note(state));
         if state.refusals.end(now) {
             state.waits.mark_all_due();
@@ -202,10 +203,11 @@ impl Decider {
         let ends = state.refusals.next_end().filter(|_| state.waits.pods().next().is_some());
         let heals = state.healing.next_due().filter(|_| state.leadership.term.is_some());
         let idle = state.idle.next_due().filter(|_| state.leadership.term.is_some());
+        let overuse = state.overuse.next_due().filter(|_| state.leadership.term.is_some());
         let term = fencing::next_of_term(&state.world, &state.ledger, &state.leadership);
         let period = state.world.teams.next_period().filter(|_| state.leadership.term.is_some());
         let pods = [state.waits.next_due(), state.ledger.pods.next_due(), state.gangs.next_due()];
-        let all = pods.into_iter().chain([ends, term, heals, idle, period]);
+        let all = pods.into_iter().chain([ends, term, heals, idle, overuse, period]);
         all.flatten().min()
     }
 

@@ -40,6 +40,7 @@ mod observe;
 mod on_the_way;
 mod open_seats;
 mod order;
+mod overuse;
 mod partial;
 mod passed_by;
 mod paused;

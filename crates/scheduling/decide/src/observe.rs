@@ -15,7 +15,7 @@ use crate::gangs::Gangs;
 use crate::observation::ObservationError;
 use crate::pod::reference;
 use crate::state::State;
-use crate::upkeep::{idle, unclaimed, unready};
+use crate::upkeep::{idle, overuse, unclaimed, unready};
 use crate::waits::Waits;
 use crate::world::World;
 use crate::{fencing, learn, nodes, nominations, on_the_way, unplaced};
@@ -73,6 +73,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
             fencing::end_fence_seen(&state.world, &mut state.ledger, &state.leadership, &key);
             unready::track_failure(&state.world, &mut state.healing, now, &key);
             idle::track(&state.world, &mut state.idle, now, &key);
+            overuse::track(&state.world, &mut state.overuse, now, &key);
             claims::advance_users(state, now, &key);
             unplaced::mark_claim_of_unplaced(&state.world, &mut state.unplaced, &key);
         }
@@ -159,6 +160,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, key);
             unready::track_failure(&state.world, &mut state.healing, now, key);
             idle::track(&state.world, &mut state.idle, now, key);
+            overuse::track(&state.world, &mut state.overuse, now, key);
             let on_their_way: Vec<Key> = state.ledger.pods.proposed_in(&key.namespace).cloned().collect();
             on_their_way.iter().for_each(|pod| claims::advance_user(state, now, pod));
             return;

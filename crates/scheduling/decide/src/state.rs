@@ -11,6 +11,7 @@ use crate::leadership::Leadership;
 use crate::learn::Arrivals;
 use crate::ledger::Ledger;
 use crate::marks::Marks;
+use crate::overuse::Overuse;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::round::Round;
@@ -33,6 +34,7 @@ pub(crate) struct State {
     pub refusals: Refusals,
     pub healing: Healing,
     pub idle: IdleClaims,
+    pub overuse: Overuse,
     pub marks: Marks,
     pub guesses: Guesses,
     pub unplaced: Unplaced,
@@ -68,6 +70,7 @@ impl State {
             refusals: Refusals::default(),
             healing: Healing::default(),
             idle: IdleClaims::default(),
+            overuse: Overuse::default(),
             marks: Marks::default(),
             guesses: Guesses::default(),
             unplaced: Unplaced::default(),

@@ -20,6 +20,29 @@ pub struct Sharing {
     /// `ConsumableShares`; absent means that each is one claim's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumable_shares: Option<ConsumableShares>,
+    /// The consequence for claims of devices that limit nobody's memory, time-slices above all, whose programs hold more of it than
+    /// they were promised.
+    #[serde(skip_serializing_if = "OnOveruse::is_tell")]
+    pub on_overuse: OnOveruse,
+}
+
+/// The consequence of holding more memory than promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub enum OnOveruse {
+    /// A condition of the claim's devices, and Events on its pods and on those of the neighbours that it endangers.
+    #[default]
+    Tell,
+    /// The pods of the claim furthest above its part are evicted, too, once a neighbour could not get what it was promised.
+    Evict,
+}
+
+impl OnOveruse {
+    /// Whether this is [`Self::Tell`].
+    #[must_use]
+    pub fn is_tell(&self) -> bool {
+        *self == Self::Tell
+    }
 }
 
 /// Shares by MPS.

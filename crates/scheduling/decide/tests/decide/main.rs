@@ -18,6 +18,7 @@ mod machines;
 mod managed;
 mod objects;
 mod overlaps;
+mod overuse;
 mod pools;
 mod room;
 mod rounds;
