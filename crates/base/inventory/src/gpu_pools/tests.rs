@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use tessera_api::facts::{GpuInstanceProfile, Placement};
 use tessera_api::gpu_pool::Allocation;
-use tessera_api::offer::PartitioningMode;
+use tessera_api::offer::{OnOveruse, PartitioningMode};
 
 use super::*;
 use crate::machine::{Card, Health, Mig};
@@ -197,6 +197,15 @@ fn shares_that_are_very_small_or_very_many_are_advised_against() {
     assert_eq!(advice(json!({"defaultShares": 33})), Some((None, of_many.to_owned())));
     let (_, of_small) = advice(json!({"defaultShares": 100})).unwrap();
     assert!(of_small.contains("100 shares of a card has 409 MiB"), "{of_small}");
+}
+
+#[test]
+fn the_report_says_what_the_controller_evicts_for() {
+    let pool = json!({"offer": {"sharing": {"onOveruse": "Evict"}}, "idle": {"action": "Tell"}});
+    let report = &resolved(&known(json!({}), &[("a", pool)])).cards[&pci(1)];
+    assert_eq!((report.on_overuse, report.idle.is_some()), (OnOveruse::Evict, true));
+    let report = &resolved(&known(json!({}), &[("a", json!({}))])).cards[&pci(1)];
+    assert!(!serde_json::to_string(report).unwrap().contains("onOveruse"), "for controllers of before");
 }
 
 #[test]
