@@ -2,6 +2,7 @@
 
 mod decide;
 mod manifest;
+mod neighbours;
 mod offers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -19,6 +20,7 @@ pub use decide::{Advice, Choice};
 use decide::{Use, decide};
 pub use manifest::Manifest;
 use manifest::Origin;
+pub use neighbours::Neighbours;
 pub use offers::Kind;
 use offers::{kind_of, offers};
 
@@ -105,6 +107,9 @@ pub struct Report {
     pub saves_per_month: Option<f64>,
     /// Manifests to apply.
     pub manifests: Vec<Manifest>,
+    /// Cards that their claims divide badly.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<Neighbours>,
 }
 
 /// Inputs of the report.
@@ -232,6 +237,7 @@ pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
         saves_per_month: per_hour.map(|per_hour| per_hour * MONTH),
         claims,
         manifests,
+        neighbours: neighbours::neighbours(view, objects, asked),
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tessera_api::fleet_view::{FleetView, cards, memory};
 
 use super::top::read;
-use crate::advise::{Advice, Asked, Choice, Kind, Report, Row, report};
+use crate::advise::{Advice, Asked, Choice, Kind, Neighbours, Report, Row, report};
 use crate::api_server::{FleetPort, Wanted, block_on, connect};
 use crate::arguments::{AdviseArguments, Format};
 use crate::driver_name;
@@ -127,7 +127,27 @@ fn text(report: &Report) -> String {
             cards(worth)
         );
     }
+    for found in &report.neighbours {
+        let _ = writeln!(text, "{}", printable(&badly_divided(found)));
+    }
     text
+}
+
+fn badly_divided(found: &Neighbours) -> String {
+    match found {
+        Neighbours::AtCeiling { node, device, claim, has, uses, idle } => format!(
+            "{claim} has {} of the multiprocessors of {device} on {node} and uses {}, beside idle {}: a larger share would have room.",
+            percent(Some(*has)),
+            percent(Some(*uses)),
+            idle.join(", ")
+        ),
+        Neighbours::TooManySlices { node, device, claims, busy, memory_peak_mib, memory_mib } => format!(
+            "{device} on {node} is busy {} for {claims} time-slices, whose peaks of memory are {} together: fewer would serve each \
+             better (offer.sharing.timeSlicing.replicas).",
+            percent(Some(*busy)),
+            memory(Some(*memory_peak_mib), Some(*memory_mib))
+        ),
+    }
 }
 
 /// By product: number of claims for which a share would suffice though none is offered, and the shares' worth in cards.

@@ -61,6 +61,9 @@ fn advise() {
     golden("advise-json", &with(&["-n", "vision", "-o", "json"]), "");
     golden("advise-longer", &with(&["-n", "search", "--min-observed", "8h"]), "");
     golden("advise-nothing", &with(&["-n", "search", "--min-observed", "48h", "-o", "yaml"]), "");
+    let shared = ["advise", "--fleet", "../advise-neighbours.json", "-f", "../advise.yaml"];
+    golden("advise-neighbours", &shared, "");
+    golden("advise-neighbours-json", &[&shared[..], &["-n", "team", "-o", "json"]].concat(), "");
     golden("advise-nobody", &with(&["-n", "nobody"]), "");
     golden("advise-no-fleet", &["advise", "--fleet", "slices.yaml", "-f", "../advise.yaml"], "");
 }
