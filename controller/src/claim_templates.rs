@@ -63,7 +63,7 @@ impl ClaimTemplates {
         // Uids of pods.
         let mut done = BTreeSet::new();
         let mut looked: Option<Instant> = None;
-        let mut told = String::new();
+        let mut told = BTreeSet::new();
         loop {
             let known = pods.borrow_and_update().clone();
             let mut pause = GATHER;
@@ -76,21 +76,22 @@ impl ClaimTemplates {
                 if is_due || !waiting.is_subset(&done) {
                     looked = Some(Instant::now());
                     let named = known.values().flat_map(|pod| pod.templates.clone()).collect();
-                    match self.look(&named, &mut unnamed).await {
-                        Ok(()) => {
-                            done = waiting;
-                            told.clear();
-                        }
-                        Err(failure) => {
-                            pause = PAUSE;
-                            done.clear();
-                            let text = failure.to_string();
-                            if text != told {
-                                self.tell(&known, &failure, &text);
-                                told = text;
-                            }
-                        }
+                    let failures = self.look(&named, &mut unnamed).await;
+                    if failures.is_empty() {
+                        done = waiting;
+                    } else {
+                        pause = PAUSE;
+                        done.clear();
                     }
+                    let mut texts = BTreeSet::new();
+                    for failure in failures {
+                        let text = failure.to_string();
+                        if !told.contains(&text) {
+                            self.tell(&known, &failure, &text);
+                        }
+                        texts.insert(text);
+                    }
+                    told = texts;
                 }
             }
             tokio::select! {
@@ -101,23 +102,27 @@ impl ClaimTemplates {
         }
     }
 
-    /// Writes what is due, also after a failure: in another namespace the rest may succeed. Returns the last failure.
-    async fn look(&self, named: &BTreeSet<Key>, unnamed: &mut BTreeMap<Key, Instant>) -> Result<(), Failure> {
-        let classes: Api<DeviceClass> = Api::all(self.client.clone());
-        let classes = classes.list(&ListParams::default()).await.map_err(Failure::List)?.items;
-        let templates: Api<ResourceClaimTemplate> = Api::all(self.client.clone());
-        let made = ListParams::default().labels(&format!("{MADE_FOR_LABEL}={MADE_FOR_VALUE}"));
-        let made = templates.list(&made).await.map_err(Failure::List)?.items;
-        let mut result = Ok(());
+    /// Writes what is due, also after a failure: in another namespace the rest may succeed. Returns the failures.
+    async fn look(&self, named: &BTreeSet<Key>, unnamed: &mut BTreeMap<Key, Instant>) -> Vec<Failure> {
+        let (classes, made) = match self.listed().await {
+            Ok(listed) => listed,
+            Err(error) => return vec![Failure::List(error)],
+        };
+        let mut failures = Vec::new();
         for change in plan::changes(named, &classes, &made, unnamed, Instant::now()) {
             if !(self.may_write)() {
                 break;
             }
-            if let Err(failure) = self.carry_out(change, named).await {
-                result = Err(failure);
-            }
+            failures.extend(self.carry_out(change, named).await.err());
         }
-        result
+        failures
+    }
+
+    async fn listed(&self) -> Result<(Vec<DeviceClass>, Vec<ResourceClaimTemplate>), kube::Error> {
+        let classes: Api<DeviceClass> = Api::all(self.client.clone());
+        let templates: Api<ResourceClaimTemplate> = Api::all(self.client.clone());
+        let made = ListParams::default().labels(&format!("{MADE_FOR_LABEL}={MADE_FOR_VALUE}"));
+        Ok((classes.list(&ListParams::default()).await?.items, templates.list(&made).await?.items))
     }
 
     async fn carry_out(&self, change: Change, named: &BTreeSet<Key>) -> Result<(), Failure> {
@@ -128,7 +133,7 @@ impl ClaimTemplates {
             Change::Make(template) => match templates.create(&PostParams::default(), template).await {
                 // 409: somebody's own, which pods get then.
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-                made => made.map(drop).map_err(|error| Failure::Make(key, error)),
+                made => made.map(drop).map_err(|error| Failure::Make(key, plan::resource(template), error)),
             },
             Change::Delete(template) => {
                 let only = Preconditions { uid: template.metadata.uid.clone(), resource_version: None };
@@ -146,7 +151,7 @@ impl ClaimTemplates {
     /// In the log, and to the pods that wait for a template.
     fn tell(&self, pods: &BTreeMap<Key, Converted>, failure: &Failure, text: &str) {
         tracing::warn!("{text}");
-        let Failure::Make(template, _) = failure else { return };
+        let Failure::Make(template, ..) = failure else { return };
         let content = Content {
             severity: Severity::Warning,
             action: "Converting",
@@ -165,8 +170,8 @@ impl ClaimTemplates {
 enum Failure {
     #[error("cannot list DeviceClasses and ResourceClaimTemplates: {}", with_causes(.0))]
     List(#[source] kube::Error),
-    #[error("cannot make the ResourceClaimTemplate {} for the pod's extended resource: {}", .0, with_causes(.1))]
-    Make(Key, #[source] kube::Error),
+    #[error("cannot make the ResourceClaimTemplate {} for {}: {}", .0, .1, with_causes(.2))]
+    Make(Key, String, #[source] kube::Error),
     #[error("cannot delete the ResourceClaimTemplate {}: {}", .0, with_causes(.1))]
     Delete(Key, #[source] kube::Error),
     #[error(

@@ -101,6 +101,12 @@ fn template(key: &Key, classes: &[DeviceClass]) -> Option<ResourceClaimTemplate>
     })
 }
 
+/// The resource for which a template of ours is, as in limits: `nvidia.com/gpu: 4`.
+pub fn resource(template: &ResourceClaimTemplate) -> String {
+    let of_claims = template.spec.as_ref().and_then(|spec| spec.metadata.as_ref()?.annotations.as_ref());
+    of_claims.and_then(|annotations| annotations.get(RESOURCE_ANNOTATION).cloned()).unwrap_or_default()
+}
+
 fn class(template: &ResourceClaimTemplate) -> Option<&str> {
     let requests = template.spec.as_ref()?.spec.as_ref()?.devices.as_ref()?.requests.as_ref()?;
     Some(requests.first()?.exactly.as_ref()?.device_class_name.as_str())

@@ -4,12 +4,12 @@ use std::fmt::Debug;
 use std::ops::Deref;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, CustomResourceExt as _, Resource};
@@ -66,6 +66,8 @@ pub async fn cluster(counts: &[usize]) -> Turn {
     let client = turn.client().await.unwrap();
     delete_all(Api::<MutatingWebhookConfiguration>::all(client.clone())).await;
     delete_all(Api::<ValidatingWebhookConfiguration>::all(client.clone())).await;
+    delete_all(Api::<MutatingAdmissionPolicyBinding>::all(client.clone())).await;
+    delete_all(Api::<ResourceQuota>::namespaced(client.clone(), NAMESPACE)).await;
     turn.kubectl(&["label", "namespace", NAMESPACE, "gpu.tessera.dev/claims-"]).await.unwrap();
     delete_workloads(&turn).await;
     turn.kubectl(&["delete", "devicetaintrules", "--all"]).await.unwrap();
@@ -97,13 +99,23 @@ pub async fn start(nodes: usize, cards: usize) -> Turn {
 /// As [`start`], with another allocation of the pool.
 pub async fn start_with(nodes: usize, cards: usize, allocation: &str) -> Turn {
     let cluster = cluster(&[1, cards / 2, cards]).await;
-    let names: Vec<String> = (0..nodes).map(|number| format!("n{number:02}")).collect();
-    for name in &names {
-        cluster.add_node_object(name).await.unwrap();
+    for number in 0..nodes {
+        cluster.add_node_object(&node_name(number)).await.unwrap();
     }
-    let slices: Vec<Value> = names.iter().flat_map(|name| slices(name, cards, allocation)).collect();
-    apply(&cluster, &slices).await;
+    publish(&cluster, nodes, cards, allocation).await;
     cluster
+}
+
+/// Publishes the cards of these nodes, also with another allocation than before.
+pub async fn publish(cluster: &Cluster, nodes: usize, cards: usize, allocation: &str) {
+    let slices: Vec<Value> =
+        (0..nodes).flat_map(|number| slices(&node_name(number), cards, allocation)).collect();
+    apply(cluster, &slices).await;
+}
+
+/// Name of a node.
+pub fn node_name(number: usize) -> String {
+    format!("n{number:02}")
 }
 
 /// Deletes what makes pods, then pods and their claims, and waits until they are gone.
@@ -123,7 +135,9 @@ where
 {
     poll::until_async(&format!("no {} is left", K::plural(&())), async || {
         // Again and again: a controller may just have made another.
-        api.delete_collection(&DeleteParams::background(), &ListParams::default()).await.unwrap();
+        // No kubelet ends a pod.
+        let at_once = DeleteParams::background().grace_period(0);
+        api.delete_collection(&at_once, &ListParams::default()).await.unwrap();
         api.list_metadata(&ListParams::default()).await.unwrap().items.is_empty()
     })
     .await;

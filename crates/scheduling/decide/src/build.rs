@@ -11,7 +11,7 @@ use tessera_placement::demand::Demand;
 
 use crate::group::{Group, GroupId, Member, SeatState, created};
 use crate::order::MemberPod;
-use crate::pod::reference;
+use crate::pod::{limits_as_written, reference};
 use crate::state::State;
 use crate::{holders, leadership, on_the_way, refusals, tell};
 
@@ -35,6 +35,9 @@ pub(crate) enum Obstacle {
     ClaimsWriting,
     #[error("its ResourceClaims do not exist yet")]
     NoClaimsYet,
+    /// The controller makes this template for the pod's limits, and tells the pod where it cannot.
+    #[error("the ResourceClaimTemplate {0} for its limits does not exist yet")]
+    NoTemplateYet(Key),
     #[error(transparent)]
     Membership(GangError),
     #[error(transparent)]
@@ -59,7 +62,12 @@ impl Obstacle {
     /// Whether others end it, soon or never. Gates of others may stay as long as they want where nothing runs in vain. A claim made from
     /// a template may be observed after its pod: they come by separate watches.
     pub fn is_others_part(&self) -> bool {
-        matches!(self, Obstacle::OtherGate(_) | Obstacle::Pod { obstacle: PodObstacle::NoClaim { .. }, .. })
+        matches!(
+            self,
+            Obstacle::OtherGate(_)
+                | Obstacle::NoTemplateYet(_)
+                | Obstacle::Pod { obstacle: PodObstacle::NoClaim { .. }, .. }
+        )
     }
 
     /// Whether somebody has to act before the pod can get devices. `is_awaited`: other pods of its gang run, and have waited for long.
@@ -70,9 +78,9 @@ impl Obstacle {
             | Obstacle::Paused { .. }
             | Obstacle::ClaimsWriting
             | Obstacle::NoClaimsYet => false,
-            Obstacle::OtherGate(_) | Obstacle::Pod { obstacle: PodObstacle::NoClaim { .. }, .. } => {
-                is_awaited
-            }
+            Obstacle::OtherGate(_)
+            | Obstacle::NoTemplateYet(_)
+            | Obstacle::Pod { obstacle: PodObstacle::NoClaim { .. }, .. } => is_awaited,
             Obstacle::Pod { .. } => true,
             Obstacle::Membership(_)
             | Obstacle::Unreadable(_)
@@ -172,6 +180,9 @@ fn state_of(
     }
     let demand = state.world.rankings.demand(objects, pod).map_err(Obstacle::Unreadable)?;
     if let Some(obstacle) = demand.obstacle() {
+        if let (PodObstacle::NoTemplate(template), Some(_)) = (obstacle, limits_as_written(pod)) {
+            return Err(Obstacle::NoTemplateYet(template.clone()));
+        }
         let is_extended = matches!(obstacle, PodObstacle::NoExtendedResource(_));
         let is_of_others = is_extended && demand.subject.claims.is_empty();
         return Err(Obstacle::Pod { obstacle: obstacle.clone(), is_of_others });

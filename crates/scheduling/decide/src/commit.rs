@@ -22,7 +22,7 @@ use crate::holders::{self, reference_of};
 use crate::intent::{ClaimAllocation, ClaimReference, Intent};
 use crate::ledger::ManagedProposal;
 use crate::on_the_way::{self, UNTIL_BOUND};
-use crate::pod::reference;
+use crate::pod::{limits_as_written, reference};
 use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::{leadership, nodes, paused, refusals, tell};
@@ -161,6 +161,10 @@ fn allocate(state: &mut State, now: Time, group: &Group, placed: Placement<'_>) 
         proposal.managed = Some(managed);
     }
     let lifts_gate = group.is_alone() && pod.is_gated();
+    let why = match limits_as_written(pod) {
+        Some(limits) => format!("{why}; for {limits}"),
+        None => why,
+    };
     Some(Intent::Allocate { pod: reference(pod), node, claims, epoch, lifts_gate, formed: None, why })
 }
 

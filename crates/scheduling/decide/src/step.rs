@@ -122,7 +122,10 @@ fn alone(state: &mut State, now: Time, found: &MemberPod, obstacle: Obstacle) ->
             state.waits.mark_due(key);
             return Vec::new();
         }
-        Obstacle::OtherGate(_) | Obstacle::ClaimsWriting | Obstacle::NoClaimsYet => WaitReason::Passing(text),
+        Obstacle::OtherGate(_)
+        | Obstacle::ClaimsWriting
+        | Obstacle::NoClaimsYet
+        | Obstacle::NoTemplateYet(_) => WaitReason::Passing(text),
         Obstacle::Paused { until, .. } => {
             state.gangs.set_due(&GroupId::Pod(key.clone()), until);
             state.waits.set_managed(key, true);

@@ -8,7 +8,7 @@ use tessera_placement::demand::Demand;
 use crate::group::GroupId;
 use crate::intent::Intent;
 use crate::order::{self, MemberPod};
-use crate::pod::reference;
+use crate::pod::{limits_as_written, reference};
 use crate::state::{Config, State};
 use crate::wait_reason::WaitReason;
 use crate::waits::Waits;
@@ -50,7 +50,11 @@ pub(crate) fn release(state: &mut State, key: &Key, pod: &Pod, why: String) -> I
 /// Records why the pod waits, and returns an Event for its owner if the reason is new and worth reporting.
 pub(crate) fn wait(waits: &mut Waits, now: Time, key: &Key, pod: &Pod, why: WaitReason) -> Option<Intent> {
     let topic = waits.set_reason_to_tell(key, &why, now)?;
-    Some(Intent::Tell { pod: reference(pod), topic, message: why.to_string() })
+    let message = match limits_as_written(pod) {
+        Some(limits) => format!("asks for {limits}; {why}"),
+        None => why.to_string(),
+    };
+    Some(Intent::Tell { pod: reference(pod), topic, message })
 }
 
 /// Events held back until now, because the last one about the pod was too recent.
