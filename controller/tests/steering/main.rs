@@ -12,6 +12,7 @@ mod idle;
 mod instance;
 mod load;
 mod managed;
+mod manifests;
 mod mending;
 mod plugins;
 mod pods;

@@ -21,7 +21,7 @@ use crate::{
     tools::{Module, ToolError, Tools},
 };
 
-/// How long one may take to listen for webhooks.
+/// How long one may take to listen for webhooks, and a kind to be served.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A controller of others.
@@ -114,7 +114,15 @@ impl WorkloadControllers {
             cluster.kubectl(&["apply", "--server-side", "-f", &kinds]).await?;
             let webhooks = run(cluster, &host, controller, &file(controller.program)?).await?;
             let kind = format!("crd/{}", controller.kind);
-            cluster.kubectl(&["wait", "--for=condition=Established", &kind, "--timeout=60s"]).await?;
+            let established = ["wait", "--for=condition=Established", &kind, "--timeout=60s"];
+            let end = Instant::now() + LIMIT;
+            // kubectl fails at once where a kind has no conditions yet.
+            while let Err(error) = cluster.kubectl(&established).await {
+                if Instant::now() > end {
+                    return Err(error.into());
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
             call(cluster, controller, &file(controller.webhooks_file)?, &webhooks).await?;
         }
         Ok(WorkloadControllers { host })
