@@ -28,7 +28,7 @@ use tessera_cluster::{Key, Objects};
 
 use crate::api_server::Controller;
 use crate::unasked::Unasked;
-pub use kueue::QueuedTwice;
+pub use kueue::{KueueSettings, QueuedTwice};
 use published::Published;
 
 /// How bad a finding is.
@@ -80,6 +80,8 @@ pub struct Live {
     pub unasked: Option<Vec<Unasked>>,
     /// Namespaces whose jobs both Kueue and a GpuQuota order.
     pub queued_twice: Vec<QueuedTwice>,
+    /// Settings of Kueue, where it is installed and they may be read.
+    pub kueue: Option<KueueSettings>,
     /// The API server's clock less this machine's, in seconds.
     pub clock: Option<i64>,
 }

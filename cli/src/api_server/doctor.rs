@@ -6,7 +6,8 @@ use hyper::header::DATE;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822;
 use kube::api::{DynamicObject, ListParams};
@@ -18,7 +19,7 @@ use tessera_cluster::{Key, PodExt};
 
 use super::own_kinds;
 use super::steering::controller;
-use crate::doctor::{Conversion, Live, QueuedTwice};
+use crate::doctor::{Conversion, KueueSettings, Live, QueuedTwice};
 use crate::unasked::Unasked;
 
 /// Limit of unready plugins asked for their reasons.
@@ -40,6 +41,7 @@ pub async fn live(client: &Client) -> Live {
         unschedulable,
         unasked,
         queued_twice,
+        kueue,
         clock,
     ) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
@@ -52,6 +54,7 @@ pub async fn live(client: &Client) -> Live {
         unschedulable(client),
         unasked(client),
         async { queued_twice(client).await.unwrap_or_default() },
+        kueue(client),
         clock(client),
     );
     Live {
@@ -66,6 +69,7 @@ pub async fn live(client: &Client) -> Live {
         readyz,
         unasked,
         queued_twice,
+        kueue,
         clock,
     }
 }
@@ -152,6 +156,19 @@ async fn queued_twice(client: &Client) -> Option<Vec<QueuedTwice>> {
     let (resource, what) = ("gpuquotas.gpu.tessera.dev", "list of GpuQuotas");
     let quotas = own_kinds::list(client, resource, what, &mut Vec::new()).await.ok()??;
     Some(QueuedTwice::of(&queues.items, &namespaces.items, &quotas))
+}
+
+/// Settings of Kueue in its usual namespace.
+async fn kueue(client: &Client) -> Option<KueueSettings> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kueue-system");
+    let map = maps.get("kueue-manager-config").await.ok()?;
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "kueue-system");
+    let deployment = deployments.get("kueue-controller-manager").await.ok();
+    let pod = deployment.and_then(|deployment| deployment.spec.template.spec);
+    let containers = pod.into_iter().flat_map(|pod| pod.containers);
+    let arguments: Vec<String> =
+        containers.flat_map(|container| container.args.unwrap_or_default()).collect();
+    KueueSettings::read(map.data?.get("controller_manager_config.yaml")?, &arguments)
 }
 
 /// Number of plugin pods, if known, and the `/readyz` answers of unready ones.
