@@ -87,6 +87,8 @@ pub enum Wanted {
     },
     /// GpuQuotas.
     Quotas,
+    /// GpuPools, GpuQuotas, devices and classes.
+    Kueue,
     /// Objects of Tessera's installation: its pods, all nodes, classes, claims and GpuPools. ResourceSlices are excluded: see
     /// [`fold_slices`].
     Installation,
@@ -135,14 +137,14 @@ pub fn load(arguments: &SourceArguments, wanted: Wanted) -> Result<Loaded, Clust
         let kubernetes = kubernetes.and_then(|version| KubernetesVersion::of(&version.git_version).ok());
         let mut reader = Reader::new(client, namespace);
         let pools = match wanted {
-            Wanted::Pools { .. } | Wanted::Installation | Wanted::All { pools: true, .. } => {
+            Wanted::Pools { .. } | Wanted::Kueue | Wanted::Installation | Wanted::All { pools: true, .. } => {
                 let (resource, what) = ("gpupools.gpu.tessera.dev", "list of GpuPools");
                 own_kinds::list(&reader.client, resource, what, &mut reader.warnings).await?
             }
             _ => Some(BTreeMap::new()),
         };
         let quotas = match wanted {
-            Wanted::Quotas => {
+            Wanted::Quotas | Wanted::Kueue => {
                 let (resource, what) = ("gpuquotas.gpu.tessera.dev", "list of GpuQuotas");
                 own_kinds::list(&reader.client, resource, what, &mut reader.warnings).await?
             }

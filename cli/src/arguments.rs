@@ -3,6 +3,7 @@
 mod defrag;
 mod get;
 mod help;
+mod kueue;
 mod migrate;
 mod report;
 mod run;
@@ -17,6 +18,7 @@ use tessera_api::kubernetes::KubernetesVersion;
 
 pub use defrag::DefragArguments;
 pub use get::{GetArguments, Listed};
+pub use kueue::KueueArguments;
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
 pub use report::{ReportArguments, ReportFormat};
 pub use run::{CancelArguments, RunArguments};
@@ -64,6 +66,8 @@ pub enum Command {
     Simulate(Box<SimulateArguments>),
     /// List devices or claims, with holders
     Get(GetArguments),
+    /// Kueue's objects and settings for the cards of managed pools
+    Kueue(KueueArguments),
     /// Migrate from NVIDIA's drivers: helm values, GpuPools, DeviceClasses, and the steps for each node
     Migrate(MigrateArguments),
     /// Remove the controller's scheduling gate from pods, to start them without a controller

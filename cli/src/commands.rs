@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod explain;
 pub mod fleet;
 pub mod get;
+pub mod kueue;
 pub mod migrate;
 pub mod pools;
 pub mod queue;

@@ -1,5 +1,5 @@
 //! `kubectl gpu`: dry runs and explanations of allocations, tests of CEL selectors, the state of GpuPools and GpuQuotas, the connections of
-//! cards, simulations of a fleet, advice on smaller devices and on moves, migration from other drivers, and batch jobs in Slurm's words.
+//! cards, simulations of a fleet, advice on smaller devices and on moves, Kueue in front, migration from other drivers, and batch jobs in Slurm's words.
 //!
 //! Exit codes: 0 success (fits, matches, healthy), 1 failure, 2 an error; of `run` that of the job. See `docs/kubectl-gpu.md`.
 #![forbid(unsafe_code)]
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         Command::Doctor(command) => commands::doctor::run(command),
         Command::Simulate(command) => commands::simulate::run(command),
         Command::Get(command) => commands::get::run(command),
+        Command::Kueue(command) => commands::kueue::run(command),
         Command::Migrate(command) => commands::migrate::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
         Command::Run(command) => commands::run::run(command),

@@ -65,11 +65,17 @@ pub fn structured(format: Format, value: &impl Serialize) -> Result<(), CommandE
             serde_json::to_string_pretty(value).map_err(|error| CommandError::Write(error.to_string()))?
                 + "\n"
         }
-        Format::Yaml => {
-            serde_saphyr::to_string(value).map_err(|error| CommandError::Write(error.to_string()))?
-        }
+        Format::Yaml => yaml(value)?,
     };
     print(&text)
+}
+
+/// The value as a document in YAML.
+///
+/// # Errors
+/// The value is none of YAML.
+pub fn yaml(value: &impl Serialize) -> Result<String, CommandError> {
+    serde_saphyr::to_string(value).map_err(|error| CommandError::Write(error.to_string()))
 }
 
 /// Prints text.

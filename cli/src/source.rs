@@ -73,7 +73,7 @@ impl Source {
         warn(&loaded.warnings);
         let files::Loaded { objects, pools, quotas, events, foreign, manifests, .. } = loaded;
         let events = events.into_values().collect();
-        let has_pools = matches!(wanted, Wanted::Pools { .. }) && !pools.is_empty();
+        let has_pools = matches!(wanted, Wanted::Pools { .. } | Wanted::Kueue) && !pools.is_empty();
         let has_quotas = wanted == Wanted::Quotas && !quotas.is_empty();
         let is_enough = has_pools || has_quotas || wanted == Wanted::Migration;
         if !objects.slices.is_empty() || !objects.nodes.is_empty() || is_enough {

@@ -69,6 +69,10 @@ impl Reader {
             self.needed("resourceslices.resource.k8s.io", "list of ResourceSlices", of_node).await?;
         match wanted {
             Wanted::Devices | Wanted::Pools { .. } | Wanted::Quotas | Wanted::Installation => Ok(objects),
+            Wanted::Kueue => {
+                objects.classes = self.classes().await?;
+                Ok(objects)
+            }
             Wanted::Holders { .. } => {
                 objects.claims = in_arcs(self.claims("look free").await?);
                 Ok(objects)

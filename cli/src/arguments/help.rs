@@ -89,6 +89,23 @@ Cards have two decimals: a partition counts by its share of the card's memory. O
 
 Exit codes: 0 all are ready, 1 one is not ready or has no current status, 2 an error. With --native 0, or 2."#;
 
+/// Of `kubectl gpu kueue`.
+pub const KUEUE_HELP: &str = r#"Examples:
+  # ResourceFlavors of managed GpuPools, Cohorts and ClusterQueues of GpuQuotas
+  kubectl gpu kueue > kueue.yaml
+  kubectl apply --server-side -f kueue.yaml
+
+  # What Kueue's Configuration needs, to count claims for cards
+  kubectl gpu kueue --configuration
+
+  # From files
+  kubectl get resourceslices,deviceclasses,gpupools,gpuquotas -o yaml > cluster.yaml
+  kubectl gpu kueue -f cluster.yaml
+
+A guarantee becomes nominalQuota, a limit borrowingLimit, a parent a Cohort; cards without a guarantee belong to the Cohort of all. With several pools cards are divided by the pools' sizes. What Kueue cannot count is named in comments. LocalQueues are for you to make. Written for Kueue 0.17 (docs/kueue.md).
+
+Exit codes: 0 printed, 2 an error."#;
+
 /// Of `kubectl gpu report`.
 pub const REPORT_HELP: &str = r#"Examples:
   # GPU hours of all teams: the current period and the last twelve

@@ -22,19 +22,15 @@ pub fn run(arguments: &MigrateArguments) -> Result<Verdict, CommandError> {
     let plan = plan(arguments.from, known).map_err(|error| CommandError::Asked(error.to_string()))?;
     match arguments.output {
         Some(PlanFormat::Json) => output::structured(Format::Json, &plan)?,
-        Some(PlanFormat::Values) => output::print(&yaml(&plan.values)?)?,
+        Some(PlanFormat::Values) => output::print(&output::yaml(&plan.values)?)?,
         Some(PlanFormat::Yaml) => {
             let manifests: Result<Vec<String>, CommandError> =
-                plan.pools.iter().chain(&plan.classes).map(yaml).collect();
+                plan.pools.iter().chain(&plan.classes).map(output::yaml).collect();
             output::print(&manifests?.join("---\n"))?;
         }
         None => output::print(&text(&plan, Paint::standard_output())?)?,
     }
     Ok(Verdict::Yes)
-}
-
-fn yaml(value: &serde_json::Value) -> Result<String, CommandError> {
-    serde_saphyr::to_string(value).map_err(|error| CommandError::Write(error.to_string()))
 }
 
 fn text(plan: &Plan, paint: Paint) -> Result<String, CommandError> {
@@ -43,13 +39,13 @@ fn text(plan: &Plan, paint: Paint) -> Result<String, CommandError> {
         let _ = writeln!(text, "  {}", printable(found));
     }
     let _ = writeln!(text, "\n{}", paint.bold("values.yaml (-o values)"));
-    for line in yaml(&plan.values)?.lines() {
+    for line in output::yaml(&plan.values)?.lines() {
         let _ = writeln!(text, "  {}", printable(line));
     }
     if !plan.pools.is_empty() || !plan.classes.is_empty() {
         let _ = writeln!(text, "\n{}", paint.bold("Manifests (-o yaml)"));
         for manifest in plan.pools.iter().chain(&plan.classes) {
-            for (number, line) in yaml(manifest)?.lines().enumerate() {
+            for (number, line) in output::yaml(manifest)?.lines().enumerate() {
                 let mark = if number == 0 { "- " } else { "  " };
                 let _ = writeln!(text, "  {mark}{}", printable(line));
             }

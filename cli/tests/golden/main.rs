@@ -186,6 +186,13 @@ fn quota() {
 }
 
 #[test]
+fn kueue() {
+    golden("kueue", &["kueue", "-f", "../kueue.yaml"], "");
+    golden("kueue-configuration", &["kueue", "-f", "../kueue.yaml", "--configuration"], "");
+    golden("kueue-no-pool", &["kueue", "-f", "../quotas.yaml", "-f", "../pools.yaml"], "");
+}
+
+#[test]
 fn report() {
     let file = "../quotas.yaml";
     let of = |more: &[&'static str]| [&["report", "-f", file], more].concat();
