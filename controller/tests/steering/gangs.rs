@@ -2,7 +2,7 @@
 
 mod pod_group;
 mod preemption;
-mod workloads;
+pub mod workloads;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::steered::told;
 use crate::{fleet, pods};
 
 /// An Indexed Job of so many pods with so many cards each.
-fn job(name: &str, pods: usize, cards: usize, labels: Value) -> Value {
+pub fn job(name: &str, pods: usize, cards: usize, labels: Value) -> Value {
     let mut all = json!({ "app": name });
     all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
     json!({
@@ -35,12 +35,12 @@ fn job(name: &str, pods: usize, cards: usize, labels: Value) -> Value {
 }
 
 /// The labels by which pods name their gang.
-fn group(name: &str, size: usize) -> Value {
+pub fn group(name: &str, size: usize) -> Value {
     json!({ "gpu.tessera.dev/group": name, "gpu.tessera.dev/group-size": size.to_string() })
 }
 
 /// Claims of the app's pods that have devices.
-async fn allocated(cluster: &Cluster, app: &str) -> usize {
+pub async fn allocated(cluster: &Cluster, app: &str) -> usize {
     let all = claims(cluster).await.list(&ListParams::default()).await.unwrap();
     let of_app = |name: &str| name.starts_with(&format!("{app}-"));
     all.items.iter().filter(|claim| of_app(&claim.name_any()) && allocation(claim).is_some()).count()

@@ -10,6 +10,7 @@ mod fleet_page;
 mod gangs;
 mod idle;
 mod instance;
+mod kueue;
 mod load;
 mod managed;
 mod manifests;

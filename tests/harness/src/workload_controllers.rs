@@ -2,6 +2,8 @@
 //!
 //! They run beside a control plane of the scheduler tier, whose API server calls their webhooks by an address on the loopback.
 
+mod kueue;
+
 use std::{
     fs,
     net::TcpListener,
@@ -20,6 +22,8 @@ use crate::{
     progress::Progress,
     tools::{Module, ToolError, Tools},
 };
+
+pub use kueue::Kueue;
 
 /// How long one may take to listen for webhooks, and a kind to be served.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -123,7 +127,13 @@ impl WorkloadControllers {
                 }
                 sleep(Duration::from_millis(20)).await;
             }
-            call(cluster, controller, &file(controller.webhooks_file)?, &webhooks).await?;
+            let authority = serde_json::to_value(ByteString(webhooks.certificate.into_bytes()))?;
+            let client = |path: &str| {
+                let url = format!("https://127.0.0.1:{}{path}", webhooks.port);
+                json!({ "url": url, "caBundle": authority })
+            };
+            let name = |_: &str| controller.name.to_owned();
+            apply_webhooks(cluster, &file(controller.webhooks_file)?, name, client).await?;
         }
         Ok(WorkloadControllers { host })
     }
@@ -176,8 +186,29 @@ async fn run(
     let command = CommandLine::new(program)
         .flag("config", directory.join("configuration.yaml").display())
         .flag("kubeconfig", cluster.kubeconfig().display());
+    let log = spawn(cluster, host, name, command).await?;
+    until_listening(name, port, log).await?;
+    Ok(Webhooks { port, certificate: certificate.cert.pem() })
+}
+
+/// Starts a program. Returns the path of its log.
+async fn spawn(
+    cluster: &Cluster,
+    host: &Host,
+    name: &'static str,
+    command: CommandLine,
+) -> Result<PathBuf, WorkloadControllersError> {
     let log = cluster.logs().join(format!("{name}.log"));
     host.spawn(name, command, log.clone()).await?;
+    Ok(log)
+}
+
+/// Waits until a program takes calls on the port.
+async fn until_listening(
+    name: &'static str,
+    port: u16,
+    log: PathBuf,
+) -> Result<(), WorkloadControllersError> {
     let end = Instant::now() + LIMIT;
     while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
         if Instant::now() > end {
@@ -185,7 +216,7 @@ async fn run(
         }
         sleep(Duration::from_millis(20)).await;
     }
-    Ok(Webhooks { port, certificate: certificate.cert.pem() })
+    Ok(())
 }
 
 /// Where a controller answers webhook calls.
@@ -194,24 +225,24 @@ struct Webhooks {
     certificate: String,
 }
 
-/// Has the API server call a controller's webhooks, where their manifests name a Service.
-async fn call(
+/// Has the API server call webhooks, whose manifests name a Service of a cluster: by `name` of a configuration's own name, and by
+/// `client` of a webhook's path.
+async fn apply_webhooks(
     cluster: &Cluster,
-    controller: &Controller,
     manifests: &Path,
-    webhooks: &Webhooks,
+    name: impl Fn(&str) -> String,
+    client: impl Fn(&str) -> Value,
 ) -> Result<(), WorkloadControllersError> {
     let manifests = manifests.display().to_string();
     let read = ["create", "--dry-run=client", "-o", "json", "-f", &manifests];
     let text = cluster.kubectl(&read).await?;
-    let authority = serde_json::to_value(ByteString(webhooks.certificate.clone().into_bytes()))?;
     for configuration in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
         let mut configuration = configuration?;
-        configuration["metadata"] = json!({ "name": controller.name });
+        let own = configuration["metadata"]["name"].as_str().unwrap_or_default();
+        configuration["metadata"] = json!({ "name": name(own) });
         for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
             let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
-            let url = format!("https://127.0.0.1:{}{path}", webhooks.port);
-            webhook["clientConfig"] = json!({ "url": url, "caBundle": authority });
+            webhook["clientConfig"] = client(path);
         }
         cluster.apply(&configuration.to_string()).await?;
     }

@@ -23,7 +23,7 @@ fn metadata(name: &str) -> Value {
 }
 
 /// A driver and two workers.
-fn job_set() -> Value {
+pub fn job_set() -> Value {
     let replicated = |name: &str, pods: usize| {
         json!({ "name": name, "replicas": 1, "template": { "spec": { "parallelism": pods, "completions": pods,
             "template": template("pretrain", "Never") } } })
@@ -44,7 +44,7 @@ fn leader_worker_set(name: &str, replicas: usize, policy: &str) -> Value {
 }
 
 /// Waits until the app has so many pods, of which none has anything.
-async fn waits_whole(cluster: &Cluster, app: &str, count: usize) -> String {
+pub async fn waits_whole(cluster: &Cluster, app: &str, count: usize) -> String {
     let all = async || pods::of_app(cluster, app).await;
     poll::until_async("all of its pods exist", async || all().await.len() == count).await;
     let name = all().await.iter().map(kube::ResourceExt::name_any).min().unwrap();
@@ -54,7 +54,7 @@ async fn waits_whole(cluster: &Cluster, app: &str, count: usize) -> String {
 }
 
 /// The API server calls webhooks as soon as they answer.
-async fn create(cluster: &Cluster, object: Value) {
+pub async fn create(cluster: &Cluster, object: Value) {
     let text = object.to_string();
     poll::until_async("it is admitted", async || cluster.apply(&text).await.is_ok()).await;
 }

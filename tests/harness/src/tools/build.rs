@@ -122,7 +122,7 @@ fn build_into(cache: &Path, module: Module, progress: &Progress) -> Result<PathB
 fn is_complete(directory: &Path, module: Module) -> bool {
     let programs = module.packages().iter().map(|(_, program)| program);
     let files = module.files().iter().map(|(.., name)| name);
-    programs.chain(files).all(|name| directory.join(name).is_file())
+    programs.chain(files).all(|name| directory.join(name).exists())
 }
 
 pub(crate) fn go() -> Command {
@@ -164,11 +164,24 @@ fn copy_files(module: Module, tool: &str, directory: &Path) -> Result<(), ToolEr
             return Err(failed(tool, &output));
         }
         let from = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join(path);
-        let text = fs::read(&from).map_err(|source| ToolError::Source { path: from, source })?;
-        let to = directory.join(name);
-        fs::write(&to, text).map_err(|source| ToolError::Write { path: to, source })?;
+        copy(&from, &directory.join(name))?;
     }
     Ok(())
+}
+
+/// Copies a file, or a folder of files. Files of Go's cache are read-only, and so would copies made by the system be.
+fn copy(from: &Path, to: &Path) -> Result<(), ToolError> {
+    let unread = |source| ToolError::Source { path: from.to_owned(), source };
+    let unwritten = |source| ToolError::Write { path: to.to_owned(), source };
+    if from.is_dir() {
+        fs::create_dir_all(to).map_err(unwritten)?;
+        for entry in fs::read_dir(from).map_err(unread)? {
+            let entry = entry.map_err(unread)?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    fs::write(to, fs::read(from).map_err(unread)?).map_err(unwritten)
 }
 
 fn failed(tool: &str, output: &Output) -> ToolError {

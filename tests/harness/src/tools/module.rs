@@ -2,6 +2,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+const KUEUE: &str = "sigs.k8s.io/kueue";
 const NVIDIA_DRA_DRIVER: &str = "sigs.k8s.io/dra-driver-nvidia-gpu";
 
 /// A Go module of `tests/tools/`, built as a whole.
@@ -36,6 +37,8 @@ pub enum Module {
     Promql,
     /// The controllers of JobSet and LeaderWorkerSet, with their kinds and webhooks.
     WorkloadControllers,
+    /// Kueue, with its kinds and webhooks.
+    Kueue,
     /// The programs for compute domains of NVIDIA's DRA driver, with the files of its image.
     NvidiaDraDriver,
 }
@@ -61,6 +64,7 @@ impl Module {
         Self::StrangersGoNvml,
         Self::Promql,
         Self::WorkloadControllers,
+        Self::Kueue,
         Self::NvidiaDraDriver,
     ];
 
@@ -80,6 +84,7 @@ impl Module {
             Self::StrangersGoNvml => "strangers-go-nvml",
             Self::Promql => "promql",
             Self::WorkloadControllers => "workload-controllers",
+            Self::Kueue => "kueue",
             Self::NvidiaDraDriver => "nvidia-dra-driver",
         }
     }
@@ -111,6 +116,7 @@ impl Module {
             Self::StrangersGoNvml => Some("github.com/NVIDIA/go-nvml"),
             Self::Promql => Some("github.com/prometheus/prometheus"),
             Self::WorkloadControllers => Some("sigs.k8s.io/jobset"),
+            Self::Kueue => Some(KUEUE),
             Self::NvidiaDraDriver => Some(NVIDIA_DRA_DRIVER),
         }
     }
@@ -150,6 +156,7 @@ impl Module {
             Self::Promql => &[("tessera.dev/tests/tools/promql", "promql")],
             // Go names a program by its folder.
             Self::WorkloadControllers => &[("sigs.k8s.io/jobset", "jobset"), ("sigs.k8s.io/lws/cmd", "cmd")],
+            Self::Kueue => &[("sigs.k8s.io/kueue/cmd/kueue", "kueue")],
             Self::NvidiaDraDriver => &[
                 (
                     "sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-controller",
@@ -164,7 +171,7 @@ impl Module {
         }
     }
 
-    /// Files of required modules for its programs: module, path there, and name beside the programs.
+    /// Files and folders of required modules for its programs: module, path there, and name beside the programs.
     pub(super) fn files(self) -> &'static [(&'static str, &'static str, &'static str)] {
         match self {
             Self::WorkloadControllers => &[
@@ -180,6 +187,10 @@ impl Module {
                     "lws-crd.yaml",
                 ),
                 ("sigs.k8s.io/lws", "config/webhook/manifests.yaml", "lws-webhooks.yaml"),
+            ],
+            Self::Kueue => &[
+                (KUEUE, "config/components/crd/bases", "kinds"),
+                (KUEUE, "config/components/webhook/manifests.yaml", "webhooks.yaml"),
             ],
             // Files at fixed places of its image beside the programs.
             Self::NvidiaDraDriver => &[
@@ -238,7 +249,8 @@ impl Module {
             | Self::Testimage
             | Self::StrangersGoNvml
             | Self::Promql
-            | Self::WorkloadControllers => "-s -w".to_owned(),
+            | Self::WorkloadControllers
+            | Self::Kueue => "-s -w".to_owned(),
         }
     }
 
@@ -264,9 +276,12 @@ impl Module {
             | Self::NvidiaContainerToolkit
             | Self::NvidiaDraDriver
             | Self::StrangersGoNvml => true,
-            Self::Containerd | Self::Cni | Self::Testimage | Self::Promql | Self::WorkloadControllers => {
-                false
-            }
+            Self::Containerd
+            | Self::Cni
+            | Self::Testimage
+            | Self::Promql
+            | Self::WorkloadControllers
+            | Self::Kueue => false,
         }
     }
 
@@ -284,6 +299,7 @@ impl Module {
             Self::StrangersGoNvml => 20,
             Self::Promql => 60,
             Self::WorkloadControllers => 60,
+            Self::Kueue => 120,
             Self::NvidiaDraDriver => 130,
         })
     }
