@@ -1,5 +1,6 @@
 //! `GpuPool`: an administrator's choice of the offer of cards and of their allocator.
 
+mod gather;
 mod idle;
 mod names;
 mod resolve;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::label_selector::LabelSelector;
 use crate::offer::{Offer, OfferError};
 
+pub use gather::{Gather, GatherMode, MOVABLE, MOVABLE_LABEL};
 pub use idle::{IDLE_ANNOTATION, Idle, IdleAction, KEEP};
 pub use resolve::precedence;
 pub use status::{GpuPoolStatus, UnmetDemand, condition};
@@ -118,6 +120,9 @@ pub struct Placement {
     #[serde(skip_serializing_if = "is_default_reserve_after")]
     #[cfg_attr(feature = "crd", schemars(range(min = 1, max = 86400)))]
     pub reserve_after_seconds: u32,
+    /// Pods that make room by moving. Absent: nobody moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gather: Option<Gather>,
 }
 
 /// Default seconds for which a gang waits before nodes are kept for the gang.
@@ -131,6 +136,7 @@ impl Default for Placement {
             topology: TopologyPolicy::default(),
             queue: QueuePolicy::default(),
             reserve_after_seconds: RESERVE_AFTER_SECONDS,
+            gather: None,
         }
     }
 }

@@ -32,8 +32,23 @@ pub struct Nomination {
     pub devices: Vec<String>,
     /// The pods to evict there, as namespace/name/uid. Some hold none of the devices, but processors or memory needed by the pod.
     pub victims: Vec<String>,
+    /// Pods in its place that are evicted because their successors have room elsewhere.
+    pub moves: Vec<PlannedMove>,
     /// Resources not free by then are planned anew.
     pub until: Timestamp,
+}
+
+/// A pod that makes room, and the place kept for its successor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The pod, as namespace/name/uid.
+    pub pod: String,
+    /// The owner whose next pod gets the place: its namespace and uid, with a slash between.
+    pub owner: String,
+    /// The successor's node.
+    pub node: String,
+    /// Names of the driver's devices there.
+    pub devices: Vec<String>,
 }
 
 impl Nomination {
@@ -44,10 +59,22 @@ impl Nomination {
         let texts = |list: &serde_json::Value| {
             list.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         };
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let planned = |planned: &serde_json::Value| {
+            let (pod, owner) = (text(&planned["pod"])?, text(&planned["owner"])?);
+            Some(PlannedMove {
+                pod,
+                owner,
+                node: text(&planned["node"])?,
+                devices: texts(&planned["devices"])?,
+            })
+        };
+        let moves = value["moves"].as_array().map(|moves| moves.iter().map(planned).collect::<Option<_>>());
         Some(Nomination {
-            node: value["node"].as_str()?.to_owned(),
+            node: text(&value["node"])?,
             devices: texts(&value["devices"])?,
             victims: texts(&value["victims"]).unwrap_or_default(),
+            moves: moves.unwrap_or(Some(Vec::new()))?,
             until: value["until"].as_str()?.parse().ok()?,
         })
     }
@@ -55,9 +82,14 @@ impl Nomination {
     /// The annotation's value.
     #[must_use]
     pub fn encode(&self) -> String {
-        let Nomination { node, devices, victims, until } = self;
-        serde_json::json!({ "node": node, "devices": devices, "victims": victims, "until": until.to_string() })
-            .to_string()
+        let Nomination { node, devices, victims, moves, until } = self;
+        let mut value = serde_json::json!({
+            "node": node, "devices": devices, "victims": victims, "until": until.to_string() });
+        if !moves.is_empty() {
+            let planned = |PlannedMove { pod, owner, node, devices }: &PlannedMove| serde_json::json!({ "pod": pod, "owner": owner, "node": node, "devices": devices });
+            value["moves"] = moves.iter().map(planned).collect();
+        }
+        value.to_string()
     }
 }
 
@@ -153,9 +185,20 @@ mod tests {
     fn a_nomination_is_read_as_it_was_written() {
         let devices = vec!["gpu-3b-00".to_owned()];
         let victims = vec!["team/low/uid".to_owned()];
-        let nomination = Nomination { node: "a".to_owned(), devices, victims, until: at(5) };
+        let mut nomination =
+            Nomination { node: "a".to_owned(), devices, victims, moves: Vec::new(), until: at(5) };
+        assert!(!nomination.encode().contains("moves"));
+        assert_eq!(Nomination::decode(&nomination.encode()), Some(nomination.clone()));
+        nomination.moves.push(PlannedMove {
+            pod: "team/low/uid".to_owned(),
+            owner: "team/owner".to_owned(),
+            node: "b".to_owned(),
+            devices: vec!["gpu-3c-00".to_owned()],
+        });
         assert_eq!(Nomination::decode(&nomination.encode()), Some(nomination));
-        for text in ["", "{}", r#"{"node": "a", "devices": [1], "until": "2027-01-15T08:00:05Z"}"#] {
+        let half =
+            r#"{"node": "a", "devices": [], "moves": [{"pod": "p"}], "until": "2027-01-15T08:00:05Z"}"#;
+        for text in ["", "{}", half, r#"{"node": "a", "devices": [1], "until": "2027-01-15T08:00:05Z"}"#] {
             assert_eq!(Nomination::decode(text), None, "{text}");
         }
     }

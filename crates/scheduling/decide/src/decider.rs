@@ -19,7 +19,7 @@ use crate::teams::{self, QuotaSummary, ReclaimTo};
 use crate::upkeep::{idle, overdue, overlaps, overuse, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
-use crate::{fencing, fleet_view, learn, paused, pools, predict, tell, turns};
+use crate::{fencing, fleet_view, learn, paused, places, pools, predict, tell, turns};
 
 /// The decision loop.
 pub struct Decider {
@@ -156,6 +156,9 @@ impl Decider {
             }
             Observation::Evicted { pod, is_done } => {
                 answers::evicted(&mut state.ledger, &mut state.healing, now, &pod, is_done);
+                if !is_done {
+                    state.gathering.forget_moved(&pod.uid);
+                }
             }
             Observation::Carried { pod, is_done, versions } => {
                 answers::carried(state, now, &pod, is_done, &versions);
@@ -181,6 +184,7 @@ impl Decider {
         let mut intents = fencing::try_refused_again(state, now);
         intents.extend(fencing::prepare_term(state, now));
         overdue::give_up_overdue(state, now);
+        places::follow(state, now);
         intents.extend(overlaps::resolve_overlaps(state));
         intents.extend(unclaimed::clear_unclaimed(state));
         intents.extend(unready::heal(state, now));
@@ -207,7 +211,8 @@ impl Decider {
         let term = fencing::next_of_term(&state.world, &state.ledger, &state.leadership);
         let period = state.world.teams.next_period().filter(|_| state.leadership.term.is_some());
         let pods = [state.waits.next_due(), state.ledger.pods.next_due(), state.gangs.next_due()];
-        let all = pods.into_iter().chain([ends, term, heals, idle, overuse, period]);
+        let places = state.gathering.next_end();
+        let all = pods.into_iter().chain([ends, term, heals, idle, overuse, places, period]);
         all.flatten().min()
     }
 

@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::upkeep::{idle, overuse, unclaimed, unready};
 use crate::waits::Waits;
 use crate::world::World;
-use crate::{fencing, learn, nodes, nominations, on_the_way, unplaced};
+use crate::{fencing, learn, nodes, nominations, on_the_way, places, unplaced};
 
 pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), ObservationError> {
     let key = Key::from(object.metadata());
@@ -84,7 +84,10 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
             }
         }
         Kind::Node => state.world.fleet.mark(&key.name),
-        Kind::Pod => {}
+        Kind::Pod => {
+            let pod = state.world.cluster.objects().pods.get(&key).cloned();
+            places::track(state, now, &key, pod.as_deref());
+        }
         Kind::ResourceClaimTemplate => {
             state.waits.mark_all_due();
             unplaced::mark_template_of_unplaced(&mut state.unplaced, &key.namespace);
@@ -176,6 +179,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.ledger.pods.end_adoption(key);
             state.gangs.set(key, None);
             unplaced::forget_unplaced(&mut state.unplaced, key);
+            places::track(state, now, key, None);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {
                 state.refusals.forget(&reference(&pod));
                 state.workload_pods.replace(key, Some(&pod), None);

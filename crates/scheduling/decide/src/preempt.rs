@@ -8,6 +8,7 @@
 //! gets them once free.
 
 mod bounds;
+mod gather;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -102,6 +103,9 @@ pub(crate) fn preempt(
     if nominated.len() < needed || is_over {
         return Some(withdraw(&nominated, "what was planned for it is out of date"));
     }
+    if nominated.iter().any(|(_, nomination)| !nomination.moves.is_empty()) {
+        return Some(gather::evict(state, now, group, &nominated));
+    }
     Some(evict_for(state, now, group, &nominated, shortage))
 }
 
@@ -123,8 +127,9 @@ fn nominate(
         // What was lent comes back before the team's own pods go.
         asks.sort_by_key(|(ask, _)| *ask == Ask::Priority);
     }
+    let is_of_room = shortage == Shortage::Room;
     if asks.is_empty() {
-        return None;
+        return is_of_room.then(|| gather::nominate(state, now, group, open, needed)).flatten();
     }
     if state.world.cluster.objects().unlisted.contains(&Kind::DisruptionBudget) {
         let why = "nobody is evicted for it, for PodDisruptionBudgets cannot be listed".to_owned();
@@ -151,6 +156,7 @@ fn nominate(
     }
     let ((placements, victims), shortage) = match found {
         Ok(found) => found,
+        Err(NoVictims::Nobody) if is_of_room => return gather::nominate(state, now, group, open, needed),
         Err(NoVictims::Nobody) => return None,
         Err(NoVictims::Room { node, pods }) => {
             state.gangs.set_due(&group.id, now + PLAN_AGAIN);
@@ -184,7 +190,8 @@ fn nominate(
         };
         let on_node = on_node.filter(|pod| is_in_the_way(pod)).map(|pod| reference(pod));
         let on_node = on_node.map(|pod| format!("{}/{}", pod.key, pod.uid)).collect();
-        let nomination = Nomination { node: node.clone(), devices, victims: on_node, until };
+        let nomination =
+            Nomination { node: node.clone(), devices, victims: on_node, moves: Vec::new(), until };
         let pod = reference(&member.pod);
         state.ledger.nominations.send(pod.clone(), nomination.clone(), now + PLAN_AGAIN);
         intents.push(Intent::Nominate { pod, nomination: Some(nomination) });

@@ -139,7 +139,7 @@ fn candidates_to_reserve(
 }
 
 /// The shortest reservation delay among the gang's pools.
-fn reserve_after(world: &World, pools: &BTreeSet<String>) -> Time {
+pub(crate) fn reserve_after(world: &World, pools: &BTreeSet<String>) -> Time {
     let cards =
         world.fleet.nodes().flat_map(|node| node.report.iter()).flat_map(|(_, report)| report.cards.values());
     let own = cards.filter(|card| card.pool.as_ref().is_some_and(|pool| pools.contains(pool)));

@@ -266,6 +266,7 @@ mod tests {
             node: "a".to_owned(),
             devices: vec!["gpu-01-00".to_owned()],
             victims: Vec::new(),
+            moves: Vec::new(),
             until,
         };
         let pod: Pod =

@@ -4,6 +4,7 @@ use tessera_cluster::Asker;
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
+use crate::gathering::Gathering;
 use crate::guesses::Guesses;
 use crate::healing::Healing;
 use crate::idle::IdleClaims;
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub healing: Healing,
     pub idle: IdleClaims,
     pub overuse: Overuse,
+    /// Pods that make room by moving.
+    pub gathering: Gathering,
     pub marks: Marks,
     pub guesses: Guesses,
     pub unplaced: Unplaced,
@@ -71,6 +74,7 @@ impl State {
             healing: Healing::default(),
             idle: IdleClaims::default(),
             overuse: Overuse::default(),
+            gathering: Gathering::default(),
             marks: Marks::default(),
             guesses: Guesses::default(),
             unplaced: Unplaced::default(),

@@ -25,7 +25,7 @@ use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::{
     commit, holders, hours_left, incomplete, leadership, no_room, nodes, nominations, on_the_way, partial,
-    paused, teams, tell,
+    paused, places, teams, tell,
 };
 
 /// Pause before the next look at a group for which its team's hours do not last.
@@ -49,7 +49,9 @@ enum Step<'g> {
 pub(crate) fn examine(state: &mut State, now: Time, id: &GroupId) -> Vec<Intent> {
     let found = order::members_of(&state.world, &state.gangs, id);
     let pods: Vec<_> = found.iter().map(|found| (&found.key, found.pod.as_ref())).collect();
-    nominations::with_nominated(state, now, &pods, |state| examine_members(state, now, id, &found))
+    nominations::with_nominated(state, now, &pods, |state| {
+        places::with_own(state, &pods, |state| examine_members(state, now, id, &found))
+    })
 }
 
 fn examine_members(state: &mut State, now: Time, id: &GroupId, found: &[MemberPod]) -> Vec<Intent> {

@@ -27,7 +27,7 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use book::CardTime;
-pub(crate) use borrowed::{Allowance, allowance, charge_of, limit_text, reclaimable};
+pub(crate) use borrowed::{Allowance, allowance, charge_of, limit_text, may_borrow, reclaimable};
 pub(crate) use budget::{Start, deadline};
 pub(crate) use fair_share::Division;
 pub use fair_share::ReclaimTo;

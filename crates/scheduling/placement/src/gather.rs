@@ -77,7 +77,44 @@ pub struct Gathered {
     pub staying: Vec<usize>,
 }
 
-/// The cheapest moves after which there is room. The statement must be empty, and is empty afterwards.
+/// The cheapest moves after which there is room. The statement is afterwards as before.
 pub fn plan(statement: &mut Statement<'_>, wanted: Wanted<'_>, movers: &[Mover]) -> Gathered {
     Search::new(statement, wanted, movers).run()
+}
+
+/// The cheapest moves for one of these pods after the other, each with those before it in their places; `None` if one finds no room.
+/// Nobody moves twice. The statement is afterwards as before.
+pub fn plan_all(statement: &mut Statement<'_>, seats: &[Seat<'_>], movers: &[Mover]) -> Option<Vec<Plan>> {
+    let mut movers = movers.to_vec();
+    let begin = statement.checkpoint();
+    let plans: Option<Vec<Plan>> =
+        seats.iter().map(|seat| plan_and_place(statement, *seat, &mut movers)).collect();
+    statement.rollback(begin);
+    let plans = plans?;
+    let moved = plans.iter().flat_map(|plan| &plan.moves);
+    let pods = moved.map(|moved| &movers[moved.mover].pods[moved.pod].key);
+    movers::exceeded(statement.cluster().objects(), pods).is_none().then_some(plans)
+}
+
+/// A plan, carried out in the statement.
+fn plan_and_place(statement: &mut Statement<'_>, seat: Seat<'_>, movers: &mut [Mover]) -> Option<Plan> {
+    let plan = plan(statement, Wanted::Seat(seat), movers).plan.ok()?;
+    for moved in &plan.moves {
+        let Mover { pods, claims, .. } = &movers[moved.mover];
+        let pods: Vec<_> = pods.iter().map(|pod| pod.key.clone()).collect();
+        statement.set_aside(&pods, claims);
+    }
+    let takes = plan.takes.as_ref()?;
+    let mut is_placed = statement.place(seat.key, seat.pod, seat.demand, plan.node, takes);
+    for moved in &plan.moves {
+        let runner = &movers[moved.mover].pods[moved.pod];
+        let successor = runner.demand.subject.pod.clone().unwrap_or_default();
+        is_placed &= statement.place(&runner.key, &successor, &runner.demand, moved.node, &moved.takes);
+    }
+    for moved in &plan.moves {
+        let mover = &mut movers[moved.mover];
+        mover.devices.clear();
+        mover.stays = Some(Stays::Obstacle("it moves already".to_owned()));
+    }
+    is_placed.then_some(plan)
 }

@@ -32,7 +32,7 @@ pub(crate) enum Allowance {
 }
 
 /// Whether the pod may use devices beyond its team's guarantee: devices are not lent without a way to take them back.
-fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
+pub(crate) fn may_borrow(cluster: &Cluster, pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(BORROW_LABEL)).is_none_or(|value| value != "false")
         && !cluster.objects().budgets_of(pod).any(|(_, budget)| budget.never_allows_any())

@@ -5,6 +5,7 @@ mod choice;
 mod costly_selectors;
 mod gangs;
 mod gates;
+mod gather;
 mod healing;
 mod idle;
 // Included by path: the crate pulls in emulated hardware and an API server.
