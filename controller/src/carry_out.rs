@@ -14,6 +14,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tessera_api::device_status::EVICTIONS_ANNOTATION;
 use tessera_api::gang::FORMED_ANNOTATION;
+use tessera_api::gpu_pool::IDLE_EVICTED_ANNOTATION;
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION};
 use tessera_api::steering::GATE;
 use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
@@ -251,7 +252,7 @@ impl Writer {
                     .await
                     .map(drop);
             }
-            Intent::Note { nodes, evictions, formed, .. } => {
+            Intent::Note { nodes, evictions, formed, idle_evicted, .. } => {
                 let evictions = Some(evictions).filter(|count| **count > 0).map(ToString::to_string);
                 let mut annotations = json!({
                     REFUSED_NODES_ANNOTATION: nodes.encode(),
@@ -259,6 +260,9 @@ impl Writer {
                 });
                 if let Some(formed) = formed {
                     annotations[FORMED_ANNOTATION] = json!(formed.to_string());
+                }
+                if let Some(idle_evicted) = idle_evicted {
+                    annotations[IDLE_EVICTED_ANNOTATION] = json!(idle_evicted);
                 }
                 let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
                 return self

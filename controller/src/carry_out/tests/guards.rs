@@ -104,12 +104,19 @@ async fn nothing_is_written_any_more_once_the_lease_is_lost() {
 }
 
 #[tokio::test]
-async fn a_note_lowers_the_number_of_a_gang_or_leaves_it() {
-    for formed in [Some(2), None] {
+async fn a_note_lowers_the_number_of_a_gang_and_names_an_evicted_pod_or_leaves_them() {
+    for (formed, evicted) in [(Some(2), None), (None, Some("uid-q".to_owned()))] {
         let pod = PodReference { key: Key::new("team", "p"), uid: "uid-p".to_owned() };
-        let intent = Intent::Note { pod, nodes: RefusedNodes::default(), evictions: 0, formed };
+        let intent = Intent::Note {
+            pod,
+            nodes: RefusedNodes::default(),
+            evictions: 0,
+            formed,
+            idle_evicted: evicted.clone(),
+        };
         let patches = patches(intent, 1).await;
         let annotations = &patches[0].1["metadata"]["annotations"];
         assert_eq!(annotations.get(FORMED_ANNOTATION), formed.map(|_| json!("2")).as_ref());
+        assert_eq!(annotations.get(IDLE_EVICTED_ANNOTATION), evicted.map(|uid| json!(uid)).as_ref());
     }
 }

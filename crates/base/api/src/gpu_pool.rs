@@ -15,7 +15,7 @@ use crate::label_selector::LabelSelector;
 use crate::offer::{Offer, OfferError};
 
 pub use gather::{Gather, GatherMode, MOVABLE, MOVABLE_LABEL};
-pub use idle::{IDLE_ANNOTATION, Idle, IdleAction, KEEP};
+pub use idle::{IDLE_ANNOTATION, IDLE_EVICTED_ANNOTATION, Idle, IdleAction, KEEP, RESUME};
 pub use resolve::precedence;
 pub use status::{GpuPoolStatus, UnmetDemand, condition};
 
@@ -33,6 +33,9 @@ pub use status::{GpuPoolStatus, UnmetDemand, condition};
     }, {
         "rule": "!has(self.offer.partitioning.ofHeldCards) || self.offer.partitioning.ofHeldCards != 'First' || self.allocation == 'Native'",
         "message": "offer.partitioning.ofHeldCards First needs allocation Native: the controller plans with all partitions",
+    }, {
+        "rule": "!has(self.idle) || self.idle.action != 'WhenWanted' || self.allocation == 'Managed'",
+        "message": "idle.action WhenWanted needs allocation Managed: only who allocates knows who waits",
     }]))
 )]
 #[cfg_attr(

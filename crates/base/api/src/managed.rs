@@ -34,6 +34,9 @@ pub struct Nomination {
     pub victims: Vec<String>,
     /// Pods in its place that are evicted because their successors have room elsewhere.
     pub moves: Vec<PlannedMove>,
+    /// Of all pods to evict for the pod or its gang, those that use no devices, each with its owner as the controller names it: pods that
+    /// the owner makes in their place take nothing back.
+    pub idle: BTreeMap<String, String>,
     /// Resources not free by then are planned anew.
     pub until: Timestamp,
 }
@@ -75,6 +78,7 @@ impl Nomination {
             devices: texts(&value["devices"])?,
             victims: texts(&value["victims"]).unwrap_or_default(),
             moves: moves.unwrap_or(Some(Vec::new()))?,
+            idle: serde_json::from_value(value["idle"].clone()).unwrap_or_default(),
             until: value["until"].as_str()?.parse().ok()?,
         })
     }
@@ -82,12 +86,15 @@ impl Nomination {
     /// The annotation's value.
     #[must_use]
     pub fn encode(&self) -> String {
-        let Nomination { node, devices, victims, moves, until } = self;
+        let Nomination { node, devices, victims, moves, idle, until } = self;
         let mut value = serde_json::json!({
             "node": node, "devices": devices, "victims": victims, "until": until.to_string() });
         if !moves.is_empty() {
             let planned = |PlannedMove { pod, owner, node, devices }: &PlannedMove| serde_json::json!({ "pod": pod, "owner": owner, "node": node, "devices": devices });
             value["moves"] = moves.iter().map(planned).collect();
+        }
+        if !idle.is_empty() {
+            value["idle"] = serde_json::json!(idle);
         }
         value.to_string()
     }
@@ -185,9 +192,15 @@ mod tests {
     fn a_nomination_is_read_as_it_was_written() {
         let devices = vec!["gpu-3b-00".to_owned()];
         let victims = vec!["team/low/uid".to_owned()];
-        let mut nomination =
-            Nomination { node: "a".to_owned(), devices, victims, moves: Vec::new(), until: at(5) };
-        assert!(!nomination.encode().contains("moves"));
+        let mut nomination = Nomination {
+            node: "a".to_owned(),
+            devices,
+            victims,
+            moves: Vec::new(),
+            idle: BTreeMap::new(),
+            until: at(5),
+        };
+        assert!(!nomination.encode().contains("moves") && !nomination.encode().contains("idle"));
         assert_eq!(Nomination::decode(&nomination.encode()), Some(nomination.clone()));
         nomination.moves.push(PlannedMove {
             pod: "team/low/uid".to_owned(),
@@ -195,6 +208,7 @@ mod tests {
             node: "b".to_owned(),
             devices: vec!["gpu-3c-00".to_owned()],
         });
+        nomination.idle.insert("team/low/uid".to_owned(), "team/owner".to_owned());
         assert_eq!(Nomination::decode(&nomination.encode()), Some(nomination));
         let half =
             r#"{"node": "a", "devices": [], "moves": [{"pod": "p"}], "until": "2027-01-15T08:00:05Z"}"#;

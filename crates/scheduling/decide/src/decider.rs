@@ -9,6 +9,7 @@ use tessera_api::kubernetes::KubernetesVersion;
 use tessera_cluster::{Asker, Cluster, Key, Kind};
 use tessera_placement::Time;
 
+use crate::idle::successors;
 use crate::intent::Intent;
 use crate::observation::{Observation, ObservationError};
 use crate::observe::{self, answers};
@@ -190,6 +191,7 @@ impl Decider {
         intents.extend(unready::heal(state, now));
         intents.extend(idle::evict(state, now));
         intents.extend(overuse::evict(state, now));
+        successors::find(state, now);
         intents.extend(overdue::note(state));
         if state.refusals.end(now) {
             state.waits.mark_all_due();

@@ -1,5 +1,8 @@
 //! Claims that their pods do not use, and announced evictions of these pods.
 
+pub(crate) mod groups;
+pub(crate) mod successors;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -17,8 +20,8 @@ const PAUSE: Time = Time::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct IdleClaims {
     claims: BTreeSet<Key>,
-    /// Groups whose eviction was announced, with the time.
-    announced: BTreeMap<GroupId, Time>,
+    /// Groups whose eviction was announced, each with the group that waits for its devices, if any.
+    announced: BTreeMap<(GroupId, Option<GroupId>), Time>,
     /// When to look at the groups next.
     due: Option<Time>,
 }
@@ -46,8 +49,8 @@ pub(crate) fn why_idle<'c>(claim: &'c ResourceClaim, driver: &str) -> Option<&'c
 }
 
 impl IdleClaims {
-    /// Records whether a claim is idle.
-    pub fn set(&mut self, claim: &Key, is_idle: bool, now: Time) {
+    /// Records whether a claim is idle. Returns whether that is new.
+    pub fn set(&mut self, claim: &Key, is_idle: bool, now: Time) -> bool {
         let is_changed = match is_idle {
             true => self.claims.insert(claim.clone()),
             false => self.claims.remove(claim),
@@ -55,13 +58,21 @@ impl IdleClaims {
         if is_changed {
             self.due = Some(now);
         }
+        is_changed
     }
 
-    /// The idle claims, if it is time to look at their groups.
-    pub fn take_due(&mut self, now: Time) -> Option<BTreeSet<Key>> {
-        self.due.filter(|due| *due <= now)?;
-        self.due = (!self.claims.is_empty()).then_some(now + PAUSE);
-        Some(self.claims.clone())
+    /// Whether it is time to look at the groups.
+    pub fn take_due(&mut self, now: Time) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        if is_due {
+            self.due = (!self.claims.is_empty()).then_some(now + PAUSE);
+        }
+        is_due
+    }
+
+    /// All idle claims.
+    pub fn claims(&self) -> &BTreeSet<Key> {
+        &self.claims
     }
 
     /// When to look at the groups next.
@@ -74,17 +85,19 @@ impl IdleClaims {
         self.due = Some(self.due.map_or(then, |due| due.min(then)));
     }
 
-    /// When the eviction of the group was announced; `None` if this look is the first to find the group idle.
-    pub fn announce(&mut self, group: &GroupId, now: Time) -> Option<Time> {
-        if let Some(announced) = self.announced.get(group) {
+    /// When the eviction of the group, for another that waits if `wanted_by` says so, was announced; `None` if this look is the first to find
+    /// the group idle.
+    pub fn announce(&mut self, group: &GroupId, wanted_by: Option<&GroupId>, now: Time) -> Option<Time> {
+        let announcement = (group.clone(), wanted_by.cloned());
+        if let Some(announced) = self.announced.get(&announcement) {
             return Some(*announced);
         }
-        self.announced.insert(group.clone(), now);
+        self.announced.insert(announcement, now);
         None
     }
 
-    /// Forgets announcements to all groups but these.
-    pub fn keep_announced(&mut self, groups: &BTreeSet<GroupId>) {
-        self.announced.retain(|group, _| groups.contains(group));
+    /// Forgets the announcements that are not to be kept, to a group for a group that waits.
+    pub fn keep_announced(&mut self, mut is_kept: impl FnMut(&GroupId, Option<&GroupId>) -> bool) {
+        self.announced.retain(|(group, wanted_by), _| is_kept(group, wanted_by.as_ref()));
     }
 }

@@ -84,6 +84,9 @@ pub enum Intent {
         /// Size of its gang, if less than the number written on the pod ([`tessera_api::gang::FORMED_ANNOTATION`]); `None`
         /// leaves the annotation as it is.
         formed: Option<usize>,
+        /// Uid of the idle pod in whose place it was made ([`tessera_api::gpu_pool::IDLE_EVICTED_ANNOTATION`]); `None` leaves the
+        /// annotation as it is.
+        idle_evicted: Option<String>,
     },
     /// Write the devices planned for the pod once the pods in its way have ended. `None` withdraws the plan.
     Nominate {

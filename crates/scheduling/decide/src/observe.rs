@@ -72,7 +72,7 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, &key);
             fencing::end_fence_seen(&state.world, &mut state.ledger, &state.leadership, &key);
             unready::track_failure(&state.world, &mut state.healing, now, &key);
-            idle::track(&state.world, &mut state.idle, now, &key);
+            idle::track(&state.world, &mut state.idle, &mut state.waits, now, &key);
             overuse::track(&state.world, &mut state.overuse, now, &key);
             claims::advance_users(state, now, &key);
             unplaced::mark_claim_of_unplaced(&state.world, &mut state.unplaced, &key);
@@ -162,7 +162,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.world.cluster.delete(kind, key);
             on_the_way::settle_allocation(&mut state.world, &mut state.ledger, key);
             unready::track_failure(&state.world, &mut state.healing, now, key);
-            idle::track(&state.world, &mut state.idle, now, key);
+            idle::track(&state.world, &mut state.idle, &mut state.waits, now, key);
             overuse::track(&state.world, &mut state.overuse, now, key);
             let on_their_way: Vec<Key> = state.ledger.pods.proposed_in(&key.namespace).cloned().collect();
             on_their_way.iter().for_each(|pod| claims::advance_user(state, now, pod));

@@ -9,8 +9,9 @@
 
 mod bounds;
 mod gather;
+mod idle;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -21,7 +22,8 @@ use tessera_cluster::{AllocationExt, ClaimExt, Holder, Key, Kind, PodExt};
 use tessera_placement::Time;
 
 use crate::group::{Group, Member, Placement};
-use crate::intent::Intent;
+use crate::idle::successors::{owner_of, pod_named, text_of};
+use crate::intent::{Intent, PodReference};
 use crate::nominations::{KEPT, LONGEST_GRACE, at, is_in_force, nomination};
 use crate::pod::{ends_soon, reference};
 use crate::round::{Alike, NoVictims};
@@ -174,7 +176,10 @@ fn nominate(
         }
     };
     state.gangs.set_due(&group.id, now + PLAN_AGAIN);
-    let until = i64::try_from((now + longest_grace(&state.world, now, &victims) + KEPT).as_secs()).ok();
+    let wanted = idle::Wanted::new(&state.world, &state.gangs, &state.idle);
+    let (idle, announced) = wanted.among(&state.world, &state.gangs, &victims);
+    let grace = (announced + longest_grace(&state.world, now, &victims)).min(LONGEST_GRACE);
+    let until = i64::try_from((now + grace + KEPT).as_secs()).ok();
     let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
     let mut intents = Vec::new();
     for (place, placed) in placements.iter().enumerate() {
@@ -188,10 +193,10 @@ fn nominate(
             Shortage::Room => node_of(&state.world, pod) == Some(node),
             Shortage::Limit => place == 0,
         };
-        let on_node = on_node.filter(|pod| is_in_the_way(pod)).map(|pod| reference(pod));
-        let on_node = on_node.map(|pod| format!("{}/{}", pod.key, pod.uid)).collect();
+        let on_node = on_node.filter(|pod| is_in_the_way(pod)).map(|pod| text_of(&reference(pod))).collect();
+        let idle = if place == 0 { idle.clone() } else { BTreeMap::new() };
         let nomination =
-            Nomination { node: node.clone(), devices, victims: on_node, moves: Vec::new(), until };
+            Nomination { node: node.clone(), devices, victims: on_node, moves: Vec::new(), idle, until };
         let pod = reference(&member.pod);
         state.ledger.nominations.send(pod.clone(), nomination.clone(), now + PLAN_AGAIN);
         intents.push(Intent::Nominate { pod, nomination: Some(nomination) });
@@ -242,9 +247,7 @@ fn node_of<'w>(world: &'w World, pod: &'w Pod) -> Option<&'w str> {
 
 /// A pod of the plan, still running on the nominated node or, where a limit is in the way, on any; or gone, with its devices still allocated.
 fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: Shortage) -> Option<Key> {
-    let (key, uid) = text.rsplit_once('/')?;
-    let (namespace, name) = key.split_once('/')?;
-    let key = Key::new(namespace, name);
+    let PodReference { key, uid } = pod_named(text)?;
     let is_limit = shortage == Shortage::Limit;
     let Some(pod) = world.cluster.objects().pods.get(&key) else {
         let claims = world.cluster.objects().claims.range(key.with_name("")..);
@@ -255,12 +258,12 @@ fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: 
         return (is_limit && claims.any(holds)).then_some(key);
     };
     let is_there = is_limit || node_of(world, pod) == Some(&nomination.node);
-    (pod.metadata.uid.as_deref() == Some(uid) && is_there && !pod.is_finished()).then_some(key)
+    (pod.metadata.uid.as_deref() == Some(uid.as_str()) && is_there && !pod.is_finished()).then_some(key)
 }
 
 /// Evicts the holders of nominated devices, and the pods of the plan that hold other room.
 fn evict_for(
-    State { world, ledger, gangs, waits, .. }: &mut State,
+    State { world, ledger, gangs, waits, idle: idle_claims, successors, .. }: &mut State,
     now: Time,
     group: &Group,
     nominated: &[(&Member, Nomination)],
@@ -268,6 +271,7 @@ fn evict_for(
 ) -> Preemption {
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let taker = world.teams.team_of(group.id.namespace());
+    let wanted = idle::Wanted::new(world, gangs, idle_claims);
     let mut victims: BTreeSet<Key> = BTreeSet::new();
     for (_, nomination) in nominated {
         for claim in holders::holders_of(world, nomination) {
@@ -280,13 +284,12 @@ fn evict_for(
             if users.is_empty() {
                 return withdraw(nominated, "its devices went to another claim");
             }
-            victims
-                .extend(users.into_iter().flat_map(|user| victims::going_with(world, gangs, taker, &user)));
+            victims.extend(users.into_iter().flat_map(|user| wanted.going_with(world, gangs, taker, &user)));
         }
         let planned = nomination.victims.iter();
         let planned = planned.filter_map(|text| planned_victim(world, nomination, text, shortage));
         let planned = planned.filter(|pod| !own.contains(pod));
-        victims.extend(planned.flat_map(|pod| victims::going_with(world, gangs, taker, &pod)));
+        victims.extend(planned.flat_map(|pod| wanted.going_with(world, gangs, taker, &pod)));
     }
     let pods: Vec<Pod> = victims
         .iter()
@@ -300,7 +303,8 @@ fn evict_for(
         let team = world.teams.team_of(&victim.namespace);
         victims::is_higher(&world.teams, group, team, order::priority_of(world, gangs, victim))
     };
-    let others: Vec<Key> = staying.iter().map(|pod| pod.key()).filter(|victim| !is_higher(victim)).collect();
+    let is_lent = |victim: &Key| wanted.of(gangs, victim).is_none() && !is_higher(victim);
+    let others: Vec<Key> = staying.iter().map(|pod| pod.key()).filter(is_lent).collect();
     let takes_back = !others.is_empty();
     if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others.iter()) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
@@ -327,15 +331,24 @@ fn evict_for(
         return withdraw(nominated, "its devices are free, and it does not fit all the same");
     }
     gangs.set_due(&group.id, now + PLAN_AGAIN);
+    if let Some(announced) = wanted.announce((gangs, idle_claims), now, &group.id, &staying) {
+        gangs.set_due(&group.id, announced.end);
+        return Preemption { intents: announced.intents, why: announced.why, is_under_way: true };
+    }
     let mut intents = Vec::new();
-    for pod in &staying {
-        let pod = reference(pod);
+    for found in &staying {
+        let pod = reference(found);
         if !ledger.pods.is_writing(&pod) && ledger.evictions.send(pod.clone(), None, now) {
-            let why = match world.teams.get(team).filter(|_| takes_back) {
-                Some(team) => {
+            let idle = wanted.of(gangs, &pod.key);
+            if let (Some(_), Some(asker)) = (idle, group.members.first()) {
+                successors.evict(pod.clone(), owner_of(gangs, found), &asker.key, now);
+            }
+            let why = match (idle, world.teams.get(team).filter(|_| takes_back)) {
+                (Some(idle), _) => idle.why_evicted(&group.id),
+                (None, Some(team)) => {
                     format!("taken back for {}: team {} is below its {share}", group.id, team.name)
                 }
-                None => format!("preempted by {} of higher priority", group.id),
+                (None, None) => format!("preempted by {} of higher priority", group.id),
             };
             intents.push(Intent::Evict { pod, why });
         }
@@ -350,15 +363,21 @@ fn evict_for(
 
 /// By what rights the group may ask any unit: a cheap test for the usual case without possible victims.
 fn may_ask(state: &mut State, now: Time, group: &Group, open: &[&Member], shortage: Shortage) -> Vec<Ask> {
-    // What was lent comes back before the team's own pods go.
+    // Idle devices go first, and what was lent comes back before the team's own pods go.
     let mut asks = Vec::new();
-    let teams = &state.world.teams;
     let is_limit = shortage == Shortage::Limit;
     // A limit written by mistake evicts nobody at once.
-    if is_limit && now < teams.reclaim_from() {
-        state.gangs.set_due(&group.id, teams.reclaim_from());
+    let reclaim_from = state.world.teams.reclaim_from();
+    if is_limit && now < reclaim_from {
+        state.gangs.set_due(&group.id, reclaim_from);
         return asks;
     }
+    if !state.idle.claims().is_empty() {
+        let units = victims::take_units(state, now, Ask::Idle);
+        victims::put_back(state, units, Ask::Idle);
+        asks.extend(state.round.is_idle.contains(&true).then_some(Ask::Idle));
+    }
+    let teams = &state.world.teams;
     let may_take_back = |team: &Team| team.has_guarantee() && (!is_limit || team.has_parent());
     let team = teams.get(teams.team_of(group.id.namespace()));
     let may_borrow = team.is_some() && !is_limit && teams::allowance(&state.world, open) == Allowance::Limits;

@@ -267,6 +267,7 @@ mod tests {
             devices: vec!["gpu-01-00".to_owned()],
             victims: Vec::new(),
             moves: Vec::new(),
+            idle: Default::default(),
             until,
         };
         let pod: Pod =

@@ -55,6 +55,8 @@ pub(crate) struct Round {
     pub borrowed: Option<Units>,
     /// By unit of these: whether none but teams of the same parent take it back.
     pub is_in_family: Vec<bool>,
+    /// By unit of [`Self::units`]: whether it is an idle group whose devices go to those who wait.
+    pub is_idle: Vec<bool>,
     /// Cards to be shared among teams. Computed on demand.
     pub division: Option<Division>,
     /// When time alone lets more devices be taken back, if known.
@@ -116,6 +118,7 @@ impl Default for Round {
             units: None,
             borrowed: None,
             is_in_family: Vec::new(),
+            is_idle: Vec::new(),
             division: None,
             next_take_back: None,
             reserved: BTreeMap::new(),

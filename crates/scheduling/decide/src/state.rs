@@ -8,6 +8,7 @@ use crate::gathering::Gathering;
 use crate::guesses::Guesses;
 use crate::healing::Healing;
 use crate::idle::IdleClaims;
+use crate::idle::successors::Successors;
 use crate::leadership::Leadership;
 use crate::learn::Arrivals;
 use crate::ledger::Ledger;
@@ -38,6 +39,7 @@ pub(crate) struct State {
     pub overuse: Overuse,
     /// Pods that make room by moving.
     pub gathering: Gathering,
+    pub successors: Successors,
     pub marks: Marks,
     pub guesses: Guesses,
     pub unplaced: Unplaced,
@@ -75,6 +77,7 @@ impl State {
             idle: IdleClaims::default(),
             overuse: Overuse::default(),
             gathering: Gathering::default(),
+            successors: Successors::default(),
             marks: Marks::default(),
             guesses: Guesses::default(),
             unplaced: Unplaced::default(),

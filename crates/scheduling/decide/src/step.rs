@@ -16,6 +16,7 @@ use tessera_placement::Time;
 use crate::build::{self, Obstacle};
 use crate::gangs::Gangs;
 use crate::group::{Group, GroupId, Member, SeatState, created};
+use crate::idle::successors;
 use crate::intent::Intent;
 use crate::order::{self, MemberPod};
 use crate::plan::{self, Plan};
@@ -307,6 +308,10 @@ fn place(
     if let Some(why) = unanswered {
         return costly(state, now, group, why);
     }
+    let held_back = successors::held_back(state, group);
+    if let Some(why) = held_back.filter(|_| successors::do_others_wait(state, now, group, &open)) {
+        return no_room::gives_way(state, now, group, WaitReason::IdleEvicted(why.to_owned()));
+    }
     let mut plan = plan::plan(state, now, group, &open, needed);
     if matches!(plan, Plan::NoRoom(_) | Plan::OverLimit(_)) && lost > 0 && lost < needed {
         (open, needed) = (newest(open, lost), lost);
@@ -338,6 +343,10 @@ fn place(
         Plan::Allocate(_) => commit::lift(state, now, group),
         // Pods that a growing gang lost have devices again; the added pods go on waiting.
         Plan::NoRoom(_) | Plan::OverLimit(_) if lost == 0 && has_allocated => commit::lift(state, now, group),
+        Plan::NoRoom(why) | Plan::OverLimit(why) if held_back.is_some() => {
+            let why = WaitReason::IdleEvicted(format!("{}; {why}", held_back.unwrap_or_default()));
+            no_room::gives_way(state, now, group, why)
+        }
         Plan::OverLimit(why) => no_room::over_limit(state, now, group, &open, needed, why),
         Plan::NoRoom(why) => no_room::no_room(state, now, group, &open, needed, why),
         Plan::Steer { node, why } => {

@@ -5,6 +5,7 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tessera_api::gpu_pool::IdleAction;
 use tessera_cluster::Key;
 use tessera_cluster::worth::Worth;
 use tessera_placement::Time;
@@ -14,9 +15,10 @@ use tessera_placement::victims::{self, Unit, Units, key};
 
 use crate::gangs::Gangs;
 use crate::group::{Group, Member, Placement};
+use crate::idle::groups::idle_groups;
 use crate::ledger::Ledger;
 use crate::open_seats::{self, FreeNodes};
-use crate::round::NoVictims;
+use crate::round::{NoVictims, Round};
 use crate::state::State;
 use crate::teams::{Allowance, Division, TeamId, Teams};
 use crate::world::World;
@@ -26,6 +28,8 @@ use units::{has_no_claims, units};
 /// By what right a group gets the devices of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
+    /// Others do not use theirs, and their pools give idle devices to those who wait.
+    Idle,
     /// Its priority is higher; where there are teams, only within its own, unless the group is exempt.
     Priority,
     /// Its team is below its guarantee, and others borrow.
@@ -34,6 +38,13 @@ pub(crate) enum Ask {
     TakeBackForParent,
     /// Its team is below its fair share, and others that borrow have more.
     FairShare,
+}
+
+impl Ask {
+    /// Whether it concerns pods of the asking team, too, by their own priority; else what was lent, in the order of borrowing.
+    pub fn is_of_own(self) -> bool {
+        matches!(self, Ask::Idle | Ask::Priority)
+    }
 }
 
 /// The obstacle between a group and its devices.
@@ -77,8 +88,8 @@ pub(crate) fn find_victims<'m>(
 ) -> Result<(Vec<Placement<'m>>, BTreeSet<Key>), NoVictims> {
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
-    let needs = if ask == Ask::Priority { 0 } else { room::least_cards_of(state, open, needed) };
-    let lower = evictable(&state.world, group, (&units, &state.round.is_in_family), (ask, needs));
+    let needs = if ask.is_of_own() { 0 } else { room::least_cards_of(state, open, needed) };
+    let lower = evictable(&state.world, group, (&units, &state.round), (ask, needs));
     let world = &state.world;
     let limit = |allowance| world.teams.limit(group.id.namespace(), allowance);
     let limit = match ask {
@@ -88,7 +99,7 @@ pub(crate) fn find_victims<'m>(
             let division = state.round.division.get_or_insert_with(|| Division::of(world, &state.waits));
             world.teams.fair_limit(&world.driver, group.id.namespace(), division)
         }
-        Ask::Priority => limit(teams::allowance(world, open)),
+        Ask::Idle | Ask::Priority => limit(teams::allowance(world, open)),
     };
     let is_full = || is_full(world, &units, (ask, group.id.namespace()), limit.as_ref(), needs);
     if !lower.contains(&true) || is_full() {
@@ -132,8 +143,8 @@ pub(crate) fn find_victims<'m>(
     found.ok_or(why)
 }
 
-/// Whether the team's limits leave too little, whichever units go: victims by any right but priority are of other teams, and for a parent's
-/// guarantee of other parents'.
+/// Whether the team's limits leave too little, whichever units go: victims by any right to what was lent are of other teams, and for a
+/// parent's guarantee of other parents'.
 fn is_full(
     World { teams, cluster, .. }: &World,
     units: &Units,
@@ -141,7 +152,7 @@ fn is_full(
     limit: Option<&TakeLimit>,
     needs: u64,
 ) -> bool {
-    let Some(limit) = limit.filter(|_| ask != Ask::Priority) else { return false };
+    let Some(limit) = limit.filter(|_| !ask.is_of_own()) else { return false };
     let taker = teams.team_of(namespace);
     let family = if ask == Ask::TakeBackForParent { teams.family(taker) } else { taker };
     let is_own = |pod: &Key| {
@@ -194,14 +205,19 @@ fn plan<'m>(
 
 /// All units of the round; to be [put back](put_back).
 pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
-    let known = match ask {
-        Ask::Priority => state.round.units.take(),
-        _ => state.round.borrowed.take(),
+    let known = match ask.is_of_own() {
+        true => state.round.units.take(),
+        false => state.round.borrowed.take(),
     };
     known.unwrap_or_else(|| {
         let all = units(&state.world, &state.ledger, &state.gangs, now, ask);
         let (mut units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
-        if ask != Ask::Priority {
+        if ask.is_of_own() {
+            let idle = idle_groups(&state.world, &state.gangs, &state.idle, IdleAction::WhenWanted);
+            let is_idle = |pod: &Key| idle.contains_key(&state.gangs.group_of(pod));
+            let are_idle = units.iter().map(|unit| !idle.is_empty() && unit.pods.iter().all(is_idle));
+            state.round.is_idle = are_idle.collect();
+        } else {
             let found = teams::reclaimable(&state.world, &state.gangs, (&units, &leaving), now);
             state.round.next_take_back = found.next;
             state.round.is_in_family = found.is_in_family;
@@ -213,9 +229,9 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
 
 /// Keeps the units for the rest of the round.
 pub(crate) fn put_back(state: &mut State, units: Units, ask: Ask) {
-    match ask {
-        Ask::Priority => state.round.units = Some(units),
-        _ => state.round.borrowed = Some(units),
+    match ask.is_of_own() {
+        true => state.round.units = Some(units),
+        false => state.round.borrowed = Some(units),
     }
 }
 
@@ -267,7 +283,7 @@ pub(crate) fn going_with(world: &World, gangs: &Gangs, taker: TeamId, pod: &Key)
 fn evictable(
     world: &World,
     group: &Group,
-    (units, is_in_family): (&Units, &[bool]),
+    (units, round): (&Units, &Round),
     (ask, needs): (Ask, u64),
 ) -> Vec<bool> {
     let World { teams, cluster, .. } = world;
@@ -278,8 +294,12 @@ fn evictable(
     let may = |(place, unit): (usize, &Unit)| {
         let team = unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
         let may_ask = match ask {
-            Ask::Priority => is_higher(teams, group, team, unit.priority),
-            _ if unit.priority == STAYS || team == taker || (is_in_family[place] && is_of_others(team)) => {
+            Ask::Idle => round.is_idle[place],
+            Ask::Priority => round.is_idle[place] || is_higher(teams, group, team, unit.priority),
+            _ if unit.priority == STAYS
+                || team == taker
+                || (round.is_in_family[place] && is_of_others(team)) =>
+            {
                 false
             }
             Ask::TakeBack => true,

@@ -28,6 +28,8 @@ pub enum WaitReason {
     TeamLimit(String),
     /// The GPU hours of its team are spent, or do not last until its deadline. The pod keeps nobody waiting.
     TeamBudget(String),
+    /// It was made in place of an idle pod that made room, and others wait. The pod keeps nobody waiting.
+    IdleEvicted(String),
 }
 
 impl WaitReason {
@@ -43,6 +45,7 @@ impl WaitReason {
             WaitReason::Preempting(_) => "Preempting",
             WaitReason::TeamLimit(_) => "TeamLimit",
             WaitReason::TeamBudget(_) => "TeamBudget",
+            WaitReason::IdleEvicted(_) => "IdleEvicted",
         }
     }
 
@@ -56,7 +59,8 @@ impl WaitReason {
             | WaitReason::NoNode { text, .. }
             | WaitReason::Preempting(text)
             | WaitReason::TeamLimit(text)
-            | WaitReason::TeamBudget(text) => text,
+            | WaitReason::TeamBudget(text)
+            | WaitReason::IdleEvicted(text) => text,
             WaitReason::Behind => "pods that go first wait for cards of its pool, whose queue is strict",
         }
     }
@@ -78,7 +82,8 @@ impl WaitReason {
             | WaitReason::Behind
             | WaitReason::Costly(_)
             | WaitReason::TeamLimit(_)
-            | WaitReason::TeamBudget(_) => false,
+            | WaitReason::TeamBudget(_)
+            | WaitReason::IdleEvicted(_) => false,
         }
     }
 
@@ -88,7 +93,10 @@ impl WaitReason {
         match self {
             WaitReason::Passing(_) | WaitReason::TeamBudget(_) => ClearsOn::Time,
             WaitReason::Unfit(_) => ClearsOn::Pod,
-            WaitReason::Behind | WaitReason::Preempting(_) | WaitReason::TeamLimit(_) => ClearsOn::Others,
+            WaitReason::Behind
+            | WaitReason::Preempting(_)
+            | WaitReason::TeamLimit(_)
+            | WaitReason::IdleEvicted(_) => ClearsOn::Others,
             WaitReason::Costly(_) => ClearsOn::Cost,
             WaitReason::NoNode { .. } => ClearsOn::Node,
         }

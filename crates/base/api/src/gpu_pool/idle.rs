@@ -1,11 +1,18 @@
 use serde::{Deserialize, Serialize};
 
-/// Key of the annotation of Pods, and of a pod template, by which a pod keeps idle devices: [`KEEP`] is its only value. Without
-/// effect in a pool with `mayKeep: false`.
+/// Key of the annotation of Pods, and of a pod template, about idle devices: with [`KEEP`] a pod keeps them, unless its pool says
+/// `mayKeep: false`; [`RESUME`] is the other value.
 pub const IDLE_ANNOTATION: &str = "gpu.tessera.dev/idle";
 
 /// Value of [`IDLE_ANNOTATION`].
 pub const KEEP: &str = "keep";
+
+/// Value of [`IDLE_ANNOTATION`] with which a pod with [`IDLE_EVICTED_ANNOTATION`] gets devices as any other.
+pub const RESUME: &str = "resume";
+
+/// Key of the annotation of Pods made in place of an idle pod that was evicted for others: the uid of the evicted pod. Such a pod gets
+/// devices only while nobody else waits for them. The controller writes the annotation, and a restart of it forgets nothing.
+pub const IDLE_EVICTED_ANNOTATION: &str = "gpu.tessera.dev/idle-evicted";
 
 /// When a claim counts as idle, and the consequence for its pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +55,9 @@ pub enum IdleAction {
     None,
     /// A condition of the claim's devices, and an Event on the pod.
     Tell,
-    /// Pods outside of controllers, and of Jobs, are evicted: others would be made anew at once.
+    /// Pods are evicted, whatever their priority and team, when others wait that would fit without them. Managed pools only.
+    WhenWanted,
+    /// Pods outside of controllers, and of Jobs, are evicted even if nobody waits: others would be made anew at once.
     Evict,
 }
 

@@ -83,6 +83,7 @@ pub(super) fn nominate(
             devices: plan.takes.as_ref().map(|takes| devices(&state.world, takes)).unwrap_or_default(),
             victims: Vec::new(),
             moves: if place == 0 { planned.clone() } else { Vec::new() },
+            idle: BTreeMap::new(),
             until,
         };
         places::keep(state, &member.key, &nomination);
@@ -288,7 +289,7 @@ fn owner_of(world: &World, pod: &PodReference) -> String {
 
 fn as_nomination(PlannedMove { node, devices, .. }: &PlannedMove) -> Nomination {
     let (node, devices) = (node.clone(), devices.clone());
-    Nomination { node, devices, victims: Vec::new(), moves: Vec::new(), until: Timestamp::UNIX_EPOCH }
+    Nomination { node, devices, victims: Vec::new(), moves: Vec::new(), idle: BTreeMap::new(), until: Timestamp::UNIX_EPOCH }
 }
 
 fn are_within_budgets<'k>(world: &World, pods: impl Iterator<Item = &'k Key>) -> bool {

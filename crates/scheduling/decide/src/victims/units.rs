@@ -119,9 +119,9 @@ fn unit_of<'d, 'u>(
                     .into_iter()
                     .filter(|other| is_bound || other != key)
                     .collect(),
-                surplus: match ask {
-                    Ask::Priority => BTreeSet::new(),
-                    _ => order::surplus_of(world, of_pods, gang),
+                surplus: match ask.is_of_own() {
+                    true => BTreeSet::new(),
+                    false => order::surplus_of(world, of_pods, gang),
                 },
                 priority: order::order_of(world, of_pods, gang).priority(),
             };

@@ -1,5 +1,7 @@
 //! Pods that do not use their devices.
 
+mod wanted;
+
 use serde_json::{Value, json};
 use tessera_cluster::{Key, Kind};
 use tessera_decide::{Intent, Observation, Time, Topic};

@@ -8,6 +8,7 @@ mod bug;
 mod cases;
 mod checks;
 mod faults;
+mod idle;
 mod jobs;
 mod kubernetes;
 mod oracle;
@@ -63,18 +64,19 @@ struct Run {
     log: Vec<String>,
 }
 
-/// Whether a run has GpuQuotas.
+/// What a run has beside the usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Quotas {
-    Without,
-    With,
+enum Extra {
+    Nothing,
+    Quotas,
+    IdlePods,
 }
 
-fn run(seed: u64, quotas: Quotas, bug: Option<Bug>, with_log: bool) -> Run {
+fn run(seed: u64, extra: Extra, bug: Option<Bug>, with_log: bool) -> Run {
     let mut around = Surroundings::new(seed, None, bug, with_log);
     let mut server = Server::default();
     let mut admins = None;
-    if quotas == Quotas::With {
+    if extra == Extra::Quotas {
         around.namespaces = &NAMESPACES;
         if seed % 2 == 1 {
             around.reclaim_to = ReclaimTo::FairShare;
@@ -82,6 +84,7 @@ fn run(seed: u64, quotas: Quotas, bug: Option<Bug>, with_log: bool) -> Run {
         server = Server::with_kinds(&[Kind::Namespace, Kind::GpuQuota]);
         admins = Some(QuotaAdmins::new(&mut around, &mut server));
     }
+    around.has_idle_pods = extra == Extra::IdlePods;
     let mut users = Users::new(&mut around, &mut server);
     let mut jobs = Jobs::default();
     let mut scheduler = Scheduler::new(&mut around, &mut server);
@@ -96,12 +99,18 @@ fn run(seed: u64, quotas: Quotas, bug: Option<Bug>, with_log: bool) -> Run {
         if around.is_faulty && around.now >= FAULTS {
             around.is_faulty = false;
             users.end(&mut around, &mut server);
+            if around.has_idle_pods {
+                idle::end(&mut around, &mut server);
+            }
             replicas.iter_mut().for_each(Replica::recover);
         }
         if around.is_faulty {
             users.step(&mut around, &mut server);
             jobs.act(&mut around, &mut server);
             admins.iter_mut().for_each(|admins| admins.step(&mut around, &mut server));
+            if around.has_idle_pods {
+                idle::step(&mut around, &mut server);
+            }
         }
         jobs.step(&mut around, &mut server);
         users.untaint(&mut around, &mut server);
@@ -129,24 +138,24 @@ fn seeds(usual: u64) -> u64 {
     std::env::var("SIMULATION_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-fn all_end_well(quotas: Quotas, count: u64) {
+fn all_end_well(extra: Extra, count: u64) {
     for seed in first()..first() + count {
-        if let Some(violation) = run(seed, quotas, None, false).violation {
-            let log = run(seed, quotas, None, true).log.join("\n");
+        if let Some(violation) = run(seed, extra, None, false).violation {
+            let log = run(seed, extra, None, true).log.join("\n");
             panic!("{log}\nseed {seed}: {violation}");
         }
     }
 }
 
 /// Searches runs for each of these bugs whose name contains `SIMULATION_BUG`, until one says this.
-fn all_are_found(bugs: impl IntoIterator<Item = (Bug, &'static str)>, quotas: Quotas) {
+fn all_are_found(bugs: impl IntoIterator<Item = (Bug, &'static str)>, extra: Extra) {
     let mut missed = Vec::new();
     let only = std::env::var("SIMULATION_BUG").unwrap_or_default();
     for (bug, text) in bugs.into_iter().filter(|(bug, _)| format!("{bug:?}").contains(&only)) {
         let late = LATE.into_iter().find_map(|(late, seed)| (late == bug).then_some(seed));
         let first = late.unwrap_or_default().max(first());
         let violation =
-            |seed| run(seed, quotas, Some(bug), false).violation.filter(|found| found.contains(text));
+            |seed| run(seed, extra, Some(bug), false).violation.filter(|found| found.contains(text));
         match (first..first + SEEDS).find_map(|seed| Some((seed, violation(seed)?))) {
             Some((seed, violation)) => println!("{bug:?}: seed {seed}: {violation}"),
             None => missed.push(bug),
@@ -157,20 +166,30 @@ fn all_are_found(bugs: impl IntoIterator<Item = (Bug, &'static str)>, quotas: Qu
 
 #[test]
 fn every_run_ends_well() {
-    all_end_well(Quotas::Without, seeds(100));
+    all_end_well(Extra::Nothing, seeds(100));
 }
 
 #[test]
 fn every_run_with_quotas_ends_well() {
-    all_end_well(Quotas::With, seeds(40));
+    all_end_well(Extra::Quotas, seeds(40));
 }
 
 #[test]
 fn every_planted_bug_is_found() {
-    all_are_found(Bug::ALL.map(|bug| (bug, "")), Quotas::Without);
+    all_are_found(Bug::ALL.map(|bug| (bug, "")), Extra::Nothing);
 }
 
 #[test]
 fn every_planted_bug_about_quotas_is_found() {
-    all_are_found(Bug::OF_TEAMS, Quotas::With);
+    all_are_found(Bug::OF_TEAMS, Extra::Quotas);
+}
+
+#[test]
+fn every_run_with_idle_pods_ends_well() {
+    all_end_well(Extra::IdlePods, seeds(40));
+}
+
+#[test]
+fn every_planted_bug_about_idle_pods_is_found() {
+    all_are_found(Bug::OF_IDLE_PODS, Extra::IdlePods);
 }

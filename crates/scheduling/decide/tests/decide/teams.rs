@@ -5,6 +5,7 @@ mod elastic;
 mod exempt;
 mod fair_share;
 mod hours;
+mod idle;
 mod judged_anew;
 mod limits;
 mod order;

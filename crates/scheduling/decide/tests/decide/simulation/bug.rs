@@ -5,6 +5,7 @@ mod teams;
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
+use tessera_api::gpu_pool::IDLE_ANNOTATION;
 use tessera_api::steering::GATE;
 use tessera_cluster::workloads::JobStatus;
 use tessera_cluster::{Kind, Object};
@@ -121,6 +122,12 @@ pub enum Bug {
     ExemptNotCharged,
     /// Gangs are taken to need a single pod once they run.
     MinimumNotObserved,
+    /// Owners of pods are not observed.
+    OwnerNotObserved,
+    /// It is not observed that a pod uses its devices again.
+    UseNotObserved,
+    /// Annotations by which pods keep idle devices are not observed.
+    KeepNotObserved,
 }
 
 impl Bug {
@@ -175,6 +182,15 @@ impl Bug {
         (Bug::GraceSkipped, "gives back too soon"),
         (Bug::ExemptNotCharged, "is charged"),
         (Bug::MinimumNotObserved, "is torn"),
+    ];
+
+    /// Bugs found by random runs with idle pods, each with what the check says that is to find it.
+    pub const OF_IDLE_PODS: [(Bug, &str); 5] = [
+        (Bug::OwnerNotObserved, "takes its card back"),
+        (Bug::UseNotObserved, "and computes"),
+        (Bug::PodDeletionNotObserved, "which does not wait"),
+        (Bug::KeepNotObserved, "wants to keep"),
+        (Bug::GangNotObserved, "is of a gang that computes"),
     ];
 
     /// Bugs found by pairs of faults.
@@ -259,6 +275,16 @@ impl Bug {
                 if let Some(spec) = pod.spec.as_mut().filter(|spec| spec.node_name.is_none()) {
                     spec.active_deadline_seconds = Some(1);
                 }
+            }
+            (Bug::OwnerNotObserved, Object::Pod(pod)) => pod.metadata.owner_references = None,
+            (Bug::UseNotObserved, Object::ResourceClaim(claim)) => {
+                let devices = claim.status.iter_mut().flat_map(|status| status.devices.iter_mut().flatten());
+                for condition in devices.flat_map(|device| device.conditions.iter_mut().flatten()) {
+                    "True".clone_into(&mut condition.status);
+                }
+            }
+            (Bug::KeepNotObserved, Object::Pod(pod)) => {
+                pod.metadata.annotations.iter_mut().for_each(|all| drop(all.remove(IDLE_ANNOTATION)));
             }
             (Bug::BudgetNotObserved, Object::DisruptionBudget(_)) => return None,
             (Bug::NodeReadOnce, Object::Node(_)) if before.is_some() => return None,

@@ -3,6 +3,7 @@
 pub mod devices;
 mod end;
 pub mod gangs;
+pub mod idle;
 pub mod on_the_way;
 mod queue;
 mod reasons;
@@ -44,8 +45,12 @@ impl Replica {
     fn claim(&self, pod: &Pod) -> Option<&ResourceClaim> {
         let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
         let name = statuses.first()?.resource_claim_name.clone()?;
-        let key = Key::new(pod.metadata.namespace.clone()?, name);
-        match self.view.get(&(Kind::ResourceClaim, key))?.as_ref() {
+        self.claim_of(&Key::new(pod.metadata.namespace.clone()?, name))
+    }
+
+    /// The claim in the replica's view.
+    fn claim_of(&self, key: &Key) -> Option<&ResourceClaim> {
+        match self.view.get(&(Kind::ResourceClaim, key.clone()))?.as_ref() {
             Object::ResourceClaim(claim) => Some(claim),
             _ => None,
         }
@@ -193,11 +198,13 @@ pub fn intent(around: &mut Surroundings, replica: &Replica, server: &Server, int
         Intent::Release { why, .. } => release(around, replica, pod, why),
         Intent::Evict { why, .. } => {
             gangs::may_evict(around, replica, pod, why);
+            idle::may_evict(around, replica, pod, why);
             teams::may_evict(around, replica, server, pod, why);
         }
         // Whether the devices are free is checked at the write.
         Intent::Allocate { claims, node, .. } if !claims.is_empty() => {
             queue::may_allocate(around, replica, pod, node);
+            idle::may_allocate(around, replica, pod);
             teams::may_allocate(around, replica, server, pod, claims);
         }
         Intent::Allocate { lifts_gate: true, .. } => gangs::may_lift(around, replica, pod),

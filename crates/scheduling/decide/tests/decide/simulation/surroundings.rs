@@ -4,6 +4,7 @@ use tessera_decide::{ReclaimTo, Time};
 
 use super::bug::Bug;
 use super::checks::gangs::Gangs;
+use super::checks::idle::IdlePods;
 use super::faults::Plan;
 
 /// State shared by all parts of a run.
@@ -25,6 +26,9 @@ pub struct Surroundings {
     pub placement: Placement,
     /// How much is taken back for a team.
     pub reclaim_to: ReclaimTo,
+    /// Whether pods cease to use their devices, in pools that give these to others.
+    pub has_idle_pods: bool,
+    pub idle_pods: IdlePods,
     /// Namespaces of pods: several where there are quotas.
     pub namespaces: &'static [&'static str],
 }
@@ -52,6 +56,8 @@ impl Surroundings {
             gangs: Gangs::default(),
             placement: Placement::default(),
             reclaim_to: ReclaimTo::Guarantee,
+            has_idle_pods: false,
+            idle_pods: IdlePods::default(),
             namespaces: &["team"],
         }
     }

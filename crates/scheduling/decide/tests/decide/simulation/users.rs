@@ -14,8 +14,8 @@ use tessera_decide::Time;
 
 use super::api_server::{Server, Surroundings, gates};
 use super::kubernetes::{self, KEPT_LABEL, LEAST_ANNOTATION};
-use super::quotas;
 use super::surroundings::Placement;
+use super::{idle, quotas};
 use crate::objects;
 
 /// Number of pod names, reused as in a StatefulSet.
@@ -148,7 +148,10 @@ impl Users {
         let after = around.placement.reserve_after.unwrap_or(NEVER).as_secs();
         let queue = if around.placement.is_strict { "Strict" } else { "BestEffort" };
         let placement = json!({ "reserveAfterSeconds": after, "queue": queue });
-        let pool = json!({ "pool": "main", "allocation": self.allocation[node], "placement": placement });
+        let mut pool = json!({ "pool": "main", "allocation": self.allocation[node], "placement": placement });
+        if around.has_idle_pods {
+            pool["idle"] = idle::idle_of_pool();
+        }
         let is_tainted = self.allocation[node] == "Managed" || self.tainted.contains_key(node);
         for slice in objects::slices_with(node, self.cards[node], pool, is_tainted) {
             let slice = if around.has_quotas() { quotas::with_product(slice, node) } else { slice };

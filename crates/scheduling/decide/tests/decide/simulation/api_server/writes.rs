@@ -5,6 +5,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::gang::FORMED_ANNOTATION;
+use tessera_api::gpu_pool::IDLE_EVICTED_ANNOTATION;
 use tessera_api::managed::{
     EPOCH_ANNOTATION, NOMINATION_ANNOTATION, Nomination, REFUSED_NODES_ANNOTATION, RefusedNodes,
 };
@@ -107,7 +108,7 @@ impl Server {
         around: &mut Surroundings,
         pod: &PodReference,
         nodes: &RefusedNodes,
-        formed: Option<usize>,
+        (formed, idle_evicted): (Option<usize>, Option<&String>),
     ) -> Answer {
         if let Err(answer) = self.found(around, pod) {
             return answer;
@@ -116,6 +117,7 @@ impl Server {
             let annotations = found.metadata.annotations.get_or_insert_default();
             annotations.insert(REFUSED_NODES_ANNOTATION.to_owned(), nodes.encode().unwrap_or_default());
             annotations.extend(formed.map(|formed| (FORMED_ANNOTATION.to_owned(), formed.to_string())));
+            annotations.extend(idle_evicted.map(|uid| (IDLE_EVICTED_ANNOTATION.to_owned(), uid.clone())));
         });
         Answer::Done
     }

@@ -10,7 +10,7 @@ use tessera_decide::Time;
 
 use super::end::is_unserved;
 use super::reasons::{preemptor, taker};
-use super::{queue, teams};
+use super::{idle, queue, teams};
 use crate::simulation::FAULTS;
 use crate::simulation::api_server::{Server, Surroundings, gates, node_name};
 use crate::simulation::oracle::{self, DeviceId, Holdings, Offer, View};
@@ -235,7 +235,9 @@ pub fn end(around: &mut Surroundings, server: &Server) {
         let is_kept = first.is_some_and(|pod| {
             queue::is_kept_from(around, server, pod) || !teams::may_have(server, pod, &more)
         });
-        if !places.is_empty() && there + places.len() >= min && !is_kept {
+        let mut pods = members.iter().filter_map(|key| server.pod(key));
+        let is_held_back = pods.any(|pod| idle::is_held_back(server, pod));
+        if !places.is_empty() && there + places.len() >= min && !is_kept && !is_held_back {
             around.violated(|| format!("gang {gang} waits: {there} of {min} are there, and {places:?} fit"));
         }
     }

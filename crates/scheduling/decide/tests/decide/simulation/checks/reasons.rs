@@ -12,6 +12,11 @@ pub fn taker(why: &str) -> Option<&str> {
     why.strip_prefix("taken back for ")?.split(':').next()
 }
 
+/// The gang or pod for which an idle pod is evicted, as `namespace/name`.
+pub fn asker(why: &str) -> Option<&str> {
+    why.strip_prefix("its GpuPool gives idle devices to those who wait, now to ")?.split(',').next()
+}
+
 /// Whether the pod gives devices back for the parent of the other team.
 pub fn is_for_parent(why: &str) -> bool {
     why.ends_with(&format!("team {PARENT} is below its guarantee"))
@@ -36,7 +41,7 @@ pub enum Standing {
 impl Standing {
     pub fn of(why: &str) -> Self {
         let says = |text: &str| why.contains(text);
-        if says("others pass it") {
+        if says("others pass it") || says("made in place of a pod that did not use its devices") {
             Standing::None
         } else if says("pods that it needs fit now") && !says("no nodes are kept for it") {
             Standing::GangDoesNotFit

@@ -4,7 +4,7 @@ mod answers;
 
 use tessera_api::managed::{NOMINATION_ANNOTATION, Nomination};
 use tessera_cluster::{Key, Kind, Object};
-use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Time};
+use tessera_decide::{ClaimAllocation, ClaimReference, Intent, Observation, PodReference, Time, Topic};
 
 use super::super::api_server::{Answer, Server, Surroundings};
 use super::super::bug::Bug;
@@ -84,6 +84,7 @@ impl Replica {
         intent: Intent,
     ) {
         let step = match &intent {
+            Intent::Tell { pod, topic: Topic::Idle, .. } => return checks::idle::told(around, pod),
             Intent::Tell { .. } => return,
             Intent::Evict { pod, .. } if around.has(Bug::EvictionDropped) => {
                 return self.at_once.push(Observation::Evicted { pod: pod.clone(), is_done: true });
@@ -273,7 +274,9 @@ impl Replica {
                 (_, Intent::Nominate { pod, nomination }, _) => {
                     server.note_nomination(around, pod, nomination.as_ref())
                 }
-                (_, Intent::Note { pod, nodes, formed, .. }, _) => server.note(around, pod, nodes, *formed),
+                (_, Intent::Note { pod, nodes, formed, idle_evicted, .. }, _) => {
+                    server.note(around, pod, nodes, (*formed, idle_evicted.as_ref()))
+                }
                 (_, intent, _) => {
                     let is_steer = matches!(intent, Intent::Steer { .. });
                     let formed = match &intent {
