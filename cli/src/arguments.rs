@@ -72,6 +72,8 @@ pub enum Command {
     Migrate(MigrateArguments),
     /// Remove the controller's scheduling gate from pods, to start them without a controller
     Ungate(UngateArguments),
+    /// Let pods go on that were made in place of idle ones, which made room for others
+    Resume(ResumeArguments),
     /// Run a batch script or a command, with the options of sbatch
     Run(Box<RunArguments>),
     /// Cancel jobs of `run`
@@ -408,6 +410,21 @@ pub struct FleetArguments {
     /// Local port; 0 for any free port
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     pub port: u16,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
+}
+
+/// `kubectl gpu resume`
+#[derive(Debug, Args)]
+#[command(after_help = help::RESUME_HELP)]
+pub struct ResumeArguments {
+    /// The pods, as NAME or pod/NAME; of a gang one is enough
+    #[arg(value_name = "POD", required = true)]
+    pub pods: Vec<String>,
+    /// The pods' namespace
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     /// The cluster.
     #[command(flatten)]
     pub connection: ConnectionArguments,

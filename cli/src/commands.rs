@@ -15,6 +15,7 @@ pub mod pools;
 pub mod queue;
 pub mod quota;
 pub mod report;
+pub mod resume;
 pub mod run;
 pub mod simulate;
 pub mod top;

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Kueue(command) => commands::kueue::run(command),
         Command::Migrate(command) => commands::migrate::run(command),
         Command::Ungate(command) => commands::ungate::run(command),
+        Command::Resume(command) => commands::resume::run(command),
         Command::Run(command) => commands::run::run(command),
         Command::Cancel(command) => commands::cancel::run(command),
     };

@@ -2,7 +2,7 @@
 
 /// Of the program.
 pub const AFTER_HELP: &str = "\
-Only run, cancel and ungate change anything in the cluster. Each command's --help has examples and its exit codes; 2 is always an error.";
+Only run, cancel, resume and ungate change anything in the cluster. Each command's --help has examples and its exit codes; 2 is always an error.";
 
 /// Of `kubectl gpu allocate`.
 pub const ALLOCATE_HELP: &str = r#"Examples:
@@ -320,6 +320,13 @@ pub const RUN_HELP: &str = r#"Examples:
 The script runs once, in the first pod; `srun` in it starts a command in all pods. Output is in the pods' logs. Options of sbatch that do nothing here are named; those without which the job would be another are refused, with what to do instead. The namespace's ConfigMap gpu-run has defaults: image, toolsImage, user, environment, volumes, volumeMounts. All that a job consists of is owned by its Job, which is deleted a week after its end.
 
 Exit codes: that of the job, where it is followed; 2 also for an error, 1 for a job that was cancelled or has none. Else 0 submitted, 2 an error."#;
+
+/// Of `kubectl gpu resume`.
+pub const RESUME_HELP: &str = r#"Examples:
+  # A server that was evicted because it used none of its cards: the pod in its place waits for cards as any other
+  kubectl gpu resume server-7d9f-x2k4p -n vision
+
+Exit codes: 0 resumed, 1 a pod does not exist or was not made in place of an idle one, 2 an error."#;
 
 /// Of `kubectl gpu cancel`.
 pub const CANCEL_HELP: &str = r#"Examples:

@@ -84,15 +84,7 @@ impl Gates {
         let mut failures: Vec<(Key, ServerError)> = Vec::new();
         let mut verdict = Verdict::Yes;
         for name in names {
-            let name = match name.split_once('/') {
-                None => name,
-                Some(("pod" | "pods" | "po", name)) => name,
-                Some((kind, _)) => {
-                    return Err(CommandError::Asked(format!(
-                        "{kind:?} is not a pod; write NAME or pod/NAME"
-                    )));
-                }
-            };
+            let name = pod_name(name)?;
             let key = Key::new(namespace, name);
             let lifted = match pods.get(name).await {
                 Ok(pod) => self.lift(&pod).await,
@@ -139,6 +131,15 @@ impl Gates {
             Lifted::HadNone => format!("pod {pod}: has no gate {GATE}\n"),
             Lifted::Gone => format!("pod {pod}: is gone\n"),
         })
+    }
+}
+
+/// The name of a pod written as NAME or pod/NAME.
+pub(super) fn pod_name(text: &str) -> Result<&str, CommandError> {
+    match text.split_once('/') {
+        None => Ok(text),
+        Some(("pod" | "pods" | "po", name)) => Ok(name),
+        Some((kind, _)) => Err(CommandError::Asked(format!("{kind:?} is not a pod; write NAME or pod/NAME"))),
     }
 }
 

@@ -533,6 +533,8 @@ fn misuse_ends_with_2() {
         &["migrate", "--from", "hami"],
         &["get", "pods"],
         &["get", "-w", "-f", "."],
+        &["resume"],
+        &["resume", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
         &["ungate", "pod", "--all"],
         &["ungate", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
     ] {

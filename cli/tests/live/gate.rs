@@ -67,6 +67,33 @@ async fn lifts_the_gate_and_leaves_those_of_others() {
     assert!(said.contains("no pod in namespace cli-ungate has the gate"), "{said}");
 }
 
+/// Only a pod that the controller made wait is resumed.
+#[tokio::test(flavor = "multi_thread")]
+async fn resumes_pods_made_in_place_of_idle_ones() {
+    let cluster = shared::scheduler_tier().await.unwrap();
+    let namespace = "cli-resume";
+    cluster.create_namespace(namespace).await.unwrap();
+    let mut held = gated_pod("held", namespace, &[tessera_api::steering::GATE]);
+    held["metadata"]["annotations"] =
+        json!({ "gpu.tessera.dev/idle-evicted": "uid", "gpu.tessera.dev/idle": "keep" });
+    let other = gated_pod("other", namespace, &[tessera_api::steering::GATE]);
+    cluster.apply(&format!("{held}\n---\n{other}")).await.unwrap();
+    let resume = ["resume", "pod/held", "other", "none", "-n", namespace];
+    let (code, said, _) = run(&cluster.kubeconfig(), &resume).await;
+    let there_is_none = "there is none that was made in place of an idle pod\n";
+    let expected = format!(
+        "pod cli-resume/held: resumed\npod cli-resume/other: {there_is_none}pod cli-resume/none: {there_is_none}"
+    );
+    assert_eq!((code, said), (1, expected));
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
+        kube::Api::namespaced(cluster.client().await.unwrap(), namespace);
+    let annotation = async |name: &str| {
+        let all = pods.get(name).await.unwrap().metadata.annotations.unwrap_or_default();
+        all.get("gpu.tessera.dev/idle").cloned()
+    };
+    assert_eq!((annotation("held").await.as_deref(), annotation("other").await), (Some("resume"), None));
+}
+
 /// A gated pod is told who lifts the gate: nobody here, until somebody holds the Lease, who then says why it waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn explains_who_lifts_the_gate() {
