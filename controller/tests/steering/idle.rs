@@ -1,4 +1,4 @@
-//! Pods that do not use their devices, in a pool that evicts them.
+//! Pods that do not use their devices, in pools that evict them.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -7,7 +7,9 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tessera_api::device_status::{BELOW, IDLE};
+use tessera_api::gpu_pool::{IDLE_ANNOTATION, IDLE_EVICTED_ANNOTATION, RESUME};
 use tessera_api::node_report;
+use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_fakes::poll;
 use tessera_harness::Cluster;
 
@@ -29,17 +31,19 @@ async fn report(cluster: &Cluster, slice: &str, idle: &Value) {
     slices.patch(slice, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// The pod's claim says that its device is not used.
+/// The pod's claim says that its devices are not used.
 async fn unused(claims: &Api<ResourceClaim>, pod: &str) {
     let all = claims.list(&Default::default()).await.unwrap().items;
     let of_pod = |claim: &&ResourceClaim| claim.owner_references().iter().any(|owner| owner.name == pod);
     let claim = all.iter().find(of_pod).expect("the pod's claim");
     let devices = allocation(claim).and_then(|allocation| allocation.devices.as_ref());
-    let device = json!(devices.and_then(|devices| devices.results.as_ref()).expect("results")[0]);
+    let results = devices.and_then(|devices| devices.results.as_ref()).expect("results").iter();
     let condition = json!({ "type": IDLE, "status": "True", "reason": BELOW, "message": "below 5% since noon",
         "lastTransitionTime": Timestamp::now() });
-    let told = json!({ "driver": device["driver"], "pool": device["pool"], "device": device["device"], "conditions": [condition] });
-    let patch = Patch::Merge(json!({ "status": { "devices": [told] } }));
+    let told = results.map(|device| {
+        json!({ "driver": device.driver, "pool": device.pool, "device": device.device, "conditions": [condition] })
+    });
+    let patch = Patch::Merge(json!({ "status": { "devices": told.collect::<Vec<_>>() } }));
     claims.patch_status(&claim.name_any(), &PatchParams::default(), &patch).await.expect("its status");
 }
 
@@ -76,4 +80,50 @@ async fn an_idle_pod_is_told_and_evicted_and_a_disruption_budget_keeps_another()
     assert!(of_namespace.get("kept").await.unwrap().metadata.deletion_timestamp.is_none());
     instance.terminate();
     cluster.kubectl(&["delete", "pdb", "kept", "-n", "default"]).await.unwrap();
+}
+
+/// The kind of reason for which the pod waits, as written on the pod.
+fn waits(pod: &Pod) -> Option<String> {
+    Some(Waiting::decode(pod.annotations().get(WAITING_ANNOTATION)?)?.kind)
+}
+
+/// A restart of the controller before the eviction and after it changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_pod_makes_room_and_the_one_in_its_place_waits_until_it_is_resumed() {
+    let cluster = fleet::start_with(1, 2, "Managed").await;
+    report(&cluster, "n00-0-counters", &json!({ "action": "WhenWanted", "graceSeconds": 3 })).await;
+    let instance = Instance::start(&cluster.kubeconfig(), "first");
+    fleet::apply(&cluster, &[pods::deployment("server", 1, 2)]).await;
+    pods::nodes_of_app(&cluster, "server", 1).await;
+    let server = pods::of_app(&cluster, "server").await[0].name_any();
+    unused(&claims(&cluster).await, &server).await;
+    cluster.create_pod(ungated("asker", 2)).await.unwrap();
+    let note = told(&cluster, &server, "Idle").await;
+    assert!(note.contains("evicted for default/asker, which waits, at"), "{note}");
+    instance.kill();
+
+    let instance = Instance::start(&cluster.kubeconfig(), "second");
+    let note = told(&cluster, &server, "Evicted").await;
+    assert!(note.contains("now to default/asker"), "{note}");
+    pods::node(&cluster, "asker").await;
+    let next = async || {
+        let pods = pods::of_app(&cluster, "server").await;
+        pods.into_iter()
+            .find(|pod| pod.name_any() != server && pod.annotations().contains_key(IDLE_EVICTED_ANNOTATION))
+    };
+    poll::until_async("the next pod of the Deployment is known", async || next().await.is_some()).await;
+    instance.kill();
+
+    let instance = Instance::start(&cluster.kubeconfig(), "third");
+    cluster.create_pod(ungated("other", 2)).await.unwrap();
+    let kind = async || next().await.and_then(|pod| waits(&pod));
+    poll::until_async("it waits", async || kind().await.as_deref() == Some("IdleEvicted")).await;
+    let name = next().await.unwrap().name_any();
+    let resume = format!("{IDLE_ANNOTATION}={RESUME}");
+    cluster.kubectl(&["annotate", "pod", &name, "-n", "default", &resume]).await.unwrap();
+    poll::until_async("it waits as any other", async || kind().await.as_deref() == Some("NoNode")).await;
+    cluster.kubectl(&["delete", "pod", "asker", "-n", "default", "--force"]).await.unwrap();
+    // It came before the other.
+    pods::node(&cluster, &name).await;
+    instance.terminate();
 }
