@@ -100,9 +100,9 @@ async fn a_gang_of_converted_pods_waits_whole_and_runs_whole() {
     let all = async || pods::of_app(&cluster, "train").await;
     poll::until_async("all of its pods exist", async || all().await.len() == 2).await;
     let first = all().await.iter().map(ResourceExt::name_any).min().unwrap();
-    let why = told(&cluster, &first, "NotAllocated").await;
-    let begin = "asks for nvidia.com/gpu: 4; gang train: 1 of 2 pods that it needs fit now";
-    assert!(why.starts_with(begin), "{why}");
+    let why = "asks for nvidia.com/gpu: 4; gang train: 1 of 2 pods that it needs fit now";
+    // After half a minute where the pods were seen before their Job.
+    poll::until_async(why, async || told(&cluster, &first, "NotAllocated").await.contains(why)).await;
     assert!(all().await.iter().all(|pod| pod.spec.as_ref().unwrap().node_name.is_none()));
     cluster.delete_pod("default", "in-the-way").await.unwrap();
     pods::nodes_of_app(&cluster, "train", 2).await;
