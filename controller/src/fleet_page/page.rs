@@ -179,6 +179,7 @@ mod tests {
             pods: vec![claim.to_owned()],
             allocated: 1000,
             memory_granted_mib: Some(80 * 1024),
+            memory_used_mib: (claim == "busy").then_some(90 * 1024),
             idle_since: (claim == "idle").then_some(7_200),
             ..Holder::default()
         };
@@ -211,6 +212,7 @@ mod tests {
             ["idle", "node-a", "gpu-02-00, gpu-03-00", "training", "2.00", "0.50", idle, "- of 160.0 GiB"];
         assert_eq!(found, wanted);
         assert!(rows[1].contains("busy-gpus") && cells(rows[1])[6] == "0.02", "{rows:?}");
+        assert_eq!(cells(rows[1])[7], "90.0 of 80.0 GiB, above its part");
         assert_eq!(cells(rows[2])[5..7], ["-", "-"], "nobody tells: {rows:?}");
         assert!(page.contains("<p class=\"who\">team/idle</p>"), "{page}");
         // The same digits as in `kubectl gpu top`.

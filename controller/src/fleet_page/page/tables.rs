@@ -93,7 +93,10 @@ pub fn claims(view: &FleetView) -> Markup {
                         (known(row.idle()))
                         @if let Some(since) = row.idle_since { ", unused for " (age(view.at, since)) }
                     }
-                    td { (memory(row.memory_used_mib, row.memory_mib)) }
+                    td {
+                        (memory(row.memory_used_mib, row.memory_mib))
+                        @if row.memory_mib.is_some_and(|part| row.memory_used_mib > Some(part)) { ", above its part" }
+                    }
                 } } }
             } }
             (more(rows.len()))
