@@ -29,6 +29,7 @@ mod hours_left;
 mod idle;
 mod incomplete;
 mod intent;
+mod kueue;
 mod leadership;
 mod learn;
 mod ledger;

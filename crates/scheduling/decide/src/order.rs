@@ -10,6 +10,7 @@ use tessera_placement::Time;
 
 use crate::gangs::Gangs;
 use crate::group::GroupId;
+use crate::kueue;
 use crate::queue::{Asks, Order};
 use crate::teams::Place;
 use crate::world::World;
@@ -80,7 +81,13 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
     let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let (size, min) =
         member.map_or((usize::MAX, usize::MAX), |member| (count(member.size), count(member.min)));
-    Order::of_gang(pods(), min, gangs.formed(objects, gang, size, pods()))
+    let order = Order::of_gang(pods(), min, gangs.formed(objects, gang, size, pods()));
+    kueue::with_age_of_owner(objects, order, pods())
+}
+
+/// The queue position of a pod outside gangs.
+fn order_of_pod(world: &World, pod: &Pod) -> Order {
+    kueue::with_age_of_owner(world.cluster.objects(), Order::of(pod), std::iter::once(pod))
 }
 
 /// The queue position of a group; `None` for a pod that no longer exists.
@@ -108,7 +115,7 @@ pub(crate) fn is_exempt(world: &World, gangs: &Gangs, id: &GroupId) -> bool {
 pub(crate) fn order_in_team(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
     match id {
         GroupId::Gang(gang) => Some(order_of(world, gangs, gang)),
-        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod)),
+        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| order_of_pod(world, pod)),
     }
 }
 
@@ -122,7 +129,7 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
     let team = place_of(world, gangs, &gangs.group_of(&key));
     match gangs.of(&key) {
         None => {
-            let order = Order::of(pod).of_team(team);
+            let order = order_of_pod(world, pod).of_team(team);
             Asks { who: GroupId::Pod(key), order, ends: ends(pod), now }
         }
         Some(gang) => {

@@ -74,6 +74,11 @@ impl Order {
         Order { team, ..self }
     }
 
+    /// The same, complete at another time.
+    pub fn complete_since(self, time: Timestamp) -> Self {
+        Order { complete: Some(time), ..self }
+    }
+
     /// Whether it goes before all teams.
     pub fn is_exempt(&self) -> bool {
         self.team.is_none()

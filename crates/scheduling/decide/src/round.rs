@@ -6,6 +6,7 @@ use tessera_placement::victims::Units;
 use tessera_placement::{ShapeId, Time};
 
 use crate::group::Group;
+use crate::kueue;
 use crate::refusals::{self, Refusals};
 use crate::teams::{Allowance, CardTime, Division, TeamId};
 use crate::victims::{Ask, Shortage};
@@ -76,6 +77,8 @@ pub(crate) struct Alike {
     shape: ShapeId,
     priority: i32,
     team: TeamId,
+    /// Kueue's ClusterQueue, of which victims are.
+    cluster_queue: Option<String>,
     ask: (Ask, Shortage),
     allowance: Allowance,
     /// The pod's owner, if nodes refused its pods.
@@ -99,6 +102,7 @@ impl Alike {
             shape: member.demand.as_ref()?.shape,
             priority: group.priority(),
             team,
+            cluster_queue: kueue::cluster_queue_of(group).map(str::to_owned),
             ask,
             allowance,
             owner: refusals.has_any(&owner).then_some(owner),

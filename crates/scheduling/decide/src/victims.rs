@@ -22,7 +22,7 @@ use crate::round::{NoVictims, Round};
 use crate::state::State;
 use crate::teams::{Allowance, Division, TeamId, Teams};
 use crate::world::World;
-use crate::{hours_left, order, room, teams};
+use crate::{hours_left, kueue, order, room, teams};
 use units::{has_no_claims, units};
 
 /// By what right a group gets the devices of others.
@@ -291,6 +291,7 @@ fn evictable(
     let is_of_others = |team: TeamId| teams.family(team) != teams.family(taker);
     let mut has_more: BTreeMap<TeamId, bool> = BTreeMap::new();
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
+    let queue = kueue::cluster_queue_of(group);
     let may = |(place, unit): (usize, &Unit)| {
         let team = unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
         let may_ask = match ask {
@@ -309,6 +310,7 @@ fn evictable(
                 *has_more.or_insert_with(|| teams.would_have_less(cluster, taker, needs, team))
             }
         };
+        let may_ask = may_ask && kueue::may_go_for(world, queue, &unit.pods);
         // Budgets count pods that are ending already.
         may_ask && !units.is_leaving(place) && !unit.pods.iter().any(|pod| own.contains(pod))
     };

@@ -13,6 +13,7 @@ mod idle;
 #[allow(dead_code, missing_docs)]
 mod known_machines;
 mod known_nodes;
+mod kueue;
 mod leader;
 mod looks;
 mod machines;
