@@ -1,16 +1,19 @@
 //! From a group to a plan: nodes and devices for its pods, before anything is written.
 
+use std::collections::{BTreeMap, HashSet};
+
 use k8s_openapi::api::core::v1::Pod;
 use tessera_allocator::inventory::SliceKind;
-use tessera_cluster::{AllocationExt, Key, PodExt};
+use tessera_cluster::{AllocationExt, CardClass, Cluster, Key, PodExt};
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::Fit;
-use tessera_placement::fleet::NodeIndex;
+use tessera_placement::fleet::{Fleet, NodeIndex};
 use tessera_placement::reason::Reason;
 use tessera_placement::score::Way;
 use tessera_placement::seats::{self, NoSeats, Places};
 use tessera_placement::statement::{Base, Statement};
 use tessera_placement::take_limit::TakeLimit;
+use tessera_placement::view::View;
 use tessera_placement::{Time, spread};
 
 use crate::group::{Group, Member, Placement};
@@ -168,8 +171,9 @@ fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, 
     let fit =
         |state: &mut State, index| nodes::fit_managed_cards(&mut state.world, demand, index, limit.as_ref());
     let mut found = state.world.fleet.find(best).map(|index| (index, fit(state, index)));
-    if matches!(found, Some((_, Fit::Blocked(Reason::TeamLimit)))) {
-        let others = one_of_each_kind(state, now, demand, &member.pod);
+    let is_over = matches!(found, Some((_, Fit::Blocked(Reason::TeamLimit))));
+    if let Some(limit) = limit.as_ref().filter(|_| is_over) {
+        let others = one_of_each_kind(state, now, demand, &member.pod, limit);
         state.round.count_search(0, others.len());
         let mut fits = others.into_iter().map(|index| (index, fit(state, index)));
         found = fits.find(|(_, fit)| matches!(fit, Fit::Takes(_)));
@@ -183,21 +187,55 @@ fn of_managed<'m>(state: &mut State, now: Time, member: &'m Member, best: &str, 
     Plan::Allocate(vec![Placement { member, node, fit, why }])
 }
 
-/// The best node of each kind, the best first.
-fn one_of_each_kind(state: &mut State, now: Time, demand: &Demand, pod: &Pod) -> Vec<NodeIndex> {
+/// The best node of each kind with free cards of which the limit leaves something, the best first. Nodes with several models are of a kind
+/// where as much is free of each.
+fn one_of_each_kind(
+    state: &mut State,
+    now: Time,
+    demand: &Demand,
+    pod: &Pod,
+    limit: &TakeLimit,
+) -> Vec<NodeIndex> {
     let filter = NodeFilter::new(&state.world, &state.gangs, &state.standing, &state.refusals, now, pod);
     let ranked = nodes::ranked(&mut state.world, demand);
-    let mut kinds: Vec<Vec<SliceKind>> = Vec::new();
+    let free: Vec<NodeIndex> = ranked.free(&filter).map(|(_, index)| index).collect();
+    let View { cluster, fleet, driver, .. } = ranked.view;
+    let mut is_left: BTreeMap<CardClass, bool> = BTreeMap::new();
+    let mut kinds: HashSet<(Vec<SliceKind>, Vec<u32>)> = HashSet::new();
     let mut nodes = Vec::new();
-    for (_, index) in ranked.free(&filter) {
-        let name = &ranked.view.fleet.node(index).name;
-        let kind: Vec<SliceKind> = ranked.view.cluster.inventory().kinds_of_node(name).collect();
-        if !kinds.contains(&kind) && kinds.len() < MOST_KINDS {
-            kinds.push(kind);
+    for index in free {
+        let mut free = free_by_class(fleet, index, cluster, driver);
+        let is_one_model = free.len() == 1;
+        free.retain(|class, free| {
+            let left = || limit.leaves_any_of(cluster, class);
+            *free > 0 && *is_left.entry(class.clone()).or_insert_with(left)
+        });
+        if free.is_empty() || kinds.len() >= MOST_KINDS {
+            continue;
+        }
+        let kind = cluster.inventory().kinds_of_node(&fleet.node(index).name).collect();
+        let free = if is_one_model { Vec::new() } else { free.into_values().collect() };
+        if kinds.insert((kind, free)) {
             nodes.push(index);
         }
     }
     nodes
+}
+
+/// Free thousandths of the node's cards, by class.
+fn free_by_class(
+    fleet: &mut Fleet,
+    index: NodeIndex,
+    cluster: &Cluster,
+    driver: &str,
+) -> BTreeMap<CardClass, u32> {
+    let cards = fleet.cards(index, cluster, driver).clone();
+    let mut free: BTreeMap<CardClass, u32> = BTreeMap::new();
+    for (address, class, _) in fleet.node(index).parts().into_iter().flat_map(|parts| parts.worths()) {
+        let of_card = cards.cards.get(address).map_or(0, |card| u32::from(card.free(false)));
+        *free.entry(class.clone()).or_default() += of_card;
+    }
+    free
 }
 
 /// Whether the devices that kube-scheduler would choose exceed a limit of the pod's team.

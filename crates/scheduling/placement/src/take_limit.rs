@@ -95,6 +95,14 @@ impl TakeLimit {
         self.rules.iter().any(leaves_less)
     }
 
+    /// Whether the limits leave anything of cards of this class.
+    #[must_use]
+    pub fn leaves_any_of(&self, cluster: &Cluster, class: &CardClass) -> bool {
+        let is_open = self.only.as_ref().is_none_or(|only| only.iter().any(|choice| choice.covers(class)));
+        let mut rules = self.rules.iter().filter(|rule| rule.covers.covers(class));
+        is_open && rules.all(|rule| rule.taken(cluster) < rule.most)
+    }
+
     /// By limit: the excess to be given back, were these devices of the driver taken, too.
     #[must_use]
     pub fn excess(

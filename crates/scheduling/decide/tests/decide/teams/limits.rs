@@ -136,21 +136,26 @@ fn children_together_stay_below_their_parent() {
     assert_eq!(fed.start(), [""; 0]);
 }
 
-/// Nodes of another kind are tried, whatever ranks first.
-#[test]
-fn a_limit_on_one_pool_leaves_the_cards_of_another() {
-    let mut fed = leader(&[("a", 2), ("b", 2)]);
-    fed.namespace("vision", "vision");
-    for (node, pool) in [("a", "h"), ("b", "l")] {
+/// Cards of nodes a and b in pools, by node and name of the device.
+fn in_pools(fed: &mut Fed, pool: impl Fn(&str, &str) -> &'static str) {
+    for node in ["a", "b"] {
         for slice in slices(node, 2, managed()) {
             let tessera_cluster::Object::ResourceSlice(mut slice) = slice else { panic!("a slice") };
             for device in slice.spec.devices.iter_mut().flatten() {
-                let text = json!({ "string": pool });
+                let text = json!({ "string": pool(node, &device.name) });
                 device.attributes.as_mut().unwrap().insert("gpuPool".to_owned(), read(text));
             }
             fed.apply(slice.into());
         }
     }
+}
+
+/// Nodes of another kind are tried, whatever ranks first.
+#[test]
+fn a_limit_on_one_pool_leaves_the_cards_of_another() {
+    let mut fed = leader(&[("a", 2), ("b", 2)]);
+    fed.namespace("vision", "vision");
+    in_pools(&mut fed, |node, _| if node == "a" { "h" } else { "l" });
     let one = json!({ "name": "h", "unit": "Cards", "limit": 0, "cards": "device.attributes['gpu.tessera.dev'].gpuPool == 'h'" });
     let other = json!({ "name": "l", "unit": "Cards", "limit": 1, "cards": "device.attributes['gpu.tessera.dev'].gpuPool == 'l'" });
     fed.quota("vision", json!({ "amounts": [one, other] }));
@@ -159,6 +164,27 @@ fn a_limit_on_one_pool_leaves_the_cards_of_another() {
     let allocated: Vec<(String, String)> =
         fed.allocates().into_iter().map(|(pod, node, _)| (pod, node)).collect();
     assert_eq!(allocated, [("v1".to_owned(), "b".to_owned())]);
+}
+
+/// Nodes alike, with cards of both: the one that ranks first has none left of those that the limit allows.
+#[test]
+fn a_limit_on_some_cards_of_a_node_leaves_the_others_of_another_node() {
+    for held in [card(1), format!("{}-mig-3g40gb-0", card(1))] {
+        let mut fed = leader(&[("a", 2), ("b", 2)]);
+        for name in ["vision", "nlp"] {
+            fed.namespace(name, name);
+        }
+        in_pools(&mut fed, |_, device| if device.starts_with(&card(0)) { "h" } else { "l" });
+        let mut of_nlp = allocated(claim("n1", "gpu", 1), "a", std::slice::from_ref(&held));
+        of_nlp["metadata"]["namespace"] = json!("nlp");
+        fed.apply_claim(of_nlp);
+        let never = json!({ "name": "h", "unit": "Cards", "limit": 0, "cards": "device.attributes['gpu.tessera.dev'].gpuPool == 'h'" });
+        fed.quota("vision", json!({ "amounts": [never] }));
+        fed.ask_in("vision", "v1", "gpu", 1, |_| {});
+        let allocated: Vec<(String, Vec<String>)> =
+            fed.allocates().into_iter().map(|(_, node, devices)| (node, devices)).collect();
+        assert_eq!(allocated, [("b".to_owned(), vec![card(1)])], "held: {held}");
+    }
 }
 
 #[test]
