@@ -66,6 +66,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             gang::labels::LWS_SIZE,
             PARTIAL_TIMEOUT_ANNOTATION,
             tessera_api::gpu_pool::IDLE_ANNOTATION,
+            tessera_api::gpu_pool::IDLE_EVICTED_ANNOTATION,
             tessera_api::conversion::CONVERTED,
         ],
     );

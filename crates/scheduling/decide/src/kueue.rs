@@ -19,14 +19,17 @@ pub(crate) fn cluster_queue_of(group: &Group) -> Option<&str> {
     group.members.iter().find_map(|member| cluster_queue(&member.pod))
 }
 
-/// Whether these pods may go for a group of the ClusterQueue: they are of the same one.
+/// Whether these pods may go for a group of the ClusterQueue: they are of the same one, or of none.
 pub(crate) fn may_go_for(world: &World, queue: Option<&str>, pods: &[Key]) -> bool {
     let all = &world.cluster.objects().pods;
-    let is_of_queue = |pod: &Key| all.get(pod).and_then(|pod| cluster_queue(pod)) == queue;
-    queue.is_none() || pods.iter().all(is_of_queue)
+    let may_go = |pod: &Key| {
+        let other = all.get(pod).and_then(|pod| cluster_queue(pod));
+        other.is_none() || other == queue
+    };
+    queue.is_none() || pods.iter().all(may_go)
 }
 
-/// The order by the age of the pods' Job or JobSet, whose pods Kueue deletes and lets be made anew. Once a pod is bound its own age counts.
+/// The order by the age of the gang's Job or JobSet, whose pods Kueue deletes and lets be made anew. Once a pod is bound its own age counts.
 pub(crate) fn with_age_of_owner<'p>(
     objects: &Objects,
     order: Order,
@@ -42,7 +45,7 @@ pub(crate) fn with_age_of_owner<'p>(
         _ => None,
     });
     match metadata.and_then(|metadata| metadata.creation_timestamp.clone()) {
-        Some(created) => order.complete_since(created),
+        Some(created) => order.with_place_of(created),
         None => order,
     }
 }

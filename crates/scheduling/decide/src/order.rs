@@ -85,11 +85,6 @@ pub(crate) fn order_of(world: &World, gangs: &Gangs, gang: &GangId) -> Order {
     kueue::with_age_of_owner(objects, order, pods())
 }
 
-/// The queue position of a pod outside gangs.
-fn order_of_pod(world: &World, pod: &Pod) -> Order {
-    kueue::with_age_of_owner(world.cluster.objects(), Order::of(pod), std::iter::once(pod))
-}
-
 /// The queue position of a group; `None` for a pod that no longer exists.
 pub(crate) fn order_of_group(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
     Some(order_in_team(world, gangs, id)?.of_team(place_of(world, gangs, id)))
@@ -115,7 +110,7 @@ pub(crate) fn is_exempt(world: &World, gangs: &Gangs, id: &GroupId) -> bool {
 pub(crate) fn order_in_team(world: &World, gangs: &Gangs, id: &GroupId) -> Option<Order> {
     match id {
         GroupId::Gang(gang) => Some(order_of(world, gangs, gang)),
-        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| order_of_pod(world, pod)),
+        GroupId::Pod(pod) => world.cluster.objects().pods.get(pod).map(|pod| Order::of(pod)),
     }
 }
 
@@ -129,7 +124,7 @@ pub(crate) fn asks(world: &World, gangs: &Gangs, now: Time, pod: &Pod) -> Asks {
     let team = place_of(world, gangs, &gangs.group_of(&key));
     match gangs.of(&key) {
         None => {
-            let order = order_of_pod(world, pod).of_team(team);
+            let order = Order::of(pod).of_team(team);
             Asks { who: GroupId::Pod(key), order, ends: ends(pod), now }
         }
         Some(gang) => {

@@ -11,7 +11,7 @@ mod bounds;
 mod gather;
 mod idle;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -177,7 +177,7 @@ fn nominate(
     };
     state.gangs.set_due(&group.id, now + PLAN_AGAIN);
     let wanted = idle::Wanted::new(&state.world, &state.gangs, &state.idle);
-    let (idle, announced) = wanted.among(&state.world, &state.gangs, &victims);
+    let (mut idle, announced) = wanted.among(&state.world, &state.gangs, &victims);
     let grace = (announced + longest_grace(&state.world, now, &victims)).min(LONGEST_GRACE);
     let until = i64::try_from((now + grace + KEPT).as_secs()).ok();
     let until = until.and_then(|until| Timestamp::from_second(until).ok())?;
@@ -193,8 +193,11 @@ fn nominate(
             Shortage::Room => node_of(&state.world, pod) == Some(node),
             Shortage::Limit => place == 0,
         };
-        let on_node = on_node.filter(|pod| is_in_the_way(pod)).map(|pod| text_of(&reference(pod))).collect();
-        let idle = if place == 0 { idle.clone() } else { BTreeMap::new() };
+        let on_node: Vec<String> =
+            on_node.filter(|pod| is_in_the_way(pod)).map(|pod| text_of(&reference(pod))).collect();
+        let is_last = place + 1 == placements.len();
+        // Spread, as a pod has room for 256 KiB of annotations.
+        let idle = idle.extract_if(.., |text, _| is_last || on_node.contains(text)).collect();
         let nomination =
             Nomination { node: node.clone(), devices, victims: on_node, moves: Vec::new(), idle, until };
         let pod = reference(&member.pod);
@@ -334,6 +337,12 @@ fn evict_for(
     if let Some(announced) = wanted.announce((gangs, idle_claims), now, &group.id, &staying) {
         gangs.set_due(&group.id, announced.end);
         return Preemption { intents: announced.intents, why: announced.why, is_under_way: true };
+    }
+    let is_sent = |pod: &&&Pod| ledger.evictions.is_sent(&reference(pod), now);
+    let keys: Vec<Key> = staying.iter().map(|pod| pod.key()).collect();
+    // The plan may be older than the grace of idle pods.
+    if !staying.iter().any(|pod| is_sent(&pod)) && !gather::are_within_budgets(world, keys.iter()) {
+        return withdraw(nominated, "a PodDisruptionBudget keeps a pod in its way");
     }
     let mut intents = Vec::new();
     for found in &staying {

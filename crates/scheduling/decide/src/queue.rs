@@ -26,6 +26,8 @@ pub(crate) struct Order {
     complete: Option<Timestamp>,
     /// Key of one of its pods, as a tie-breaker.
     pod: Key,
+    /// Since when it waits, if not since `complete`.
+    waits_since: Option<Timestamp>,
 }
 
 impl Order {
@@ -44,6 +46,7 @@ impl Order {
             priority: Reverse(i32::MAX),
             complete: None,
             pod: Key::default(),
+            waits_since: None,
         };
         let (mut waiting, mut running, mut lost) = (Vec::new(), Vec::new(), None);
         for pod in pods {
@@ -74,9 +77,9 @@ impl Order {
         Order { team, ..self }
     }
 
-    /// The same, complete at another time.
-    pub fn complete_since(self, time: Timestamp) -> Self {
-        Order { complete: Some(time), ..self }
+    /// The same, with the place of one that was complete at another time.
+    pub fn with_place_of(self, time: Timestamp) -> Self {
+        Order { waits_since: self.complete.clone(), complete: Some(time), ..self }
     }
 
     /// Whether it goes before all teams.
@@ -86,13 +89,14 @@ impl Order {
 
     /// Compares without the places of teams.
     pub fn cmp_in_team(&self, other: &Self) -> Ordering {
-        let Order { team: _, priority, complete, pod } = self;
+        let Order { team: _, priority, complete, pod, waits_since: _ } = self;
         (priority, complete, pod).cmp(&(&other.priority, &other.complete, &other.pod))
     }
 
     /// When the pod or gang was complete first.
     pub fn since(&self) -> Time {
-        let second = self.complete.as_ref().and_then(|time| u64::try_from(time.0.as_second()).ok());
+        let complete = self.waits_since.as_ref().or(self.complete.as_ref());
+        let second = complete.and_then(|time| u64::try_from(time.0.as_second()).ok());
         second.map(Time::from_secs).unwrap_or_default()
     }
 
@@ -177,8 +181,13 @@ pub(crate) mod tests {
     pub fn asks(priority: i32, second: i64, ends: Option<u64>) -> Asks {
         let complete = k8s_openapi::jiff::Timestamp::from_second(second).map(Timestamp).ok();
         let pod = Key::cluster(second.to_string());
-        let order =
-            Order { team: Some(Place::default()), priority: Reverse(priority), complete, pod: pod.clone() };
+        let order = Order {
+            team: Some(Place::default()),
+            priority: Reverse(priority),
+            complete,
+            pod: pod.clone(),
+            waits_since: None,
+        };
         Asks { who: GroupId::Pod(pod), order, ends: ends.map(Time::from_secs), now: Time::ZERO }
     }
 

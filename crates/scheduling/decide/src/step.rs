@@ -310,7 +310,9 @@ fn place(
     }
     let held_back = successors::held_back(state, group);
     if let Some(why) = held_back.filter(|_| successors::do_others_wait(state, now, group, &open)) {
-        return no_room::gives_way(state, now, group, WaitReason::IdleEvicted(why.to_owned()));
+        let mut intents = withdraw_nominations(&open);
+        intents.extend(no_room::gives_way(state, now, group, WaitReason::IdleEvicted(why.to_owned())));
+        return intents;
     }
     let mut plan = plan::plan(state, now, group, &open, needed);
     if matches!(plan, Plan::NoRoom(_) | Plan::OverLimit(_)) && lost > 0 && lost < needed {
@@ -330,10 +332,7 @@ fn place(
             state.gangs.set_due(&group.id, now + BUDGET_AGAIN);
         }
         let mut intents = commit::take_back_parts(state, &open, &why);
-        let nominated = open.iter().filter(|member| nominations::nomination(&member.pod).is_some());
-        intents.extend(
-            nominated.map(|member| Intent::Nominate { pod: reference(&member.pod), nomination: None }),
-        );
+        intents.extend(withdraw_nominations(&open));
         intents.extend(no_room::gives_way(state, now, group, WaitReason::TeamBudget(why)));
         return intents;
     }
@@ -358,6 +357,11 @@ fn place(
         }
         Plan::Wait(why) => tell::group_waits(state, now, &group.id, &why),
     }
+}
+
+fn withdraw_nominations(open: &[&Member]) -> Vec<Intent> {
+    let nominated = open.iter().filter(|member| nominations::nomination(&member.pod).is_some());
+    nominated.map(|member| Intent::Nominate { pod: reference(&member.pod), nomination: None }).collect()
 }
 
 /// The selectors of a pod's claims take several rounds.

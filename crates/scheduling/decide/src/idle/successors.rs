@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::gpu_pool::{IDLE_ANNOTATION, IDLE_EVICTED_ANNOTATION, RESUME};
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::{Key, Objects, PodExt};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
@@ -20,7 +20,7 @@ use crate::state::State;
 use crate::wait_reason::WaitReason;
 use crate::waits::Waits;
 use crate::world::World;
-use crate::{nodes, refusals, room};
+use crate::{nodes, plan, refusals, room};
 
 /// How long an owner may take to make a pod in place of an evicted one.
 const SUCCEEDS_WITHIN: Time = Time::from_secs(3600);
@@ -28,12 +28,17 @@ const SUCCEEDS_WITHIN: Time = Time::from_secs(3600);
 /// Pause before an annotation that was not observed is written again, and between two looks at a group that is held back.
 const AGAIN: Time = Time::from_secs(10);
 
+/// Difference of clocks, within which a pod may be made in place of another that was evicted just now.
+const CLOCKS: Time = Time::from_secs(10);
+
 /// An idle pod, named for eviction.
 #[derive(Debug)]
 struct Victim {
     owner: String,
     /// The pod nominated for its devices.
     asker: Key,
+    /// When its eviction was seen first: pods made before are not in its place. Zero if it was over by then.
+    since: Time,
     until: Time,
     /// Whether this process evicted the pod; else the nomination alone says so, if the pod is gone.
     is_evicted: bool,
@@ -49,7 +54,7 @@ pub(crate) struct Successors {
 
 impl Successors {
     /// Reads the pod's nomination and annotation.
-    pub fn observe(&mut self, key: &Key, pod: &Pod, now: Time) {
+    pub fn observe(&mut self, objects: &Objects, key: &Key, pod: &Pod, now: Time, is_leading: bool) {
         if mark_of(pod).is_some() {
             self.marked.remove(&reference(pod));
         }
@@ -63,9 +68,12 @@ impl Successors {
         self.victims.retain(|pod, victim| {
             victim.asker != *key || victim.is_evicted || named.contains_key(pod) || victim.until <= now
         });
+        // Whoever was not evicted by the time it is bound is not evicted for it.
+        let found = found.filter(|_| !is_leading || pod.node_name().is_none());
         let Some(until) = found.map(|nomination| at(nomination.until)) else { return };
         for (pod, owner) in named {
-            let victim = Victim { owner, asker: key.clone(), until, is_evicted: false };
+            let since = if is_running(objects, &pod) { now } else { Time::ZERO };
+            let victim = Victim { owner, asker: key.clone(), since, until, is_evicted: false };
             self.victims
                 .entry(pod)
                 .and_modify(|known| known.until = known.until.max(until))
@@ -75,8 +83,9 @@ impl Successors {
 
     /// An idle pod is evicted for another.
     pub fn evict(&mut self, pod: PodReference, owner: String, asker: &Key, now: Time) {
-        let until = now + SUCCEEDS_WITHIN;
-        self.victims.insert(pod, Victim { owner, asker: asker.clone(), until, is_evicted: true });
+        let known = self.victims.get(&pod).map_or(Time::ZERO, |known| known.until);
+        let until = known.max(now + SUCCEEDS_WITHIN);
+        self.victims.insert(pod, Victim { owner, asker: asker.clone(), since: now, until, is_evicted: true });
     }
 
     /// The uid to be written on the pod as that of the evicted one.
@@ -113,6 +122,17 @@ fn annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+fn is_running(objects: &Objects, pod: &PodReference) -> bool {
+    objects.pods.get(&pod.key).is_some_and(|found| reference(found) == *pod && !found.has_ended())
+}
+
+/// When the pod was created, with an allowance for the API server's clock.
+fn created(pod: &Pod) -> Time {
+    let created = pod.metadata.creation_timestamp.as_ref();
+    let second = created.and_then(|created| u64::try_from(created.0.as_second()).ok());
+    Time::from_secs(second.unwrap_or_default()) + CLOCKS
+}
+
 fn mark_of(pod: &Pod) -> Option<&str> {
     annotation(pod, IDLE_EVICTED_ANNOTATION)
 }
@@ -124,17 +144,18 @@ pub(crate) fn find(state: &mut State, now: Time) {
         return;
     }
     let objects = world.cluster.objects();
-    successors.victims.retain(|_, victim| victim.until > now);
+    // Nobody is evicted any more for an asker that has its devices or is gone.
+    successors.victims.retain(|pod, victim| {
+        let may_go = victim.is_evicted || waits.contains(&victim.asker) || !is_running(objects, pod);
+        victim.until > now && may_go
+    });
     let is_there =
         |pod: &PodReference| objects.pods.get(&pod.key).is_some_and(|found| reference(found) == *pod);
     successors.marked.retain(|pod, _| is_there(pod));
-    let is_running = |pod: &PodReference| {
-        objects.pods.get(&pod.key).is_some_and(|found| reference(found) == *pod && !found.has_ended())
-    };
     let mut found = Vec::new();
     let mut taken: BTreeSet<PodReference> = BTreeSet::new();
-    for (victim, Victim { owner, .. }) in successors.victims.iter().filter(|(victim, _)| !is_running(victim))
-    {
+    let gone = successors.victims.iter().filter(|(victim, _)| !is_running(objects, victim));
+    for (victim, Victim { owner, asker, since, .. }) in gone {
         let pods = objects.pods.range(victim.key.with_name("")..);
         let pods = pods.take_while(|(key, _)| key.namespace == victim.key.namespace);
         let own = pods.map(|(_, pod)| pod.as_ref()).filter(|pod| owner_of(gangs, pod) == *owner);
@@ -149,6 +170,8 @@ pub(crate) fn find(state: &mut State, now: Time) {
         let open = own.into_iter().filter(|pod| {
             let key = pod.key();
             waits.contains(&key)
+                && key != *asker
+                && created(pod) >= *since
                 && ledger.pods.proposal(&key).is_none()
                 && !successors.is_marked(pod)
                 && !taken.contains(&reference(pod))
@@ -208,6 +231,7 @@ pub(crate) fn do_others_wait(state: &mut State, now: Time, group: &Group, open: 
 fn is_in_want(waits: &Waits, pod: &Key) -> bool {
     match waits.reason(pod) {
         None | Some(WaitReason::Behind | WaitReason::Costly(_)) => true,
-        Some(why) => why.keeps_place(),
+        // All that wait, at the beginning of a term.
+        Some(why) => *why == plan::too_early() || why.keeps_place(),
     }
 }

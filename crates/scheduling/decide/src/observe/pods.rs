@@ -72,7 +72,8 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     if let Some(noted) = pod.metadata.annotations.as_ref().and_then(|all| all.get(REFUSED_NODES_ANNOTATION)) {
         state.refusals.learn(&refusals::owner(pod), &RefusedNodes::decode(noted), now);
     }
-    state.successors.observe(key, pod, now);
+    let is_leading = state.leadership.term.is_some();
+    state.successors.observe(state.world.cluster.objects(), key, pod, now, is_leading);
     if pod.node_name().is_some() {
         state.refusals.forget(&reference(pod));
     }

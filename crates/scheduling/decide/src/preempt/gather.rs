@@ -17,7 +17,7 @@ use tessera_placement::gather::{self, Mover, Plan, Stays};
 use tessera_placement::seats::Filter as _;
 use tessera_placement::statement::Statement;
 
-use super::{PLAN_AGAIN, Preemption, being_written, is_anybody_ending_on, longest_grace, withdraw};
+use super::{PLAN_AGAIN, Preemption, being_written, bounds, is_anybody_ending_on, longest_grace, withdraw};
 use crate::gathering::DAY;
 use crate::group::{Group, Member, created};
 use crate::intent::{Intent, PodReference};
@@ -265,6 +265,13 @@ pub(super) fn evict(
     if !are_within_budgets(&state.world, unsent.iter().map(|(pod, ..)| &pod.key)) {
         return withdraw(nominated, "a PodDisruptionBudget keeps a pod that would move for it");
     }
+    let moving: BTreeSet<Key> = staying.iter().map(|(pod, ..)| pod.key.clone()).collect();
+    let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
+    let allowance = teams::allowance(&state.world, &open);
+    let limit = state.world.teams.limit(group.id.namespace(), allowance);
+    if bounds::would_exceed(&mut state.world, now, limit.as_ref(), nominated, &moving) {
+        return withdraw(nominated, "its team's limit no longer allows it");
+    }
     let mut intents = Vec::new();
     for (pod, pools, node) in &staying {
         if !state.ledger.pods.is_writing(pod) && state.ledger.evictions.send(pod.clone(), None, now) {
@@ -275,7 +282,6 @@ pub(super) fn evict(
         }
     }
     state.gangs.set_due(&group.id, now + PLAN_AGAIN);
-    let moving: BTreeSet<Key> = staying.into_iter().map(|(pod, ..)| pod.key).collect();
     let why = match moving.is_empty() {
         true => "waits for the devices of pods moved for it".to_owned(),
         false => format!("waits for {} to end, moved for it", names(&moving)),
@@ -289,10 +295,17 @@ fn owner_of(world: &World, pod: &PodReference) -> String {
 
 fn as_nomination(PlannedMove { node, devices, .. }: &PlannedMove) -> Nomination {
     let (node, devices) = (node.clone(), devices.clone());
-    Nomination { node, devices, victims: Vec::new(), moves: Vec::new(), idle: BTreeMap::new(), until: Timestamp::UNIX_EPOCH }
+    Nomination {
+        node,
+        devices,
+        victims: Vec::new(),
+        moves: Vec::new(),
+        idle: BTreeMap::new(),
+        until: Timestamp::UNIX_EPOCH,
+    }
 }
 
-fn are_within_budgets<'k>(world: &World, pods: impl Iterator<Item = &'k Key>) -> bool {
+pub(super) fn are_within_budgets<'k>(world: &World, pods: impl Iterator<Item = &'k Key>) -> bool {
     let objects = world.cluster.objects();
     let mut left: BTreeMap<&Key, i64> = BTreeMap::new();
     for pod in pods.filter_map(|key| objects.pods.get(key)) {
