@@ -34,6 +34,11 @@ impl Covered {
         Ok(Covered { selector, driver: driver.to_owned(), known: Mutex::default() })
     }
 
+    /// Whether all cards are covered, of whatever kind.
+    pub fn is_everything(&self) -> bool {
+        self.selector.is_none()
+    }
+
     /// A card for which the expression fails is not covered.
     fn evaluate(&self, class: &CardClass) -> bool {
         let Some(selector) = &self.selector else { return true };

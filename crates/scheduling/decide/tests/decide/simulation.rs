@@ -46,7 +46,7 @@ const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within this many seeds.
 const SEEDS: u64 = 5_000;
 /// Bugs found only after many seeds, each with a seed that finds the bug: the search starts there.
-const LATE: [(Bug, u64); 10] = [
+const LATE: [(Bug, u64); 11] = [
     (Bug::LimitBeforeChoice, 165),
     (Bug::GuaranteeNotObserved, 343),
     (Bug::GuaranteeOverrun, 119),
@@ -57,6 +57,7 @@ const LATE: [(Bug, u64); 10] = [
     (Bug::UidNotChecked, 750),
     (Bug::ReservationNotObserved, 272),
     (Bug::DeadlineTakenForShort, 272),
+    (Bug::PingPong, 2005),
 ];
 
 struct Run {

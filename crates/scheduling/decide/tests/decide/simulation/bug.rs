@@ -128,6 +128,8 @@ pub enum Bug {
     UseNotObserved,
     /// Annotations by which pods keep idle devices are not observed.
     KeepNotObserved,
+    /// The weight of a team swings with each change of its quota: what it takes for its fair share others take back.
+    PingPong,
 }
 
 impl Bug {
@@ -168,7 +170,7 @@ impl Bug {
     ];
 
     /// Bugs found by random runs with quotas, each with what the check says that is to find it.
-    pub const OF_TEAMS: [(Bug, &str); 13] = [
+    pub const OF_TEAMS: [(Bug, &str); 14] = [
         (Bug::ChargeNotReleased, "is charged"),
         (Bug::ChargedTwice, "is charged"),
         (Bug::LimitNotChecked, "beyond"),
@@ -182,6 +184,7 @@ impl Bug {
         (Bug::GraceSkipped, "gives back too soon"),
         (Bug::ExemptNotCharged, "is charged"),
         (Bug::MinimumNotObserved, "is torn"),
+        (Bug::PingPong, "has as much afterwards"),
     ];
 
     /// Bugs found by random runs with idle pods, each with what the check says that is to find it.

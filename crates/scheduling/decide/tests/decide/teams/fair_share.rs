@@ -115,3 +115,28 @@ fn a_plan_half_carried_out_goes_on() {
     fed.end("nlp", "n1");
     assert_eq!(fed.start(), ["v0"]);
 }
+
+/// One of three teams has all that it asks for, or all that its limit allows: the others divide the rest.
+#[test]
+fn what_a_small_demand_leaves_over_is_divided() {
+    for (limit, waits, expected) in [(None, false, 3), (None, true, 2), (Some(1), true, 3)] {
+        let mut fed = teams(7, &["vision", "nlp", "web"]);
+        let decider = std::mem::replace(&mut fed.decider, Decider::new(DRIVER, share_ids()));
+        fed.decider = decider.with_reclaim_to(ReclaimTo::FairShare);
+        fed.quota("vision", json!({ "minRuntimeSeconds": 0 }));
+        for (team, count, limit) in [("web", 1, limit), ("nlp", 6, None)] {
+            fed.quota(team, cards(0, limit));
+            for number in 0..count {
+                fed.ask_in(team, &format!("{team}{number}"), "gpu", 1, |_| {});
+                assert_eq!(fed.start().len(), 1);
+                fed.pass(20);
+            }
+        }
+        fed.pass(100);
+        if waits {
+            // Too large for its fair share.
+            fed.ask_in("web", "w1", "gpu", 4, |_| {});
+        }
+        assert_eq!(taken(&mut fed, "vision", "nlp"), expected, "{limit:?}, {waits}");
+    }
+}
