@@ -87,6 +87,8 @@ pub struct DecideLoop {
     pub quota_exempt: Vec<String>,
     /// See [`Decider::with_reclaim_to`].
     pub quota_reclaim_to: ReclaimTo,
+    /// See [`Decider::with_prices`].
+    pub per_card_hour: BTreeMap<String, f64>,
     /// See [`Decider::with_partial_timeout`].
     pub partial_timeout: Duration,
     /// See [`Decider::with_topology_keys`].
@@ -106,6 +108,7 @@ impl DecideLoop {
             .with_quota_half_life(self.quota_half_life)
             .with_exempt(std::mem::take(&mut self.quota_exempt))
             .with_reclaim_to(self.quota_reclaim_to)
+            .with_prices(&self.per_card_hour)
             .with_partial_timeout(self.partial_timeout)
             .with_topology_keys(std::mem::take(&mut self.topology_keys))
             .with_schedulers(std::mem::take(&mut self.schedulers));

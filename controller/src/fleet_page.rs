@@ -15,7 +15,7 @@ mod store;
 mod stored;
 mod words;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,7 +92,7 @@ impl FleetPage {
         let read = |file: PathBuf| {
             Prices::read(&file).map_err(|error| {
                 let text = with_causes(&error);
-                tracing::error!(file = %file.display(), "the price list {text}: the fleet page shows no costs");
+                tracing::error!(file = %file.display(), "the price list {text}: there are no costs, and no card counts more than another");
                 text
             })
         };
@@ -105,6 +105,11 @@ impl FleetPage {
             observed: Mutex::default(),
             latest: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// Price of an hour of a card, by product name; none where the list cannot be used.
+    pub fn per_card_hour(&self) -> BTreeMap<String, f64> {
+        self.prices.as_ref().map(|prices| prices.per_card_hour.clone()).unwrap_or_default()
     }
 
     /// The fleet as of now or a few seconds ago; `None` while the process ends.
@@ -314,8 +319,6 @@ async fn protect(request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use tessera_api::fleet_view::{CardView, Holder, NodeView, TeamView};
     use tessera_api::usage::{CardUsage, ClaimUsage, DeviceUsage, NodeUsage};
 

@@ -72,7 +72,7 @@ pub struct Options {
     #[arg(long, env = "PLUGINS", value_name = "SELECTOR")]
     pub plugins: Option<String>,
 
-    /// A file with prices of cards, for the fleet page: {"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}
+    /// A file with prices of cards, for the fleet page and the order of teams: {"currency": "USD", "perCardHour": {"NVIDIA H100 80GB HBM3": 2.5}}
     #[arg(long, env = "PRICES", value_name = "FILE")]
     pub prices: Option<PathBuf>,
 

@@ -128,6 +128,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         quota_half_life: options.quota_half_life,
         quota_exempt: options.quota_exempt.clone(),
         quota_reclaim_to: options.quota_reclaim_to,
+        per_card_hour: fleet.per_card_hour(),
         partial_timeout: options.gang_partial_timeout,
         topology_keys: options.topology_keys.clone(),
         schedulers: options.schedulers.clone(),

@@ -69,6 +69,7 @@ fn start(patience: Duration) -> Running {
         quota_half_life: LONG,
         quota_exempt: Vec::new(),
         quota_reclaim_to: ReclaimTo::Guarantee,
+        per_card_hour: BTreeMap::new(),
         partial_timeout: LONG,
         topology_keys: Vec::new(),
         schedulers: Vec::new(),

@@ -56,10 +56,6 @@ impl Charge {
     pub fn parts(&self) -> impl Iterator<Item = (&CardClass, Worth)> {
         self.parts.iter().map(|(class, worth)| (class.as_ref(), *worth))
     }
-
-    fn cards(&self) -> u64 {
-        self.parts.iter().map(|(_, worth)| *worth).sum::<Worth>().cards
-    }
 }
 
 /// Charges of all namespaces.
@@ -71,7 +67,7 @@ pub struct Charges {
     of_namespaces: BTreeMap<String, BTreeMap<Arc<CardClass>, Worth>>,
     guessed: BTreeSet<Holder>,
     /// Cards of existing claims, by namespace.
-    of_claims: BTreeMap<String, u64>,
+    of_claims: BTreeMap<String, BTreeMap<Arc<CardClass>, u64>>,
 }
 
 impl Charges {
@@ -81,9 +77,11 @@ impl Charges {
         all.map(|(class, worth)| (class.as_ref(), *worth))
     }
 
-    /// Millionths of a card taken by existing claims, by namespace: without nominated devices, and without those promised to claims to be made.
-    pub fn of_claims(&self) -> &BTreeMap<String, u64> {
-        &self.of_claims
+    /// Millionths of a card taken by existing claims, by namespace and class: without nominated devices, and without those promised to claims to be made.
+    pub fn of_claims(&self) -> impl Iterator<Item = (&str, &CardClass, u64)> {
+        self.of_claims.iter().flat_map(|(namespace, classes)| {
+            classes.iter().map(move |(class, cards)| (namespace.as_str(), class.as_ref(), *cards))
+        })
     }
 
     /// Namespaces with a charge.
@@ -162,7 +160,10 @@ impl Charges {
         }
         if holder.claim().is_some() {
             let of_claims = self.of_claims.entry(holder.namespace().to_owned()).or_default();
-            *of_claims = of_claims.saturating_add(charge.cards());
+            for (class, worth) in &charge.parts {
+                let sum = of_claims.entry(class.clone()).or_default();
+                *sum = sum.saturating_add(worth.cards);
+            }
         }
     }
 
@@ -178,7 +179,12 @@ impl Charges {
         if let Some(of_claims) =
             self.of_claims.get_mut(holder.namespace()).filter(|_| holder.claim().is_some())
         {
-            *of_claims = of_claims.saturating_sub(charge.cards());
+            for (class, worth) in &charge.parts {
+                if let Some(sum) = of_claims.get_mut(class) {
+                    *sum = sum.saturating_sub(worth.cards);
+                }
+            }
+            of_claims.retain(|_, cards| *cards > 0);
         }
         of_namespace.retain(|_, worth| *worth != Worth::default());
         if of_namespace.is_empty() {

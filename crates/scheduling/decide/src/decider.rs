@@ -16,7 +16,7 @@ use crate::observe::{self, answers};
 use crate::round::Round;
 use crate::state::State;
 use crate::summary::PoolSummary;
-use crate::teams::{self, QuotaSummary, ReclaimTo};
+use crate::teams::{self, Prices, QuotaSummary, ReclaimTo};
 use crate::upkeep::{idle, overdue, overlaps, overuse, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
@@ -89,6 +89,14 @@ impl Decider {
     #[must_use]
     pub fn with_reclaim_to(mut self, reclaim_to: ReclaimTo) -> Self {
         self.state.world.teams.reclaim_to = reclaim_to;
+        self
+    }
+
+    /// Prices of an hour of a card, by product name: in the order of teams a card of twice the price counts twice. The cheapest card
+    /// counts as one, and so does a card without a price. None by default.
+    #[must_use]
+    pub fn with_prices(mut self, per_card_hour: &BTreeMap<String, f64>) -> Self {
+        self.state.world.teams.prices = Prices::new(per_card_hour);
         self
     }
 

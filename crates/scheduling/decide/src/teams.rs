@@ -12,6 +12,7 @@ mod budget;
 mod covered;
 mod fair_share;
 mod hours;
+mod prices;
 mod resolve;
 mod shortfalls;
 mod summary;
@@ -31,6 +32,7 @@ pub(crate) use borrowed::{Allowance, allowance, charge_of, limit_text, may_borro
 pub(crate) use budget::{Start, deadline};
 pub(crate) use fair_share::Division;
 pub use fair_share::ReclaimTo;
+pub(crate) use prices::Prices;
 pub(crate) use shortfalls::add_shortfalls;
 pub use summary::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary};
 pub(crate) use summary::{summaries, views};
@@ -46,7 +48,7 @@ pub(crate) struct Share {
     is_above_guarantee: bool,
     /// Recent use ([`book::Recent`]), by weight, in the unit of the next.
     recent: u64,
-    /// Thousandths of a millionth of a card, by weight.
+    /// Thousandths of a millionth of a card, by weight, as often as cards count by their prices.
     by_weight: u64,
 }
 
@@ -68,6 +70,7 @@ pub(crate) struct Teams {
     /// Priority classes of pods that no quota refuses.
     pub exempt: BTreeSet<String>,
     pub reclaim_to: ReclaimTo,
+    pub prices: Prices,
     pub hours: hours::Hours,
 }
 
@@ -81,6 +84,7 @@ impl Default for Teams {
             grace: Time::from_secs(60),
             exempt: BTreeSet::new(),
             reclaim_to: ReclaimTo::default(),
+            prices: Prices::default(),
             hours: hours::Hours::default(),
         }
     }
@@ -154,12 +158,13 @@ impl Team {
         used(cluster, self.namespaces.iter().map(String::as_str))
     }
 
-    fn share(&self, cluster: &Cluster) -> Share {
+    fn share(&self, cluster: &Cluster, prices: &Prices) -> Share {
         let guaranteed: Vec<&Amount> = self.amounts.iter().filter(|amount| amount.guaranteed > 0).collect();
         let is_below = |amount: &&Amount| self.used(cluster, amount) < amount.guaranteed;
         let is_above_guarantee = guaranteed.is_empty() || !guaranteed.iter().all(is_below);
         let recent = self.book.as_ref().map_or(0, |book| by_weight(book.placed, self.weight));
-        let by_weight = by_weight(self.used_in_all(cluster).cards, self.weight);
+        let taken = prices.of_namespaces(cluster, self.namespaces.iter().map(String::as_str));
+        let by_weight = by_weight(taken.by_price, self.weight);
         Share { is_above_guarantee, recent, by_weight }
     }
 
@@ -273,12 +278,12 @@ impl Teams {
         let Some(found) = self.get(team) else { return [self.share_of_others(cluster), Share::default()] };
         match self.get(found.parent) {
             Some(parent) => {
-                let own = found.share(cluster);
-                let mut of_parent = parent.share(cluster);
+                let own = found.share(cluster, &self.prices);
+                let mut of_parent = parent.share(cluster, &self.prices);
                 of_parent.is_above_guarantee &= own.is_above_guarantee;
                 [of_parent, own]
             }
-            None => [found.share(cluster), Share::default()],
+            None => [found.share(cluster, &self.prices), Share::default()],
         }
     }
 
@@ -292,13 +297,18 @@ impl Teams {
         Share {
             is_above_guarantee: true,
             recent: by_weight(self.hours.placed_of_others, 1),
-            by_weight: by_weight(self.used_by_others(cluster).cards, 1),
+            by_weight: by_weight(self.prices.of_namespaces(cluster, self.others(cluster)).by_price, 1),
         }
     }
 
     /// Use of the namespaces in no quota.
     fn used_by_others(&self, cluster: &Cluster) -> Worth {
-        used(cluster, cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none()))
+        used(cluster, self.others(cluster))
+    }
+
+    /// The namespaces in no quota that use anything.
+    fn others<'c>(&self, cluster: &'c Cluster) -> impl Iterator<Item = &'c str> {
+        cluster.charges().namespaces().filter(|namespace| self.team_of(namespace).is_none())
     }
 
     /// Use and guarantees, as text for members; `None` for a team with all of its guarantees.

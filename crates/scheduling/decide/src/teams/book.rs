@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_api::gpu_quota::{GpuQuotaStatus, MILLIONTHS, Period};
 use tessera_placement::Time;
 
+use super::prices::Taken;
 use crate::nominations::at;
 
 /// Number of ended periods kept.
@@ -53,8 +54,7 @@ pub(crate) struct Checkpoint {
 /// Cards held since a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Running {
-    /// Millionths of a card.
-    pub cards: u64,
+    pub taken: Taken,
     pub since: Time,
 }
 
@@ -97,9 +97,9 @@ impl Recent {
             *self = Recent::default();
             return;
         }
-        let added = running
-            .iter()
-            .map(|running| running.cards as f64 * (1.0 - kept(to.saturating_sub(running.since.max(from)))));
+        let added = running.iter().map(|running| {
+            running.taken.by_price as f64 * (1.0 - kept(to.saturating_sub(running.since.max(from))))
+        });
         self.0 = self.0 * kept(to.saturating_sub(from)) + added.sum::<f64>();
     }
 
@@ -174,7 +174,7 @@ impl Book {
             from = from.max(self.span.start);
             let end = to.min(self.span.end);
             for running in running {
-                self.used += CardTime::of(running.cards, end.saturating_sub(running.since.max(from)));
+                self.used += CardTime::of(running.taken.cards, end.saturating_sub(running.since.max(from)));
             }
             if to < self.span.end {
                 return;
@@ -207,6 +207,10 @@ mod tests {
         used.seconds() / HOUR
     }
 
+    fn taken(cards: u64) -> Taken {
+        Taken { cards, by_price: cards }
+    }
+
     fn time(text: &str) -> Time {
         at(text.parse().unwrap())
     }
@@ -230,7 +234,7 @@ mod tests {
         let checkpoint = status.as_ref().and_then(Checkpoint::of);
         let running: Vec<Running> = running
             .iter()
-            .map(|(cards, since)| Running { cards: cards * CARD, since: time(since) })
+            .map(|(cards, since)| Running { taken: taken(cards * CARD), since: time(since) })
             .collect();
         Book::open(period, checkpoint.as_ref(), &running, Time::from_secs(HOUR), time(now))
     }
@@ -238,7 +242,7 @@ mod tests {
     #[test]
     fn hours_are_split_where_a_period_begins() {
         let mut book = open(Period::Day, None, &[], "2026-11-28T22:00:00Z");
-        let running = [Running { cards: 3 * CARD / 2, since: Time::ZERO }];
+        let running = [Running { taken: taken(3 * CARD / 2), since: Time::ZERO }];
         book.count(&running, time("2026-11-28T22:00:00Z"), time("2026-11-30T01:00:00Z"));
         assert_eq!(book.span, time("2026-11-30T00:00:00Z")..time("2026-12-01T00:00:00Z"));
         assert_eq!(book.used, CardTime::of_seconds(HOUR * 3 / 2));
@@ -292,7 +296,7 @@ mod tests {
     #[test]
     fn recent_use_halves_with_each_half_life() {
         let hour = Time::from_secs(HOUR);
-        let running = [Running { cards: 8 * CARD, since: Time::ZERO }];
+        let running = [Running { taken: taken(8 * CARD), since: Time::ZERO }];
         let mut recent = Recent::default();
         recent.advance(&running, hour, 2 * hour, hour);
         assert_eq!(recent.millionths(), 4 * CARD);

@@ -14,6 +14,7 @@ use tessera_cluster::{ClaimExt, Cluster, Hold, Holder};
 use tessera_placement::Time;
 
 use super::book::{Book, CardTime, Checkpoint, PastPeriod, Recent, Running};
+use super::prices::{Prices, Taken};
 use super::{HoursSummary, PeriodSummary, Team, TeamId, Teams};
 use crate::ledger::Ledger;
 use crate::nominations::at;
@@ -32,8 +33,8 @@ pub(crate) struct Hours {
     checkpoints: HashMap<String, Checkpoint>,
     /// Time until which everything is counted; `None` before the first round of a term.
     counted: Option<Time>,
-    /// Millionths of a card by namespace, since then.
-    uses: BTreeMap<String, u64>,
+    /// By namespace, since then.
+    uses: BTreeMap<String, Taken>,
     /// Of namespaces in no quota: kept in no status.
     recent_of_others: Recent,
     pub placed_of_others: u64,
@@ -110,20 +111,19 @@ impl Teams {
     pub fn count_hours(&mut self, now: Time) {
         let Some(last) = self.hours.counted.filter(|last| *last < now) else { return };
         self.hours.counted = Some(now);
-        let mut of_teams: HashMap<TeamId, u64> = HashMap::new();
-        for (namespace, cards) in &self.hours.uses {
-            let time = CardTime::of(*cards, now.saturating_sub(last));
+        let mut of_teams: HashMap<TeamId, Taken> = HashMap::new();
+        for (namespace, taken) in &self.hours.uses {
+            let time = CardTime::of(taken.cards, now.saturating_sub(last));
             *self.hours.of_namespaces.entry(namespace.clone()).or_default() += time;
             let team = self.of_namespaces.get(namespace).copied();
             let parent = self.get(team).and_then(|team| team.parent);
             for team in [Some(team), parent.map(Some)].into_iter().flatten() {
-                let sum = of_teams.entry(team).or_default();
-                *sum = sum.saturating_add(*cards);
+                *of_teams.entry(team).or_default() += *taken;
             }
         }
         let running = |team: TeamId| {
-            let cards = of_teams.get(&team).copied().unwrap_or_default();
-            [Running { cards, since: Time::ZERO }]
+            let taken = of_teams.get(&team).copied().unwrap_or_default();
+            [Running { taken, since: Time::ZERO }]
         };
         let half_life = self.hours.half_life;
         for (place, team) in self.teams.iter_mut().enumerate() {
@@ -152,7 +152,7 @@ impl Teams {
             return;
         }
         let half_life = self.hours.half_life;
-        let of_namespaces = running(cluster);
+        let of_namespaces = running(cluster, &self.prices);
         let of = |namespace: &String| of_namespaces.get(namespace.as_str()).into_iter().flatten().copied();
         for team in self.teams.iter_mut().filter(|team| team.book.is_none()) {
             let running: Vec<Running> = team.namespaces.iter().flat_map(of).collect();
@@ -172,15 +172,18 @@ impl Teams {
     /// Notes the use from the end of this round on.
     pub fn note_use(&mut self, cluster: &Cluster, ledger: &Ledger) {
         let uses = &mut self.hours.uses;
-        uses.clone_from(cluster.charges().of_claims());
+        uses.clear();
+        for (namespace, class, cards) in cluster.charges().of_claims() {
+            *uses.entry(namespace.to_owned()).or_default() += self.prices.taken(class, cards);
+        }
         if uses.is_empty() {
             return;
         }
         for (key, _) in ledger.claims.allocations() {
             let is_observed = cluster.objects().claims.get(key).is_some_and(|claim| claim.has_devices());
             let hold = cluster.hold(&Holder::Claim(key.clone())).filter(|_| !is_observed);
-            if let (Some(hold), Some(cards)) = (hold, uses.get_mut(&key.namespace)) {
-                *cards = cards.saturating_sub(cards_of(hold));
+            if let (Some(hold), Some(taken)) = (hold, uses.get_mut(&key.namespace)) {
+                *taken -= self.prices.of_hold(hold);
             }
         }
     }
@@ -192,13 +195,13 @@ pub(super) fn cards_of(hold: &Hold) -> u64 {
 }
 
 /// Cards held by each namespace's claims, since their allocation. A claim allocated without a time counts from its creation.
-fn running(cluster: &Cluster) -> BTreeMap<&str, Vec<Running>> {
-    let mut all: BTreeMap<&str, Vec<Running>> = BTreeMap::new();
+fn running<'c>(cluster: &'c Cluster, prices: &Prices) -> BTreeMap<&'c str, Vec<Running>> {
+    let mut all: BTreeMap<&'c str, Vec<Running>> = BTreeMap::new();
     for (key, claim) in cluster.objects().claims.iter().filter(|(_, claim)| claim.has_devices()) {
         let Some(hold) = cluster.hold(&Holder::Claim(key.clone())) else { continue };
         let created = || claim.metadata.creation_timestamp.as_ref().map(|created| created.0);
         let since: Option<Timestamp> = claim.allocated_at().or_else(created);
-        let running = Running { cards: cards_of(hold), since: since.map(at).unwrap_or_default() };
+        let running = Running { taken: prices.of_hold(hold), since: since.map(at).unwrap_or_default() };
         all.entry(key.namespace.as_str()).or_default().push(running);
     }
     all

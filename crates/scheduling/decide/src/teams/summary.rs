@@ -148,7 +148,8 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
         Unit::Cards => borrowed_cards,
         Unit::Memory => borrowed_memory,
     };
-    let total = leaves().map(|team| team.share(cluster).by_weight).fold(0, u64::saturating_add);
+    let total =
+        leaves().map(|team| team.share(cluster, &teams.prices).by_weight).fold(0, u64::saturating_add);
     // Nothing is anybody's to lend in no namespace.
     let lent = |team: &Team, amount: &Amount| match team.namespaces.is_empty() {
         true => 0,
@@ -168,7 +169,7 @@ pub(crate) fn summaries(state: &State) -> BTreeMap<String, QuotaSummary> {
             amounts: team.amounts.iter().map(amount).collect(),
             namespaces: team.namespaces.len(),
             waiting: waiting.get(&place).copied().unwrap_or_default(),
-            share: (team.share(cluster).by_weight.saturating_mul(1000))
+            share: (team.share(cluster, &teams.prices).by_weight.saturating_mul(1000))
                 .checked_div(total)
                 .unwrap_or_default()
                 .min(1000),
