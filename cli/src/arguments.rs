@@ -20,7 +20,7 @@ pub use defrag::DefragArguments;
 pub use get::{GetArguments, Listed};
 pub use kueue::KueueArguments;
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
-pub use report::{ReportArguments, ReportFormat};
+pub use report::{Price, ReportArguments, ReportFormat};
 pub use run::{CancelArguments, RunArguments};
 pub use simulate::SimulateArguments;
 

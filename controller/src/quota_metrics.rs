@@ -107,6 +107,7 @@ mod tests {
         let amounts = vec![amount("cards", Unit::Cards, 3_500_000), amount("memory", Unit::Memory, 80 << 30)];
         let hours = HoursSummary {
             card_seconds: 5400,
+            models: BTreeMap::new(),
             since: Time::ZERO,
             as_of: Time::ZERO,
             periods: Vec::new(),

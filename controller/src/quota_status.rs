@@ -55,6 +55,7 @@ fn with_hours(
             card_seconds: hours.card_seconds,
             since: text(hours.since),
             as_of: text(hours.as_of),
+            models: hours.models.clone(),
         }),
         periods: hours.periods.iter().map(period).collect(),
         recent_use: format!("{:.6}", hours.recent_use),
@@ -85,6 +86,7 @@ fn period(past: &PeriodSummary) -> PeriodStatus {
         until: text(past.span.end),
         used: gpu_hours(past.card_seconds),
         card_seconds: past.card_seconds,
+        models: past.models.clone(),
     }
 }
 
@@ -145,11 +147,13 @@ mod tests {
     fn summary(card_seconds: u64, as_of: u64) -> QuotaSummary {
         let hours = HoursSummary {
             card_seconds,
+            models: [("H100".to_owned(), card_seconds)].into(),
             since: Time::from_secs(NOON - 12 * 3600),
             as_of: Time::from_secs(as_of),
             periods: vec![PeriodSummary {
                 span: Time::from_secs(NOON - 36 * 3600)..Time::from_secs(NOON - 12 * 3600),
                 card_seconds: 5400,
+                models: [("L4".to_owned(), 5400)].into(),
             }],
             recent_use: 1.25,
         };
@@ -162,6 +166,7 @@ mod tests {
         let hours = first.hours.clone().unwrap();
         assert_eq!((hours.used.as_str(), hours.as_of.as_str()), ("1.25", "2026-11-28T12:00:00Z"));
         assert_eq!(first.periods[0].used, "1.50");
+        assert_eq!((hours.models["H100"], first.periods[0].models["L4"]), (4500, 5400));
         assert_eq!(
             (first.periods[0].until.as_str(), first.recent_use.as_str()),
             ("2026-11-28T00:00:00Z", "1.250000")

@@ -126,12 +126,16 @@ where
 fn with_nulls<T: Serialize>(before: Option<&T>, wanted: &T) -> Value {
     let fields = |status: &T| serde_json::to_value(status).unwrap_or_default();
     let mut wanted = fields(wanted);
-    if let (Some(Value::Object(before)), Some(wanted)) = (before.map(fields), wanted.as_object_mut()) {
-        for field in before.into_iter().map(|(field, _)| field) {
-            wanted.entry(field).or_insert(Value::Null);
+    add_nulls(before.map(fields).unwrap_or_default(), &mut wanted);
+    wanted
+}
+
+fn add_nulls(before: Value, wanted: &mut Value) {
+    if let (Value::Object(before), Value::Object(wanted)) = (before, wanted) {
+        for (field, before) in before {
+            add_nulls(before, wanted.entry(field).or_insert(Value::Null));
         }
     }
-    wanted
 }
 
 /// A condition after those `before`: its time is that of the last change. `verdict`: whether it is true, and the reason.
@@ -209,10 +213,10 @@ mod tests {
 
     #[test]
     fn fields_that_end_are_removed() {
-        let before = json!({ "unmetDemand": [1], "nodes": 1 });
+        let before = json!({ "unmetDemand": [1], "nodes": 1, "hours": { "models": { "L4": 1, "H100": 1 } } });
         assert_eq!(
-            with_nulls(Some(&before), &json!({ "nodes": 2 })),
-            json!({ "nodes": 2, "unmetDemand": null })
+            with_nulls(Some(&before), &json!({ "nodes": 2, "hours": { "models": { "L4": 2 } } })),
+            json!({ "nodes": 2, "unmetDemand": null, "hours": { "models": { "L4": 2, "H100": null } } })
         );
         assert_eq!(with_nulls(None, &json!({ "nodes": 2 })), json!({ "nodes": 2 }));
     }

@@ -117,7 +117,10 @@ pub const REPORT_HELP: &str = r#"Examples:
   # With the cost, where an hour of any card has one price
   kubectl gpu report --from 2026-11 --price 2.5
 
-Allocated hours, from the status of the GpuQuotas; no Prometheus is needed. Periods are those of the budgets (day, week or month, in UTC), and are told whole: the ones that begin from --from to --to. Those of the current period are so far. A parent's hours include those of its children. Hours by namespace, and busy hours, are metrics (docs/gpu-quotas.md).
+  # By model, with a price for one of them, and one for all others
+  kubectl gpu report --by-model --price 'NVIDIA H100 80GB HBM3=2.5' --price 1
+
+Allocated hours, from the status of the GpuQuotas; no Prometheus is needed. Periods are those of the budgets (day, week or month, in UTC), and are told whole: the ones that begin from --from to --to. Those of the current period are so far. A parent's hours include those of its children. A model without a price costs nothing; hours counted by older versions have none. Hours by namespace, and busy hours, are metrics (docs/gpu-quotas.md).
 
 Exit codes: 0 there are hours, 1 there are none, 2 an error."#;
 

@@ -26,15 +26,27 @@ pub struct ReportArguments {
     /// Only periods that begin in this month or on this day, or earlier
     #[arg(long, value_name = "DATE", value_parser = last_day)]
     pub to: Option<Date>,
-    /// Price of an hour of a card of any model: adds the cost
-    #[arg(long, value_name = "AMOUNT", value_parser = price)]
-    pub price: Option<f64>,
+    /// The hours of each model of cards apart
+    #[arg(long)]
+    pub by_model: bool,
+    /// Price of an hour of a card, of this model or of all others: adds the cost; may be repeated
+    #[arg(long = "price", value_name = "[MODEL=]AMOUNT", value_parser = price)]
+    pub prices: Vec<Price>,
     /// Table, CSV or JSON
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: ReportFormat,
     /// Where the objects come from.
     #[command(flatten)]
     pub source: SourceArguments,
+}
+
+/// Price of an hour of a card.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Price {
+    /// Product name; `None`: all models without a price of their own.
+    pub model: Option<String>,
+    /// 0 or more.
+    pub amount: f64,
 }
 
 /// The day, or the first of the month.
@@ -48,7 +60,9 @@ fn last_day(text: &str) -> Result<Date, String> {
     text.parse().or_else(|_| first_day(text).map(Date::last_of_month))
 }
 
-fn price(text: &str) -> Result<f64, String> {
-    let price: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
-    if price.is_finite() && price >= 0.0 { Ok(price) } else { Err("must be 0 or more".to_owned()) }
+fn price(text: &str) -> Result<Price, String> {
+    let (model, amount) = text.rsplit_once('=').map_or((None, text), |(model, amount)| (Some(model), amount));
+    let amount: f64 = amount.parse().map_err(|_| "must be a number".to_owned())?;
+    let price = Price { model: model.map(str::to_owned), amount };
+    if amount.is_finite() && amount >= 0.0 { Ok(price) } else { Err("must be 0 or more".to_owned()) }
 }

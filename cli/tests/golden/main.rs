@@ -199,6 +199,9 @@ fn report() {
     golden("report", &of(&[]), "");
     golden("report-csv", &of(&["--from", "2026-10", "--to", "2026-10-01", "-o", "csv"]), "");
     golden("report-cost", &of(&["--from", "2026-11-01", "--to", "2026-11", "--price", "2.5"]), "");
+    let models = ["--by-model", "--from", "2026-10", "--price", "NVIDIA H100 80GB HBM3=2.5", "--price", "1"];
+    golden("report-models", &of(&models), "");
+    golden("report-models-csv", &of(&[&models[..], &["-o", "csv"]].concat()), "");
     golden("report-json", &of(&["--to", "2026-09", "--price", "2", "-o", "json"]), "");
     golden("report-nothing", &of(&["--from", "2027-01"]), "");
     golden("report-no-date", &of(&["--from", "lately"]), "");

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
@@ -25,7 +27,7 @@ pub struct GpuQuotaStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub periods: Vec<PeriodStatus>,
     /// Recent use in cards, as of `hours.asOf`, with six decimals: the mean of the past, in which a time counts half as much as one a half-life later.
-    /// The least of it for its weight is served first.
+    /// The least of it for its weight is served first. With prices a card of twice the price of the cheapest counts twice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub recent_use: String,
     /// See [`condition`].
@@ -66,6 +68,9 @@ pub struct HoursStatus {
     pub since: String,
     /// Time until which the hours are counted, in RFC 3339.
     pub as_of: String,
+    /// Seconds of a card by product name, as far as the card was known; at most 32 names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, u64>,
 }
 
 /// GPU hours of an ended period.
@@ -81,6 +86,9 @@ pub struct PeriodStatus {
     pub used: String,
     /// The same in seconds of a card.
     pub card_seconds: u64,
+    /// Seconds of a card by product name, as far as the card was known; at most 32 names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, u64>,
 }
 
 /// Conditions of a GpuQuota.

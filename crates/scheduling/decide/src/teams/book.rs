@@ -1,6 +1,8 @@
 //! GPU hours and recent use of one team.
 
+use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::gpu_quota::{GpuQuotaStatus, MILLIONTHS, Period};
@@ -12,15 +14,29 @@ use crate::nominations::at;
 /// Number of ended periods kept.
 const PERIODS: usize = 12;
 
+/// Number of models told apart in a period: a status stays small.
+const MODELS: usize = 32;
+
 /// Cards, each for the time of its allocation: millionths of a card by milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CardTime(u128);
+
+/// Product name of a card, if it is known.
+pub(crate) type Model = Option<Arc<str>>;
+
+/// Use in a period.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub all: CardTime,
+    /// By product name: the part of known cards, of the first [`MODELS`].
+    of_models: BTreeMap<Arc<str>, CardTime>,
+}
 
 /// An ended period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PastPeriod {
     pub span: Range<Time>,
-    pub used: CardTime,
+    pub used: Used,
 }
 
 /// Mean of the use in the past, in millionths of a card: a time counts half as much as one a half-life later. 0 without a half-life.
@@ -33,7 +49,7 @@ pub(crate) struct Book {
     pub period: Period,
     /// The current period.
     pub span: Range<Time>,
-    pub used: CardTime,
+    pub used: Used,
     /// The latest first.
     pub past: Vec<PastPeriod>,
     pub recent: Recent,
@@ -44,7 +60,7 @@ pub(crate) struct Book {
 /// Facts for the next leader, from a quota's status.
 #[derive(Debug, Clone)]
 pub(crate) struct Checkpoint {
-    used: CardTime,
+    used: Used,
     since: Time,
     as_of: Time,
     past: Vec<PastPeriod>,
@@ -52,8 +68,9 @@ pub(crate) struct Checkpoint {
 }
 
 /// Cards held since a time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Running {
+    pub model: Model,
     pub taken: Taken,
     pub since: Time,
 }
@@ -77,6 +94,28 @@ impl CardTime {
 impl AddAssign for CardTime {
     fn add_assign(&mut self, other: Self) {
         self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl Used {
+    fn of_seconds(all: u64, models: &BTreeMap<String, u64>) -> Self {
+        let of_model =
+            |(model, seconds): (&String, &u64)| (model.as_str().into(), CardTime::of_seconds(*seconds));
+        Used { all: CardTime::of_seconds(all), of_models: models.iter().map(of_model).collect() }
+    }
+
+    fn add(&mut self, running: &Running, time: Time) {
+        let added = CardTime::of(running.taken.cards, time);
+        self.all += added;
+        let Some(model) = running.model.as_ref().filter(|_| added > CardTime::default()) else { return };
+        if self.of_models.len() < MODELS || self.of_models.contains_key(model) {
+            *self.of_models.entry(model.clone()).or_default() += added;
+        }
+    }
+
+    /// Whole seconds of a card by product name.
+    pub fn models(&self) -> BTreeMap<String, u64> {
+        self.of_models.iter().map(|(model, time)| (model.to_string(), time.seconds())).collect()
     }
 }
 
@@ -116,10 +155,10 @@ impl Checkpoint {
         let hours = status.hours.as_ref()?;
         let past = status.periods.iter().filter_map(|past| {
             let span = time(&past.since)?..time(&past.until)?;
-            Some(PastPeriod { span, used: CardTime::of_seconds(past.card_seconds) })
+            Some(PastPeriod { span, used: Used::of_seconds(past.card_seconds, &past.models) })
         });
         Some(Checkpoint {
-            used: CardTime::of_seconds(hours.card_seconds),
+            used: Used::of_seconds(hours.card_seconds, &hours.models),
             since: time(&hours.since)?,
             as_of: time(&hours.as_of)?,
             past: past.collect(),
@@ -141,7 +180,7 @@ impl Book {
         let mut book = Book {
             period,
             span: around(period, now),
-            used: CardTime::default(),
+            used: Used::default(),
             past: Vec::new(),
             recent: Recent::default(),
             placed: 0,
@@ -155,10 +194,10 @@ impl Book {
             let span = around(period, checkpoint.since);
             // Counted past its end, it is another kind of period with the same start.
             if span.start == checkpoint.since && span.start <= now && recent_from <= span.end {
-                (book.span, book.used, from) = (span, checkpoint.used, recent_from);
+                (book.span, book.used, from) = (span, checkpoint.used.clone(), recent_from);
             } else if checkpoint.since < recent_from {
                 let span = checkpoint.since..recent_from;
-                book.past.insert(0, PastPeriod { span, used: checkpoint.used });
+                book.past.insert(0, PastPeriod { span, used: checkpoint.used.clone() });
                 book.past.truncate(PERIODS);
             }
         }
@@ -174,7 +213,7 @@ impl Book {
             from = from.max(self.span.start);
             let end = to.min(self.span.end);
             for running in running {
-                self.used += CardTime::of(running.taken.cards, end.saturating_sub(running.since.max(from)));
+                self.used.add(running, end.saturating_sub(running.since.max(from)));
             }
             if to < self.span.end {
                 return;
@@ -203,8 +242,8 @@ mod tests {
     const HOUR: u64 = 3600;
     const CARD: u64 = MILLIONTHS;
 
-    fn hours(used: CardTime) -> u64 {
-        used.seconds() / HOUR
+    fn hours(used: &Used) -> u64 {
+        used.all.seconds() / HOUR
     }
 
     fn taken(cards: u64) -> Taken {
@@ -234,7 +273,7 @@ mod tests {
         let checkpoint = status.as_ref().and_then(Checkpoint::of);
         let running: Vec<Running> = running
             .iter()
-            .map(|(cards, since)| Running { taken: taken(cards * CARD), since: time(since) })
+            .map(|(cards, since)| Running { model: None, taken: taken(cards * CARD), since: time(since) })
             .collect();
         Book::open(period, checkpoint.as_ref(), &running, Time::from_secs(HOUR), time(now))
     }
@@ -242,14 +281,14 @@ mod tests {
     #[test]
     fn hours_are_split_where_a_period_begins() {
         let mut book = open(Period::Day, None, &[], "2026-11-28T22:00:00Z");
-        let running = [Running { taken: taken(3 * CARD / 2), since: Time::ZERO }];
+        let running = [Running { model: None, taken: taken(3 * CARD / 2), since: Time::ZERO }];
         book.count(&running, time("2026-11-28T22:00:00Z"), time("2026-11-30T01:00:00Z"));
         assert_eq!(book.span, time("2026-11-30T00:00:00Z")..time("2026-12-01T00:00:00Z"));
-        assert_eq!(book.used, CardTime::of_seconds(HOUR * 3 / 2));
-        let past: Vec<u64> = book.past.iter().map(|past| hours(past.used)).collect();
+        assert_eq!(book.used.all, CardTime::of_seconds(HOUR * 3 / 2));
+        let past: Vec<u64> = book.past.iter().map(|past| hours(&past.used)).collect();
         assert_eq!(past, [36, 3]);
         book.count(&running, time("2026-11-30T01:00:00Z"), time("2027-06-01T00:00:00Z"));
-        assert_eq!((book.past.len(), hours(book.used)), (12, 0));
+        assert_eq!((book.past.len(), hours(&book.used)), (12, 0));
     }
 
     #[test]
@@ -276,7 +315,7 @@ mod tests {
             ),
         ] {
             let book = open(period, checkpoint, &[claim], "2026-11-28T12:00:00Z");
-            assert_eq!(hours(book.used), expected, "{what}");
+            assert_eq!(hours(&book.used), expected, "{what}");
             assert!(book.span.contains(&time("2026-11-28T12:00:00Z")), "{what}");
         }
         let book = open(
@@ -285,18 +324,56 @@ mod tests {
             &[claim],
             "2026-11-28T12:00:00Z",
         );
-        assert_eq!(book.past.iter().map(|past| hours(past.used)).collect::<Vec<_>>(), [7]);
+        assert_eq!(book.past.iter().map(|past| hours(&past.used)).collect::<Vec<_>>(), [7]);
         // Another kind of period: what was counted of the old one is told.
         let of_month = (100, "2026-11-01T00:00:00Z", "2026-11-28T11:00:00Z");
         let book = open(Period::Day, Some(of_month), &[], "2026-11-28T12:00:00Z");
         assert_eq!(book.past[0].span, time(of_month.1)..time(of_month.2));
-        assert_eq!((hours(book.past[0].used), hours(book.used)), (100, 0));
+        assert_eq!((hours(&book.past[0].used), hours(&book.used)), (100, 0));
+    }
+
+    #[test]
+    fn not_too_many_models_are_told_apart() {
+        let mut used = Used::default();
+        for number in (0..2 * MODELS).chain([0]) {
+            let model = Some(format!("{number:02}").into());
+            used.add(&Running { model, taken: taken(CARD), since: Time::ZERO }, Time::from_secs(1));
+        }
+        let models = used.models();
+        assert_eq!((used.all.seconds(), models.len(), models["00"]), (65, MODELS, 2));
+    }
+
+    /// From the status on, with a card that nobody knows, past midnight.
+    #[test]
+    fn hours_are_kept_by_model() {
+        let status = GpuQuotaStatus {
+            hours: Some(HoursStatus {
+                card_seconds: 10 * HOUR,
+                since: "2026-11-28T00:00:00Z".to_owned(),
+                as_of: "2026-11-28T23:00:00Z".to_owned(),
+                models: [("H100".to_owned(), 4 * HOUR)].into(),
+                ..HoursStatus::default()
+            }),
+            ..GpuQuotaStatus::default()
+        };
+        let running =
+            [(Some("H100"), 2), (None, 1), (Some("L4"), 1), (Some("L4"), 0)].map(|(model, cards)| Running {
+                model: model.map(Arc::from),
+                taken: taken(cards * CARD),
+                since: Time::ZERO,
+            });
+        let now = time("2026-11-29T01:00:00Z");
+        let book = Book::open(Period::Day, Checkpoint::of(&status).as_ref(), &running, Time::ZERO, now);
+        let models =
+            |h100: u64, l4: u64| [("H100".to_owned(), h100 * HOUR), ("L4".to_owned(), l4 * HOUR)].into();
+        assert_eq!((hours(&book.past[0].used), book.past[0].used.models()), (14, models(6, 1)));
+        assert_eq!((hours(&book.used), book.used.models()), (4, models(2, 1)));
     }
 
     #[test]
     fn recent_use_halves_with_each_half_life() {
         let hour = Time::from_secs(HOUR);
-        let running = [Running { taken: taken(8 * CARD), since: Time::ZERO }];
+        let running = [Running { model: None, taken: taken(8 * CARD), since: Time::ZERO }];
         let mut recent = Recent::default();
         recent.advance(&running, hour, 2 * hour, hour);
         assert_eq!(recent.millionths(), 4 * CARD);

@@ -42,7 +42,7 @@ impl Team {
 
     fn budget_state(&self) -> BudgetState {
         let (Some(budget), Some(book)) = (self.budget(), &self.book) else { return BudgetState::default() };
-        BudgetState { is_spent: book.used >= budget, until: book.span.end }
+        BudgetState { is_spent: book.used.all >= budget, until: book.span.end }
     }
 
     fn effect(&self) -> Option<WhenSpent> {
@@ -181,12 +181,12 @@ impl Teams {
                 let time = start.deadline.map(|deadline| team.within_period(now, now + deadline));
                 need += CardTime::of(start.cards, time.unwrap_or_default());
             }
-            let mut taken = book.used;
+            let mut taken = book.used.all;
             taken += reserved;
             let is_over = taken >= budget;
             taken += need;
             if (is_over || taken > budget) && !is_exempt {
-                return Some(team.budget_text(book.used < budget));
+                return Some(team.budget_text(book.used.all < budget));
             }
             needs.push((id, need));
         }

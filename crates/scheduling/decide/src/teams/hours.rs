@@ -6,14 +6,15 @@
 //! 3. A next leader whose clock is behind takes no hours away, and counts none twice.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::gpu_quota::{GpuQuotaStatus, Period};
 use tessera_cluster::worth::Worth;
-use tessera_cluster::{ClaimExt, Cluster, Hold, Holder};
+use tessera_cluster::{CardClass, ClaimExt, Cluster, Hold, Holder};
 use tessera_placement::Time;
 
-use super::book::{Book, CardTime, Checkpoint, PastPeriod, Recent, Running};
+use super::book::{Book, CardTime, Checkpoint, Model, PastPeriod, Recent, Running};
 use super::prices::{Prices, Taken};
 use super::{HoursSummary, PeriodSummary, Team, TeamId, Teams};
 use crate::ledger::Ledger;
@@ -33,8 +34,8 @@ pub(crate) struct Hours {
     checkpoints: HashMap<String, Checkpoint>,
     /// Time until which everything is counted; `None` before the first round of a term.
     counted: Option<Time>,
-    /// By namespace, since then.
-    uses: BTreeMap<String, Taken>,
+    /// By namespace and model, since then.
+    uses: BTreeMap<String, BTreeMap<Model, Taken>>,
     /// Of namespaces in no quota: kept in no status.
     recent_of_others: Recent,
     pub placed_of_others: u64,
@@ -76,10 +77,14 @@ impl Hours {
     /// The hours of the team, once its book is open.
     pub fn summary(&self, team: &Team) -> Option<HoursSummary> {
         let book = team.book.as_ref()?;
-        let period =
-            |past: &PastPeriod| PeriodSummary { span: past.span.clone(), card_seconds: past.used.seconds() };
+        let period = |past: &PastPeriod| PeriodSummary {
+            span: past.span.clone(),
+            card_seconds: past.used.all.seconds(),
+            models: past.used.models(),
+        };
         Some(HoursSummary {
-            card_seconds: book.used.seconds(),
+            card_seconds: book.used.all.seconds(),
+            models: book.used.models(),
             since: book.span.start,
             as_of: self.counted?,
             periods: book.past.iter().map(period).collect(),
@@ -111,25 +116,35 @@ impl Teams {
     pub fn count_hours(&mut self, now: Time) {
         let Some(last) = self.hours.counted.filter(|last| *last < now) else { return };
         self.hours.counted = Some(now);
-        let mut of_teams: HashMap<TeamId, Taken> = HashMap::new();
-        for (namespace, taken) in &self.hours.uses {
-            let time = CardTime::of(taken.cards, now.saturating_sub(last));
+        let mut of_teams: HashMap<TeamId, BTreeMap<Model, Taken>> = HashMap::new();
+        for (namespace, models) in &self.hours.uses {
+            let cards = models.values().map(|taken| taken.cards).fold(0, u64::saturating_add);
+            let time = CardTime::of(cards, now.saturating_sub(last));
             *self.hours.of_namespaces.entry(namespace.clone()).or_default() += time;
             let team = self.of_namespaces.get(namespace).copied();
             let parent = self.get(team).and_then(|team| team.parent);
             for team in [Some(team), parent.map(Some)].into_iter().flatten() {
-                *of_teams.entry(team).or_default() += *taken;
+                let of_team = of_teams.entry(team).or_default();
+                for (model, taken) in models {
+                    *of_team.entry(model.clone()).or_default() += *taken;
+                }
             }
         }
-        let running = |team: TeamId| {
-            let taken = of_teams.get(&team).copied().unwrap_or_default();
-            [Running { taken, since: Time::ZERO }]
+        let running = |team: TeamId| -> Vec<Running> {
+            let models = of_teams.get(&team).into_iter().flatten();
+            let running = |(model, taken): (&Model, &Taken)| Running {
+                model: model.clone(),
+                taken: *taken,
+                since: Time::ZERO,
+            };
+            models.map(running).collect()
         };
         let half_life = self.hours.half_life;
         for (place, team) in self.teams.iter_mut().enumerate() {
             let Some(book) = &mut team.book else { continue };
-            book.count(&running(Some(place)), last, now);
-            book.recent.advance(&running(Some(place)), last, now, half_life);
+            let running = running(Some(place));
+            book.count(&running, last, now);
+            book.recent.advance(&running, last, now, half_life);
         }
         self.hours.recent_of_others.advance(&running(None), last, now, half_life);
         if self.hours.placed_at + PLACES <= now {
@@ -153,7 +168,7 @@ impl Teams {
         }
         let half_life = self.hours.half_life;
         let of_namespaces = running(cluster, &self.prices);
-        let of = |namespace: &String| of_namespaces.get(namespace.as_str()).into_iter().flatten().copied();
+        let of = |namespace: &String| of_namespaces.get(namespace.as_str()).into_iter().flatten().cloned();
         for team in self.teams.iter_mut().filter(|team| team.book.is_none()) {
             let running: Vec<Running> = team.namespaces.iter().flat_map(of).collect();
             let checkpoint = self.hours.checkpoints.get(&team.name);
@@ -161,7 +176,7 @@ impl Teams {
         }
         if is_first {
             let others = of_namespaces.iter().filter(|(namespace, _)| self.team_of(namespace).is_none());
-            let others: Vec<Running> = others.flat_map(|(_, running)| running).copied().collect();
+            let others: Vec<Running> = others.flat_map(|(_, running)| running).cloned().collect();
             let mut recent = Recent::default();
             recent.advance(&others, Time::ZERO, now, half_life);
             (self.hours.recent_of_others, self.hours.placed_of_others) = (recent, recent.millionths());
@@ -174,7 +189,8 @@ impl Teams {
         let uses = &mut self.hours.uses;
         uses.clear();
         for (namespace, class, cards) in cluster.charges().of_claims() {
-            *uses.entry(namespace.to_owned()).or_default() += self.prices.taken(class, cards);
+            let models = uses.entry(namespace.to_owned()).or_default();
+            *models.entry(model(class)).or_default() += self.prices.taken(class, cards);
         }
         if uses.is_empty() {
             return;
@@ -182,8 +198,11 @@ impl Teams {
         for (key, _) in ledger.claims.allocations() {
             let is_observed = cluster.objects().claims.get(key).is_some_and(|claim| claim.has_devices());
             let hold = cluster.hold(&Holder::Claim(key.clone())).filter(|_| !is_observed);
-            if let (Some(hold), Some(taken)) = (hold, uses.get_mut(&key.namespace)) {
-                *taken -= self.prices.of_hold(hold);
+            for (class, worth) in hold.into_iter().flat_map(Hold::charge) {
+                let models = uses.get_mut(&key.namespace);
+                if let Some(taken) = models.and_then(|models| models.get_mut(&model(class))) {
+                    *taken -= self.prices.taken(class, worth.cards);
+                }
             }
         }
     }
@@ -194,6 +213,10 @@ pub(super) fn cards_of(hold: &Hold) -> u64 {
     hold.charge().map(|(_, worth)| worth).sum::<Worth>().cards
 }
 
+fn model(class: &CardClass) -> Model {
+    class.product_name.as_deref().map(Arc::from)
+}
+
 /// Cards held by each namespace's claims, since their allocation. A claim allocated without a time counts from its creation.
 fn running<'c>(cluster: &'c Cluster, prices: &Prices) -> BTreeMap<&'c str, Vec<Running>> {
     let mut all: BTreeMap<&'c str, Vec<Running>> = BTreeMap::new();
@@ -201,8 +224,13 @@ fn running<'c>(cluster: &'c Cluster, prices: &Prices) -> BTreeMap<&'c str, Vec<R
         let Some(hold) = cluster.hold(&Holder::Claim(key.clone())) else { continue };
         let created = || claim.metadata.creation_timestamp.as_ref().map(|created| created.0);
         let since: Option<Timestamp> = claim.allocated_at().or_else(created);
-        let running = Running { taken: prices.of_hold(hold), since: since.map(at).unwrap_or_default() };
-        all.entry(key.namespace.as_str()).or_default().push(running);
+        let since = since.map(at).unwrap_or_default();
+        let running = |(class, worth): (&CardClass, Worth)| Running {
+            model: model(class),
+            taken: prices.taken(class, worth.cards),
+            since,
+        };
+        all.entry(key.namespace.as_str()).or_default().extend(hold.charge().map(running));
     }
     all
 }

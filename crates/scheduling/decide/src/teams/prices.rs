@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 
-use tessera_cluster::worth::Worth;
-use tessera_cluster::{CardClass, Cluster, Hold};
+use tessera_cluster::{CardClass, Cluster};
 
 /// Thousandths that the cheapest card counts, and a card without a price.
 const LEAST: u64 = 1000;
@@ -58,21 +57,13 @@ impl Prices {
         Taken { cards, by_price: u64::try_from(by_price).unwrap_or(u64::MAX) }
     }
 
-    fn sum<'c>(&self, worths: impl Iterator<Item = (&'c CardClass, Worth)>) -> Taken {
-        worths.fold(Taken::default(), |mut sum, (class, worth)| {
-            sum += self.taken(class, worth.cards);
-            sum
-        })
-    }
-
-    /// The devices held.
-    pub fn of_hold(&self, hold: &Hold) -> Taken {
-        self.sum(hold.charge())
-    }
-
     /// Use of the namespaces.
     pub fn of_namespaces<'n>(&self, cluster: &Cluster, namespaces: impl Iterator<Item = &'n str>) -> Taken {
-        self.sum(namespaces.flat_map(|namespace| cluster.charges().of_namespace(namespace)))
+        let mut sum = Taken::default();
+        for (class, worth) in namespaces.flat_map(|namespace| cluster.charges().of_namespace(namespace)) {
+            sum += self.taken(class, worth.cards);
+        }
+        sum
     }
 }
 

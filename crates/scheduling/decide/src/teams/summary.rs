@@ -43,6 +43,8 @@ pub struct QuotaSummary {
 pub struct HoursSummary {
     /// Seconds of a card in the current period.
     pub card_seconds: u64,
+    /// The same by product name, as far as the card was known.
+    pub models: BTreeMap<String, u64>,
     /// The start of the current period.
     pub since: Time,
     /// Time until which the hours are counted.
@@ -60,6 +62,8 @@ pub struct PeriodSummary {
     pub span: Range<Time>,
     /// Seconds of a card.
     pub card_seconds: u64,
+    /// The same by product name, as far as the card was known.
+    pub models: BTreeMap<String, u64>,
 }
 
 /// Use of an amount, in millionths of a card or in bytes.

@@ -102,6 +102,8 @@ fn a_dear_card_counts_as_several() {
         assert_eq!(fed.start(), [format!("{expected}2")], "{price:?}, {is_past}");
         // Amounts and hours are in cards.
         let quota = &fed.decider.quotas()["nlp"];
-        assert_eq!(quota.hours.as_ref().unwrap().card_seconds, if is_past { 6 * 3600 } else { 0 });
+        let (hours, seconds) = (quota.hours.as_ref().unwrap(), if is_past { 6 * 3600 } else { 0 });
+        assert_eq!(hours.card_seconds, seconds);
+        assert_eq!(hours.models.get("H100").copied().unwrap_or_default(), seconds);
     }
 }
