@@ -103,8 +103,8 @@ fn configuration(classes: &Classes) -> Result<String, CommandError> {
         },
     });
     Ok(format!(
-        "# Add this to Kueue's Configuration, and start Kueue anew. Without excludeResourcePrefixes ClusterQueues must have quotas of\n\
-         # processors and memory, too.\n{}",
+        "# Add this to Kueue's Configuration, and start Kueue anew. With excludeResourcePrefixes Kueue counts no processors and memory in\n\
+         # any queue: whoever has quotas of them leaves it out, and adds both resources to the ClusterQueues.\n{}",
         output::yaml(&fields)?
     ))
 }
