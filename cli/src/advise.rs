@@ -17,10 +17,11 @@ use tessera_cluster::{ClaimExt, Key, Objects};
 use crate::devices;
 use crate::output;
 pub use decide::{Advice, Choice};
-use decide::{Use, decide};
+use decide::{Use, decide, with_margin};
 pub use manifest::Manifest;
 use manifest::Origin;
 pub use neighbours::Neighbours;
+use neighbours::is_time_slice;
 pub use offers::Kind;
 use offers::{kind_of, offers};
 
@@ -154,6 +155,12 @@ impl Held<'_> {
         }
     }
 
+    /// Whether it is a time-slice whose programs held more memory than its part, which nothing keeps them from.
+    fn is_above_part(&self) -> bool {
+        let memory = self.holder.memory_peak_mib.zip(self.holder.memory_granted_mib);
+        is_time_slice(self.holder) && memory.is_some_and(|(peak, granted)| peak > granted)
+    }
+
     /// The request of the claim.
     fn request(&self) -> (&str, &str, &str) {
         (&self.holder.namespace, &self.holder.claim, &self.group.request)
@@ -188,6 +195,11 @@ pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
         if together > 1 {
             decision.advice = Advice::Together { devices: together };
             decision.share_worth = None;
+        }
+        if decision.advice == Advice::Fits && one.is_above_part() {
+            let ask = uses[&one.group].memory_peak_mib.map(with_margin);
+            let ask_memory_mib = ask.filter(|ask| *ask <= one.card.memory_mib);
+            decision.advice = Advice::AbovePart { ask_memory_mib };
         }
         let saves = match &decision.advice {
             Advice::Change { to } => Some(worth - to.worth),

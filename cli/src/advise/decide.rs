@@ -64,6 +64,13 @@ pub enum Advice {
     },
     /// No smaller device on offer would suffice.
     Fits,
+    /// A time-slice held more memory than its part.
+    #[serde(rename_all = "camelCase")]
+    AbovePart {
+        /// Memory to ask for, in MiB; absent where that is more than the card has.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ask_memory_mib: Option<u64>,
+    },
     /// The observation was too short.
     NotEnoughSeen,
     /// No usage metrics exist for the claim.
@@ -113,6 +120,11 @@ struct Need {
     is_bursty: bool,
 }
 
+/// A peak of memory with the margin.
+pub fn with_margin(memory_mib: u64) -> u64 {
+    (memory_mib as f64 * MARGIN).ceil() as u64
+}
+
 /// Advice for a claim with `worth` of a card. `offers` are the offers of its model.
 pub fn decide(used: Use, worth: f64, offers: &[Offer], min_seconds: u64) -> Decision {
     let plain = |advice| Decision { advice, is_bursty: false, share_worth: None };
@@ -127,7 +139,7 @@ pub fn decide(used: Use, worth: f64, offers: &[Offer], min_seconds: u64) -> Deci
     }
     let is_bursty = peak >= LEAST_BURST && peak >= BURST * mean;
     let need = Need {
-        memory_mib: (memory as f64 * MARGIN).ceil() as u64,
+        memory_mib: with_margin(memory),
         peak: (peak * MARGIN).min(1.0),
         mean: (mean * MARGIN).min(1.0),
         is_bursty,

@@ -80,7 +80,8 @@ fn name(holder: &Holder) -> String {
     format!("{}/{}", holder.namespace, holder.claim)
 }
 
-fn is_time_slice(holder: &Holder) -> bool {
+/// Whether the holder has a time-slice.
+pub fn is_time_slice(holder: &Holder) -> bool {
     matches!(holder.device.parse::<DeviceName>(), Ok(DeviceName::TimeSlice(_)))
 }
 

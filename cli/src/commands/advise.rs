@@ -186,6 +186,8 @@ fn advice(row: &Row) -> String {
             format!("{}{class}", choice(to))
         }
         Advice::Fits => "fits".to_owned(),
+        Advice::AbovePart { ask_memory_mib: Some(ask) } => format!("above its part: ask for {ask}Mi"),
+        Advice::AbovePart { ask_memory_mib: None } => "above its part: needs more than a card has".to_owned(),
         Advice::NotEnoughSeen => "observed too briefly".to_owned(),
         Advice::NotMeasured => "no usage data".to_owned(),
         Advice::Together { devices } => format!("fits: {devices} devices work together"),
