@@ -249,7 +249,7 @@ pub fn report(view: &FleetView, objects: &Objects, asked: Asked<'_>) -> Report {
         saves_per_month: per_hour.map(|per_hour| per_hour * MONTH),
         claims,
         manifests,
-        neighbours: neighbours::neighbours(view, objects, asked),
+        neighbours: neighbours::neighbours(view, objects, &offers, asked),
     }
 }
 
