@@ -45,6 +45,7 @@ struct State {
     level: Level,
     /// The level by the last look alone.
     seen: Level,
+    is_told: bool,
 }
 
 /// The levels of all claims.
@@ -71,8 +72,9 @@ impl Part {
 }
 
 impl Overuse {
-    /// Takes a look at all parts, and returns the claims with another level than before: all claims at the first look at them. Claims
-    /// not looked at are forgotten.
+    /// Takes a look at all parts, and returns the claims with another level than before: all claims at the first look at them, but those
+    /// above their part at the second, whatever they are then. After a start of the plugin they may have been told before, and would be
+    /// within their part for one look. Claims not looked at are forgotten.
     pub fn look(&mut self, parts: &[Part]) -> Vec<(String, Level)> {
         let mut seen = BTreeMap::<&str, Level>::new();
         for part in parts {
@@ -84,13 +86,15 @@ impl Overuse {
         let mut claims = BTreeMap::new();
         for (claim, seen) in seen {
             let known = self.claims.get(claim);
-            let before = known.copied().unwrap_or(State { level: Level::Within, seen: Level::Within });
+            let new = State { level: Level::Within, seen: Level::Within, is_told: false };
+            let before = known.copied().unwrap_or(new);
             let (low, high) = (seen.min(before.seen), seen.max(before.seen));
             let level = before.level.clamp(low, high);
-            if level != before.level || known.is_none() {
+            let is_due = known.is_some() || seen == Level::Within;
+            if level != before.level || (is_due && !before.is_told) {
                 changed.push((claim.to_owned(), level));
             }
-            claims.insert(claim.to_owned(), State { level, seen });
+            claims.insert(claim.to_owned(), State { level, seen, is_told: is_due });
         }
         self.claims = claims;
         changed
@@ -173,7 +177,18 @@ mod tests {
             told.extend(overuse.look(&card(&[Some(used), Some(20)])));
         }
         let level = |claim: &str, level| (claim.to_owned(), level);
-        assert_eq!(told, [level("0", Within), level("1", Within), level("0", Above), level("0", Within)]);
+        assert_eq!(told, [level("1", Within), level("0", Above), level("0", Within)]);
+    }
+
+    #[test]
+    fn after_a_start_a_claim_above_its_part_is_told_at_the_second_look() {
+        for (used, second) in [([61, 61], Endangers), ([30, 61], Above), ([30, 1], Within)] {
+            let mut overuse = Overuse::default();
+            let mut look = |used| overuse.look(&card(&[Some(used), Some(1)]));
+            let told = |claim: &str, level| (claim.to_owned(), level);
+            assert_eq!(look(used[0]), [told("1", Within)], "{used:?}");
+            assert_eq!(look(used[1]), [told("0", second)], "{used:?}");
+        }
     }
 
     #[test]
@@ -227,7 +242,7 @@ mod tests {
                         levels[number] = seen.max(last[number]);
                     }
                     last[number] = seen;
-                    prop_assert_eq!(told[&part.claim], levels[number]);
+                    prop_assert_eq!(told.get(&part.claim).copied().unwrap_or_default(), levels[number]);
                 }
                 prop_assert!(levels.iter().filter(|level| **level == Endangers).count() <= 1);
             }
