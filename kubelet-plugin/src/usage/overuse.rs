@@ -8,7 +8,7 @@
 //!
 //! A level holds from the second look in a row on, so that memory held for a moment has no consequence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A claim above its part is within it again once it holds a twentieth less.
 const MARGIN: u64 = 20;
@@ -52,6 +52,8 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Overuse {
     claims: BTreeMap<String, State>,
+    /// Claims that endanger others, each with a neighbour that was named.
+    named: BTreeSet<(String, String)>,
 }
 
 impl Part {
@@ -98,6 +100,24 @@ impl Overuse {
         }
         self.claims = claims;
         changed
+    }
+
+    /// The endangered neighbours at the same parts, each once while another claim endangers it: those that come later, too.
+    pub fn endangered<'p>(&mut self, parts: &'p [Part]) -> Vec<&'p Part> {
+        let (claims, named) = (&self.claims, &mut self.named);
+        let endangers = |claim: &str| claims.get(claim).is_some_and(|state| state.level == Level::Endangers);
+        named.retain(|(claim, neighbour)| endangers(claim) && claims.contains_key(neighbour));
+        let mut found = Vec::new();
+        for part in parts.iter().filter(|part| endangers(&part.claim)) {
+            let of_others =
+                parts.iter().filter(|other| other.device == part.device && other.claim != part.claim);
+            for other in of_others.filter(|other| other.is_endangered()) {
+                if named.insert((part.claim.clone(), other.claim.clone())) {
+                    found.push(other);
+                }
+            }
+        }
+        found
     }
 }
 
@@ -189,6 +209,28 @@ mod tests {
             assert_eq!(look(used[0]), [told("1", Within)], "{used:?}");
             assert_eq!(look(used[1]), [told("0", second)], "{used:?}");
         }
+    }
+
+    #[test]
+    fn a_neighbour_is_named_once_also_one_that_comes_later() {
+        let mut overuse = Overuse::default();
+        let mut named = |used: &[u64]| {
+            let parts = card(&used.iter().copied().map(Some).collect::<Vec<_>>());
+            overuse.look(&parts);
+            let named = overuse.endangered(&parts);
+            named.into_iter().map(|part| part.claim.clone()).collect::<Vec<_>>()
+        };
+        assert!(named(&[61, 1]).is_empty(), "one look");
+        assert_eq!(named(&[61, 1]), ["1"]);
+        assert!(named(&[61, 1]).is_empty(), "named");
+        assert_eq!(named(&[61, 1, 2]), ["2"]);
+        assert!(named(&[61, 1]).is_empty());
+        assert_eq!(named(&[61, 1, 2]), ["2"], "another claim");
+        for _ in 0..2 {
+            assert!(named(&[1, 1, 2]).is_empty());
+        }
+        assert!(named(&[61, 1, 2]).is_empty());
+        assert_eq!(named(&[61, 1, 2]), ["1", "2"], "endangered again");
     }
 
     #[test]

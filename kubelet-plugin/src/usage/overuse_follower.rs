@@ -47,15 +47,12 @@ impl OveruseFollower {
             if level > Level::Within {
                 self.teller.warn(claim, MEMORY_OVERUSE, &condition.message);
             }
-            if level == Level::Endangers {
-                for neighbour in endangered(&uid, &parts) {
-                    let claim = report.claims.iter().find(|claim| claim.uid == neighbour.claim);
-                    if let Some(claim) = claim {
-                        self.teller.warn(claim, ENDANGERED, &danger(neighbour));
-                    }
-                }
-            }
             self.teller.set(claim, condition);
+        }
+        for neighbour in overuse.endangered(&parts) {
+            if let Some(claim) = report.claims.iter().find(|claim| claim.uid == neighbour.claim) {
+                self.teller.warn(claim, ENDANGERED, &danger(neighbour));
+            }
         }
         self.teller.write(report).await;
     }
@@ -88,14 +85,6 @@ fn free(report: &Report, device: &DeviceReport) -> Option<u64> {
         }
     };
     memory.map(|memory| memory.free)
-}
-
-/// The neighbours of a claim that could not get what they were promised.
-fn endangered<'p>(claim: &str, parts: &'p [Part]) -> impl Iterator<Item = &'p Part> {
-    let devices: Vec<&str> =
-        parts.iter().filter(|part| part.claim == claim).map(|part| &*part.device).collect();
-    let of_others = parts.iter().filter(move |part| part.claim != claim && devices.contains(&&*part.device));
-    of_others.filter(|part| part.is_endangered())
 }
 
 fn danger(part: &Part) -> String {

@@ -42,6 +42,18 @@ async fn a_claim_above_its_part_is_told_and_so_is_the_neighbour_that_it_endanger
     let said = told(&node, &keeps.0, "MemoryEndangered").await;
     assert!(said[0].contains("has not used 19000 MiB"), "{said:?}");
 
+    // One that comes later is told, too.
+    let comes = pod(&node).await;
+    let late = claim(&node, &slice, &comes).await;
+    process(&node, 95, &comes.1, "container");
+    node.machine.let_happen("process add --card 1 --pid 95 --memory-mib 500 --busy 0");
+    for answer in registered.prepare(&[late]).await.unwrap().values() {
+        answer.as_ref().unwrap();
+    }
+    let said = told(&node, &comes.0, "MemoryEndangered").await;
+    assert!(said[0].contains("has not used 19500 MiB"), "{said:?}");
+    assert_eq!(notes(&node, &keeps.0, "MemoryEndangered").await.len(), 1);
+
     for pid in [81, 82] {
         node.machine.let_happen(&format!("process remove --card 1 --pid {pid}"));
     }
