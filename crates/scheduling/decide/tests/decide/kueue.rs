@@ -65,7 +65,7 @@ fn a_job_that_is_admitted_again_keeps_its_age() {
         let mut fed = leader(&[("a", 2)]);
         let metadata =
             json!({ "name": "train", "namespace": "team", "uid": "job-train", "creationTimestamp": at(5) });
-        fed.apply(read::<Job>(json!({ "metadata": metadata })).into());
+        fed.apply(read::<Job>(json!({ "metadata": metadata, "spec": { "parallelism": size } })).into());
         ask_at(&mut fed, "other", 2, 20, |_| {});
         for number in 0..size {
             let of_gang = member("train", number, size);
@@ -91,7 +91,7 @@ fn once_it_runs_the_age_is_that_of_its_pods() {
     let mut fed = leader(&[("a", 2)]);
     let metadata =
         json!({ "name": "train", "namespace": "team", "uid": "job-train", "creationTimestamp": at(5) });
-    fed.apply(read::<Job>(json!({ "metadata": metadata })).into());
+    fed.apply(read::<Job>(json!({ "metadata": metadata, "spec": { "parallelism": 2 } })).into());
     let mut first = member("train", 0, 2);
     let mut second = member("train", 1, 2);
     for pod in [&mut first, &mut second] {

@@ -44,7 +44,7 @@ pub(super) fn is_unserved(server: &Server, pod: &Pod) -> bool {
 }
 
 fn keeps_its_gate(around: &mut Surroundings, server: &Server, name: &str, pod: &Pod) {
-    if gates(pod).is_empty() || is_unserved(server, pod) {
+    if gates(pod).is_empty() || is_unserved(server, pod) || idle::is_held_back(server, pod) {
         return;
     }
     if cards_asked(pod) == Some(0) && pod.spec.as_ref().is_some_and(asks_for_nothing) {
