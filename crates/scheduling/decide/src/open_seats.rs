@@ -19,8 +19,8 @@ pub(crate) struct Open<'m> {
     pub seats: Vec<Seat<'m>>,
     /// By seat: index of the first seat of the same shape.
     first: Vec<usize>,
-    /// By first seat: owner of the pod, and what the pod asks for; `None` if no node is kept for anybody.
-    of_shapes: BTreeMap<usize, (String, Option<Asks>)>,
+    /// By first seat: owner of the pod, if nodes refused its pods, and what the pod asks for; `None` if no node is kept for anybody.
+    of_shapes: BTreeMap<usize, (Option<String>, Option<Asks>)>,
 }
 
 /// Nodes neither kept for others nor refusing the pods.
@@ -32,7 +32,7 @@ pub(crate) struct FreeNodes<'d, 'm> {
 }
 
 impl FreeNodes<'_, '_> {
-    fn of(&self, seat: usize) -> Option<&(String, Option<Asks>)> {
+    fn of(&self, seat: usize) -> Option<&(Option<String>, Option<Asks>)> {
         self.open.of_shapes.get(self.open.first.get(seat)?)
     }
 }
@@ -44,7 +44,8 @@ impl Filter for FreeNodes<'_, '_> {
     }
 
     fn is_refused(&self, seat: usize, node: &FleetNode) -> bool {
-        self.of(seat).is_some_and(|(owner, _)| self.refusals.contains(owner, &node.name, self.now))
+        let owner = self.of(seat).and_then(|(owner, _)| owner.as_ref());
+        owner.is_some_and(|owner| self.refusals.contains(owner, &node.name, self.now))
     }
 }
 
@@ -52,7 +53,7 @@ impl Filter for FreeNodes<'_, '_> {
 pub(crate) fn open_seats<'m>(
     world: &World,
     gangs: &Gangs,
-    standing: &Queue,
+    (standing, refusals): (&Queue, &Refusals),
     now: Time,
     open: &[&'m Member],
 ) -> Open<'m> {
@@ -65,7 +66,8 @@ pub(crate) fn open_seats<'m>(
         let first = *shapes.entry(demand.shape).or_insert(seat);
         if first == seat {
             let asks = (!standing.is_empty()).then(|| order::asks(world, gangs, now, &member.pod));
-            found.of_shapes.insert(seat, (refusals::owner(&member.pod), asks));
+            let owner = Some(refusals::owner(&member.pod)).filter(|owner| refusals.has_any(owner));
+            found.of_shapes.insert(seat, (owner, asks));
         }
         found.first.push(first);
         found.members.push(member);

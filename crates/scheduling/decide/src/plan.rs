@@ -61,7 +61,8 @@ fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member],
     let allowance = teams::allowance(&state.world, open);
     let limit = state.world.teams.limit(group.id.namespace(), allowance);
     let members = open;
-    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
+    let open =
+        open_seats::open_seats(&state.world, &state.gangs, (&state.standing, &state.refusals), now, open);
     let partners = group.nodes();
     let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
     let mut place = |limit: Option<&TakeLimit>| {

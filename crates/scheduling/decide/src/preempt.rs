@@ -7,7 +7,7 @@
 //! Nominations are written to the pods, so the next leader resumes with them. From then on their devices count as taken: no other pod
 //! gets them once free.
 
-mod bounds;
+mod ending;
 mod gather;
 mod idle;
 
@@ -32,6 +32,7 @@ use crate::teams::{Allowance, ReclaimTo, Team};
 use crate::victims::{Ask, Shortage, names};
 use crate::world::World;
 use crate::{holders, order, teams, victims};
+pub(crate) use ending::Ending;
 
 /// Kubernetes' default of `terminationGracePeriodSeconds`.
 const USUAL_GRACE: i64 = 30;
@@ -266,12 +267,13 @@ fn planned_victim(world: &World, nomination: &Nomination, text: &str, shortage: 
 
 /// Evicts the holders of nominated devices, and the pods of the plan that hold other room.
 fn evict_for(
-    State { world, ledger, gangs, waits, idle: idle_claims, successors, .. }: &mut State,
+    state: &mut State,
     now: Time,
     group: &Group,
     nominated: &[(&Member, Nomination)],
     shortage: Shortage,
 ) -> Preemption {
+    let State { world, ledger, gangs, idle: idle_claims, .. } = &mut *state;
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let taker = world.teams.team_of(group.id.namespace());
     let wanted = idle::Wanted::new(world, gangs, idle_claims);
@@ -309,20 +311,22 @@ fn evict_for(
     let is_lent = |victim: &Key| wanted.of(gangs, victim).is_none() && !is_higher(victim);
     let others: Vec<Key> = staying.iter().map(|pod| pod.key()).filter(is_lent).collect();
     let takes_back = !others.is_empty();
-    if takes_back && !victims::may_take_back(world, ledger, gangs, now, taker, others.iter()) {
+    if takes_back && !victims::may_take_back(state, now, taker, &others) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
+    let State { world, ledger, gangs, waits, round, idle: idle_claims, successors, .. } = state;
+    let ending = round.ending.get_or_insert_with(|| Ending::of(world, now));
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
     let allowance = if takes_back { Allowance::Guarantee } else { teams::allowance(world, &open) };
     let limit = world.teams.limit(group.id.namespace(), allowance);
     let (mut team, mut share) = (taker, "guarantee");
-    if bounds::would_exceed(world, now, limit.as_ref(), nominated, &victims) {
+    if ending.would_exceed(world, limit.as_ref(), nominated, &victims) {
         let may_borrow = takes_back && teams::allowance(world, &open) == Allowance::Limits;
         let is_unsent = |pod: &&&Pod| !ledger.evictions.is_sent(&reference(pod), now);
         let unsent = staying.iter().filter(is_unsent).map(|pod| pod.key());
         let unsent: Vec<Key> = unsent.filter(|victim| others.contains(victim)).collect();
         let of = (others.as_slice(), unsent.as_slice(), &victims);
-        let beyond = || bounds::beyond_guarantee(world, waits, now, taker, nominated, of);
+        let beyond = || ending.beyond_guarantee(world, waits, taker, nominated, of);
         let Some(found) = may_borrow.then(beyond).flatten() else {
             return withdraw(nominated, "its team's limit or guarantee no longer allows it");
         };
@@ -415,7 +419,7 @@ fn may_ask(state: &mut State, now: Time, group: &Group, open: &[&Member], shorta
 /// The lowest priority or rank among units.
 fn lowest(state: &mut State, now: Time, ask: Ask) -> i32 {
     let units = victims::take_units(state, now, ask);
-    let lowest = units.all().iter().map(|unit| unit.priority).min().unwrap_or(i32::MAX);
+    let lowest = units.lowest().unwrap_or(i32::MAX);
     victims::put_back(state, units, ask);
     lowest
 }

@@ -7,8 +7,9 @@ use tessera_placement::{ShapeId, Time};
 
 use crate::group::Group;
 use crate::kueue;
+use crate::preempt::Ending;
 use crate::refusals::{self, Refusals};
-use crate::teams::{Allowance, CardTime, Division, TeamId};
+use crate::teams::{Allowance, Borrowers, CardTime, Division, TeamId};
 use crate::victims::{Ask, Shortage};
 
 /// Cost per round for all claims: some 0.15 s with what is begun and ended, so that no other pod waits longer.
@@ -54,10 +55,14 @@ pub(crate) struct Round {
     pub units: Option<Units>,
     /// The same, with the rank of borrowed devices instead of the priority ([`Ask::TakeBack`]).
     pub borrowed: Option<Units>,
+    /// Who holds what of these.
+    pub borrowers: Borrowers,
     /// By unit of these: whether none but teams of the same parent take it back.
     pub is_in_family: Vec<bool>,
     /// By unit of [`Self::units`]: whether it is an idle group whose devices go to those who wait.
     pub is_idle: Vec<bool>,
+    /// Pods that are ending, and claims. Computed on demand.
+    pub ending: Option<Ending>,
     /// Cards to be shared among teams. Computed on demand.
     pub division: Option<Division>,
     /// When time alone lets more devices be taken back, if known.
@@ -121,8 +126,10 @@ impl Default for Round {
             without_victims: BTreeMap::new(),
             units: None,
             borrowed: None,
+            borrowers: Borrowers::default(),
             is_in_family: Vec::new(),
             is_idle: Vec::new(),
+            ending: None,
             division: None,
             next_take_back: None,
             reserved: BTreeMap::new(),

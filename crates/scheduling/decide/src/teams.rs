@@ -28,7 +28,7 @@ use tessera_placement::Time;
 use tessera_placement::take_limit::{Covers, Rule, TakeLimit};
 
 pub(crate) use book::CardTime;
-pub(crate) use borrowed::{Allowance, allowance, charge_of, limit_text, may_borrow, reclaimable};
+pub(crate) use borrowed::{Allowance, Borrowers, allowance, charge_of, limit_text, may_borrow};
 pub(crate) use budget::{Start, deadline};
 pub(crate) use fair_share::Division;
 pub use fair_share::ReclaimTo;
@@ -180,6 +180,12 @@ impl Team {
     /// Whether other teams count to the same limits.
     pub fn has_parent(&self) -> bool {
         self.parent.is_some()
+    }
+
+    /// Each guarantee, as a limit.
+    fn guarantees(&self) -> Vec<Rule> {
+        let guaranteed = self.amounts.iter().filter(|amount| amount.guaranteed > 0);
+        guaranteed.map(|amount| amount.rule(&self.namespaces, amount.guaranteed)).collect()
     }
 
     /// The cards of which something is guaranteed.

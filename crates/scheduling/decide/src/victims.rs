@@ -16,11 +16,10 @@ use tessera_placement::victims::{self, Unit, Units, key};
 use crate::gangs::Gangs;
 use crate::group::{Group, Member, Placement};
 use crate::idle::groups::idle_groups;
-use crate::ledger::Ledger;
 use crate::open_seats::{self, FreeNodes};
-use crate::round::{NoVictims, Round};
+use crate::round::NoVictims;
 use crate::state::State;
-use crate::teams::{Allowance, Division, TeamId, Teams};
+use crate::teams::{Allowance, Borrowers, Division, TeamId, Teams};
 use crate::world::World;
 use crate::{hours_left, kueue, order, room, teams};
 use units::{has_no_claims, units};
@@ -89,7 +88,7 @@ pub(crate) fn find_victims<'m>(
     let mut units = take_units(state, now, ask);
     units.look_up(&state.world.cluster, &mut state.world.fleet, &state.world.driver);
     let needs = if ask.is_of_own() { 0 } else { room::least_cards_of(state, open, needed) };
-    let lower = evictable(&state.world, group, (&units, &state.round), (ask, needs));
+    let lower = evictable(state, group, &units, (ask, needs));
     let world = &state.world;
     let limit = |allowance| world.teams.limit(group.id.namespace(), allowance);
     let limit = match ask {
@@ -192,7 +191,13 @@ fn plan<'m>(
     units: &mut Units,
     may: &[bool],
 ) -> Option<(Vec<Placement<'m>>, BTreeSet<Key>)> {
-    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, wanted.open);
+    let open = open_seats::open_seats(
+        &state.world,
+        &state.gangs,
+        (&state.standing, &state.refusals),
+        now,
+        wanted.open,
+    );
     let (base, rankings, _) = state.world.base();
     let mut statement = Statement::new(Base { limit: wanted.limit, ..base });
     let filter = FreeNodes { now, open: &open, refusals: &state.refusals, standing: &state.standing };
@@ -218,7 +223,9 @@ pub(crate) fn take_units(state: &mut State, now: Time, ask: Ask) -> Units {
             let are_idle = units.iter().map(|unit| !idle.is_empty() && unit.pods.iter().all(is_idle));
             state.round.is_idle = are_idle.collect();
         } else {
-            let found = teams::reclaimable(&state.world, &state.gangs, (&units, &leaving), now);
+            let mut borrowers = Borrowers::of(&state.world, &state.gangs, &units);
+            let found = borrowers.reclaimable(&state.world, &state.gangs, now, (&units, &leaving));
+            state.round.borrowers = borrowers;
             state.round.next_take_back = found.next;
             state.round.is_in_family = found.is_in_family;
             units.iter_mut().zip(found.ranks).for_each(|(unit, rank)| unit.priority = rank.unwrap_or(STAYS));
@@ -244,30 +251,27 @@ pub(crate) fn is_higher(teams: &Teams, group: &Group, team: TeamId, priority: i3
             || group.members.iter().all(|member| teams.is_exempt(&member.pod)))
 }
 
-/// Whether all these pods are of units that may be taken back for a team.
-pub(crate) fn may_take_back<'k>(
-    world: &World,
-    ledger: &Ledger,
-    gangs: &Gangs,
-    now: Time,
-    taker: TeamId,
-    mut pods: impl Iterator<Item = &'k Key>,
-) -> bool {
-    let all = units(world, ledger, gangs, now, Ask::TakeBack);
-    let (units, leaving): (Vec<Unit>, Vec<bool>) = all.into_iter().unzip();
-    let found = teams::reclaimable(world, gangs, (&units, &leaving), now);
-    pods.all(|pod| {
+/// Whether all these pods are of units that may be taken back for a team now.
+pub(crate) fn may_take_back(state: &mut State, now: Time, taker: TeamId, pods: &[Key]) -> bool {
+    let found = take_units(state, now, Ask::TakeBack);
+    let (world, units) = (&state.world, found.all());
+    let borrowers = &mut state.round.borrowers;
+    let mut known: BTreeMap<TeamId, BTreeSet<usize>> = BTreeMap::new();
+    let may_go = pods.iter().all(|pod| {
         let team = world.teams.team_of(&pod.namespace);
-        let is_of_family = world.teams.family(team) == world.teams.family(taker);
-        let of_pod: Vec<usize> = (0..units.len()).filter(|place| units[*place].pods.contains(pod)).collect();
+        let is_family = world.teams.family(team) == world.teams.family(taker);
+        let of_pod: Vec<usize> =
+            borrowers.of_team(team).filter(|place| units[*place].pods.contains(pod)).collect();
+        let may_go = known.entry(team).or_insert_with(|| {
+            borrowers.may_go(world, &state.gangs, now, (team, is_family), (units, found.are_leaving()))
+        });
         // A pod that gives back by itself is among its gang's, too.
         let is_alone = of_pod.iter().any(|place| !units[*place].is_gang);
-        let may_go = |place: &usize| {
-            (is_alone && units[*place].is_gang)
-                || (found.ranks[*place].is_some() && (is_of_family || !found.is_in_family[*place]))
-        };
+        let may_go = |place: &usize| (is_alone && units[*place].is_gang) || may_go.contains(place);
         team != taker && !of_pod.is_empty() && of_pod.iter().all(may_go)
-    })
+    });
+    put_back(state, found, Ask::TakeBack);
+    may_go
 }
 
 /// The pods that go with this one for a group of the team: its gang, or it alone if it gives devices back and the gang goes on without.
@@ -281,9 +285,9 @@ pub(crate) fn going_with(world: &World, gangs: &Gangs, taker: TeamId, pod: &Key)
 
 /// By unit: whether the group, which needs this many millionths of a card, may ask it to go, and it is none of its own.
 fn evictable(
-    world: &World,
+    State { world, round, .. }: &State,
     group: &Group,
-    (units, round): (&Units, &Round),
+    units: &Units,
     (ask, needs): (Ask, u64),
 ) -> Vec<bool> {
     let World { teams, cluster, .. } = world;
@@ -292,27 +296,35 @@ fn evictable(
     let mut has_more: BTreeMap<TeamId, bool> = BTreeMap::new();
     let own: BTreeSet<&Key> = group.members.iter().map(|member| &member.key).collect();
     let queue = kueue::cluster_queue_of(group);
-    let may = |(place, unit): (usize, &Unit)| {
-        let team = unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
-        let may_ask = match ask {
-            Ask::Idle => round.is_idle[place],
-            Ask::Priority => round.is_idle[place] || is_higher(teams, group, team, unit.priority),
-            _ if unit.priority == STAYS
-                || team == taker
-                || (round.is_in_family[place] && is_of_others(team)) =>
-            {
-                false
-            }
-            Ask::TakeBack => true,
+    let is_lower = |unit: &Unit| {
+        let team = || unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
+        unit.priority < group.priority() && is_higher(teams, group, team(), unit.priority)
+    };
+    let mut is_lent = |place: usize| {
+        let team = round.borrowers.team_of(place);
+        if team == taker || (round.is_in_family[place] && is_of_others(team)) {
+            return false;
+        }
+        match ask {
             Ask::TakeBackForParent => is_of_others(team),
             Ask::FairShare => {
                 let has_more = has_more.entry(team);
                 *has_more.or_insert_with(|| teams.would_have_less(cluster, taker, needs, team))
             }
+            Ask::Idle | Ask::Priority | Ask::TakeBack => true,
+        }
+    };
+    let may = |(place, unit): (usize, &Unit)| {
+        let may_ask = match ask {
+            Ask::Idle => round.is_idle[place],
+            Ask::Priority => round.is_idle[place] || is_lower(unit),
+            _ => unit.priority != STAYS && is_lent(place),
         };
-        let may_ask = may_ask && kueue::may_go_for(world, queue, &unit.pods);
         // Budgets count pods that are ending already.
-        may_ask && !units.is_leaving(place) && !unit.pods.iter().any(|pod| own.contains(pod))
+        may_ask
+            && !units.is_leaving(place)
+            && kueue::may_go_for(world, queue, &unit.pods)
+            && !unit.pods.iter().any(|pod| own.contains(pod))
     };
     units.all().iter().enumerate().map(may).collect()
 }

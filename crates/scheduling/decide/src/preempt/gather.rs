@@ -17,7 +17,7 @@ use tessera_placement::gather::{self, Mover, Plan, Stays};
 use tessera_placement::seats::Filter as _;
 use tessera_placement::statement::Statement;
 
-use super::{PLAN_AGAIN, Preemption, being_written, bounds, is_anybody_ending_on, longest_grace, withdraw};
+use super::{Ending, PLAN_AGAIN, Preemption, being_written, is_anybody_ending_on, longest_grace, withdraw};
 use crate::gathering::DAY;
 use crate::group::{Group, Member, created};
 use crate::intent::{Intent, PodReference};
@@ -122,7 +122,8 @@ fn search(
             mover.stays = Some(Stays::Obstacle("its pool or its owner does not let it move".to_owned()));
         }
     }
-    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, open);
+    let open =
+        open_seats::open_seats(&state.world, &state.gangs, (&state.standing, &state.refusals), now, open);
     let seats = open.seats.get(..needed.max(1))?;
     let (base, ..) = state.world.base();
     let mut statement = Statement::new(base);
@@ -269,7 +270,8 @@ pub(super) fn evict(
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
     let allowance = teams::allowance(&state.world, &open);
     let limit = state.world.teams.limit(group.id.namespace(), allowance);
-    if bounds::would_exceed(&mut state.world, now, limit.as_ref(), nominated, &moving) {
+    let ending = state.round.ending.get_or_insert_with(|| Ending::of(&state.world, now));
+    if ending.would_exceed(&mut state.world, limit.as_ref(), nominated, &moving) {
         return withdraw(nominated, "its team's limit no longer allows it");
     }
     let mut intents = Vec::new();

@@ -86,66 +86,161 @@ pub(crate) struct Reclaimable {
     pub next: Option<Time>,
 }
 
-/// The units that may be taken back now. `leaving`: by unit, whether its pods are already ending; such units are not taken back.
-pub(crate) fn reclaimable(
-    world: &World,
-    gangs: &Gangs,
-    (units, leaving): (&[Unit], &[bool]),
-    now: Time,
-) -> Reclaimable {
-    let World { teams, cluster, .. } = world;
-    let (ranks, is_in_family) = (vec![None; units.len()], vec![false; units.len()]);
-    let mut found = Reclaimable { ranks, is_in_family, next: None };
-    if teams.is_empty() {
-        return found;
-    }
-    let mut of_teams: BTreeMap<TeamId, Vec<usize>> = BTreeMap::new();
-    for (place, unit) in units.iter().enumerate() {
-        // Preempted by an exempt pod, a team must not take the devices back from it.
-        if let Some(pod) = unit.pods.first().filter(|_| !pods(cluster, unit).all(|pod| teams.is_exempt(pod)))
-        {
-            of_teams.entry(teams.team_of(&pod.namespace)).or_default().push(place);
+/// Who holds what of these units: by team, in the order of borrowing. Holds until an object changes, and so for a round.
+#[derive(Debug, Default)]
+pub(crate) struct Borrowers {
+    /// By unit: its team.
+    team_of: Vec<TeamId>,
+    /// By unit: its place in the order of borrowing.
+    place_of: Vec<usize>,
+    /// Units of each team, in the order of borrowing, without those of exempt pods.
+    of_teams: BTreeMap<TeamId, Vec<usize>>,
+    /// By team: use of what is guaranteed to it, and the units beyond with this use.
+    beyond: BTreeMap<TeamId, (Vec<u64>, Vec<usize>)>,
+}
+
+impl Borrowers {
+    /// The holders of these units. The order of borrowing: those that never borrow, then by priority and age, then pods that their gangs do
+    /// not need.
+    pub fn of(World { teams, cluster, .. }: &World, gangs: &Gangs, units: &[Unit]) -> Self {
+        let team = |unit: &Unit| unit.pods.first().and_then(|pod| teams.team_of(&pod.namespace));
+        let mut found = Borrowers { team_of: units.iter().map(team).collect(), ..Borrowers::default() };
+        if teams.is_empty() {
+            return found;
         }
-    }
-    // The team furthest above its share gives back first.
-    let mut order: Vec<TeamId> = of_teams.keys().copied().collect();
-    order.sort_by_cached_key(|team| Reverse(teams.place_now(cluster, *team)));
-    let mut of_families: BTreeMap<TeamId, Vec<usize>> = BTreeMap::new();
-    let mut keys: Vec<(usize, bool, i32, usize)> = Vec::new();
-    for (rank, team) in order.iter().enumerate() {
-        let of_team = of_teams.remove(team).unwrap_or_default();
-        // Pods that are ending fill no guarantee, their parent's neither.
-        let ending = of_team.iter().copied().filter(|place| leaving[*place]);
-        of_families.entry(teams.family(*team)).or_default().extend(ending);
-        for place in borrowed(world, gangs, *team, (units, leaving), of_team) {
-            of_families.entry(teams.family(*team)).or_default().push(place);
-            match taken_back_from(teams, cluster, *team, &units[place]) {
-                Some(from) if from <= now => {
-                    let is_needed = !is_surplus(cluster, gangs, &units[place]);
-                    keys.push((rank, is_needed, units[place].priority, place));
-                }
-                Some(from) => found.next = found.next.into_iter().chain([from]).min(),
-                None => {}
+        let mut order: Vec<usize> = (0..units.len()).collect();
+        order.sort_by_cached_key(|place| {
+            let unit = &units[*place];
+            let is_surplus = is_surplus(cluster, gangs, unit);
+            (is_surplus, borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
+        });
+        found.place_of = vec![0; units.len()];
+        for (place, unit) in order.into_iter().enumerate() {
+            found.place_of[unit] = place;
+            // Preempted by an exempt pod, a team must not take the devices back from it.
+            if !pods(cluster, &units[unit]).all(|pod| teams.is_exempt(pod)) {
+                found.of_teams.entry(found.team_of[unit]).or_default().push(unit);
             }
         }
+        found
     }
-    for (family, of_family) in of_families {
-        let beyond: BTreeSet<usize> =
-            borrowed(world, gangs, family, (units, leaving), of_family.clone()).into_iter().collect();
-        for place in of_family {
-            found.is_in_family[place] = !beyond.contains(&place);
+
+    /// The unit's team.
+    pub fn team_of(&self, unit: usize) -> TeamId {
+        self.team_of[unit]
+    }
+
+    /// Indices of the team's units.
+    pub fn of_team(&self, team: TeamId) -> impl Iterator<Item = usize> {
+        (0..self.team_of.len()).filter(move |unit| self.team_of[*unit] == team)
+    }
+
+    /// The team's units beyond its guarantee now. Only charges change within a round.
+    fn beyond(
+        &mut self,
+        world: &World,
+        gangs: &Gangs,
+        team: TeamId,
+        (units, leaving): (&[Unit], &[bool]),
+    ) -> &[usize] {
+        let used = world.teams.get(team).map_or_else(Vec::new, |team| {
+            team.guarantees().iter().map(|rule| rule.taken(&world.cluster)).collect()
+        });
+        if self.beyond.get(&team).is_none_or(|(known, _)| *known != used) {
+            let of_team = self.of_teams.get(&team).cloned().unwrap_or_default();
+            let beyond = borrowed(world, gangs, team, (units, leaving), of_team);
+            self.beyond.insert(team, (used, beyond));
         }
+        &self.beyond[&team].1
     }
-    keys.sort_unstable();
-    // Units alike but for their age share a rank: the youngest of them goes.
-    for (rank, alike) in
-        keys.chunk_by(|one, other| (one.0, one.1, one.2) == (other.0, other.1, other.2)).enumerate()
-    {
-        for (.., place) in alike {
-            found.ranks[*place] = i32::try_from(rank).ok();
+
+    /// The units beyond the guarantee of the family, among those beyond a guarantee of its teams.
+    fn beyond_family(
+        &mut self,
+        world: &World,
+        gangs: &Gangs,
+        family: TeamId,
+        (units, leaving): (&[Unit], &[bool]),
+    ) -> BTreeSet<usize> {
+        let of_family = |team: &TeamId| world.teams.family(*team) == family;
+        let teams: Vec<TeamId> = self.of_teams.keys().copied().filter(of_family).collect();
+        let mut all = Vec::new();
+        for team in teams {
+            all.extend(self.beyond(world, gangs, team, (units, leaving)));
+            // Pods that are ending fill no guarantee, their parent's neither.
+            all.extend(self.of_teams[&team].iter().filter(|place| leaving[**place]));
         }
+        all.sort_unstable_by_key(|unit| self.place_of[*unit]);
+        borrowed(world, gangs, family, (units, leaving), all).into_iter().collect()
     }
-    found
+
+    /// The team's units that may be taken back now for teams of its own parent (`is_family`), or of others.
+    pub fn may_go(
+        &mut self,
+        world: &World,
+        gangs: &Gangs,
+        now: Time,
+        (team, is_family): (TeamId, bool),
+        (units, leaving): (&[Unit], &[bool]),
+    ) -> BTreeSet<usize> {
+        let beyond = self.beyond(world, gangs, team, (units, leaving)).iter().copied();
+        let from = |unit: &usize| taken_back_from(&world.teams, &world.cluster, team, &units[*unit]);
+        let mut found: BTreeSet<usize> =
+            beyond.filter(|unit| from(unit).is_some_and(|from| from <= now)).collect();
+        if !is_family && !found.is_empty() {
+            let of_family = self.beyond_family(world, gangs, world.teams.family(team), (units, leaving));
+            found.retain(|unit| of_family.contains(unit));
+        }
+        found
+    }
+
+    /// The units that may be taken back now. `leaving`: by unit, whether its pods are already ending; such units are not taken back.
+    pub fn reclaimable(
+        &mut self,
+        world: &World,
+        gangs: &Gangs,
+        now: Time,
+        (units, leaving): (&[Unit], &[bool]),
+    ) -> Reclaimable {
+        let World { teams, cluster, .. } = world;
+        let (ranks, is_in_family) = (vec![None; units.len()], vec![false; units.len()]);
+        let mut found = Reclaimable { ranks, is_in_family, next: None };
+        // The team furthest above its share gives back first.
+        let mut order: Vec<TeamId> = self.of_teams.keys().copied().collect();
+        order.sort_by_cached_key(|team| Reverse(teams.place_now(cluster, *team)));
+        let mut families: BTreeMap<TeamId, Vec<usize>> = BTreeMap::new();
+        let mut keys: Vec<(usize, bool, i32, usize)> = Vec::new();
+        for (rank, team) in order.into_iter().enumerate() {
+            let of_family = families.entry(teams.family(team)).or_default();
+            for place in self.beyond(world, gangs, team, (units, leaving)) {
+                of_family.push(*place);
+                match taken_back_from(teams, cluster, team, &units[*place]) {
+                    Some(from) if from <= now => {
+                        let is_needed = !is_surplus(cluster, gangs, &units[*place]);
+                        keys.push((rank, is_needed, units[*place].priority, *place));
+                    }
+                    Some(from) => found.next = found.next.into_iter().chain([from]).min(),
+                    None => {}
+                }
+            }
+        }
+        for (family, of_family) in families {
+            let beyond = self.beyond_family(world, gangs, family, (units, leaving));
+            for place in of_family {
+                found.is_in_family[place] = !beyond.contains(&place);
+            }
+        }
+        keys.sort_unstable();
+        // Units alike but for their age share a rank: the youngest of them goes.
+        for (rank, alike) in
+            keys.chunk_by(|one, other| (one.0, one.1, one.2) == (other.0, other.1, other.2)).enumerate()
+        {
+            for (.., place) in alike {
+                found.ranks[*place] = i32::try_from(rank).ok();
+            }
+        }
+        found
+    }
 }
 
 /// Whether the unit is of a gang that goes on without. One that never borrows is as any other.
@@ -157,8 +252,8 @@ fn gang_of<'g>(gangs: &'g Gangs, unit: &Unit) -> Option<&'g GangId> {
     gangs.of(unit.pods.first()?)
 }
 
-/// The team's units beyond its guarantee, in the order of borrowing: those that never borrow, then by priority and age, then pods that
-/// their gangs do not need. Units that are leaving are neither beyond it nor fill it: they are about to go.
+/// Of these units, in the order of borrowing, those beyond the team's guarantee. Units that are leaving are neither beyond it nor fill it:
+/// they are about to go.
 fn borrowed(
     World { teams, cluster, .. }: &World,
     gangs: &Gangs,
@@ -170,14 +265,7 @@ fn borrowed(
         of_team.retain(|place| !leaving[*place]);
         return of_team;
     };
-    of_team.sort_by_cached_key(|place| {
-        let unit = &units[*place];
-        let is_surplus = is_surplus(cluster, gangs, unit);
-        (is_surplus, borrows(cluster, unit), Reverse(unit.priority), unit.created.clone(), *place)
-    });
-    let guaranteed = team.amounts.iter().filter(|amount| amount.guaranteed > 0);
-    let guaranteed: Vec<Rule> =
-        guaranteed.map(|amount| amount.rule(&team.namespaces, amount.guaranteed)).collect();
+    let guaranteed = team.guarantees();
     let of_unit = |place: &usize, rule: &Rule| charge_of(cluster, &units[*place], rule);
     // Claims of nobody who can be asked, such as kube-scheduler's own, come first within the guarantee.
     let of_units =
@@ -236,4 +324,57 @@ fn taken_back_from(teams: &Teams, cluster: &Cluster, team: TeamId, unit: &Unit) 
     let min_runtime = teams.get(team).map(|team| team.min_runtime).unwrap_or_default();
     let all: Option<Vec<Time>> = pods(cluster, unit).map(started).collect();
     Some((all?.into_iter().max()? + min_runtime).max(teams.reclaim_from()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::api::resource::v1::ResourceClaim;
+    use serde_json::{Value, json};
+    use tessera_cluster::{Asker, GpuQuota, Object};
+
+    use super::*;
+    use crate::observe;
+    use crate::state::State;
+
+    fn claim(name: &str) -> Value {
+        json!({ "metadata": { "name": name, "namespace": "nlp", "uid": name }, "spec": { "devices": { "requests": [] } },
+            "status": { "allocation": { "devices": { "results": [
+                { "request": "r", "driver": "gpu.tessera.dev", "pool": "a", "device": name }] } },
+                "reservedFor": [{ "resource": "pods", "name": "n0", "uid": "n0" }] } })
+    }
+
+    /// An answer is kept only as long as the team uses as much.
+    #[test]
+    fn what_is_borrowed_follows_the_teams_use() {
+        let mut state = State::new("gpu.tessera.dev", Asker::new(|| "share".to_owned()));
+        let quota = json!({ "metadata": { "name": "nlp" }, "spec": { "minRuntimeSeconds": 0,
+            "namespaceSelector": { "matchLabels": { "team": "nlp" } },
+            "amounts": [{ "name": "cards", "unit": "Cards", "guaranteed": 1 }] } });
+        let namespace = json!({ "metadata": { "name": "nlp", "labels": { "team": "nlp" } } });
+        let pod = json!({ "metadata": { "name": "n0", "namespace": "nlp", "uid": "n0" },
+            "spec": { "nodeName": "a", "containers": [] }, "status": { "startTime": "1970-01-01T00:00:00Z" } });
+        let objects: [Object; 4] = [
+            serde_json::from_value::<Namespace>(namespace).unwrap().into(),
+            serde_json::from_value::<GpuQuota>(quota).unwrap().into(),
+            serde_json::from_value::<Pod>(pod).unwrap().into(),
+            serde_json::from_value::<ResourceClaim>(claim("gpu-01-00")).unwrap().into(),
+        ];
+        let apply = |state: &mut State, object: Object| {
+            observe::apply(state, Time::ZERO, object).unwrap();
+            state.world.teams.follow(&mut state.world.cluster, "gpu.tessera.dev", Time::ZERO);
+        };
+        objects.into_iter().for_each(|object| apply(&mut state, object));
+        let key = |name| Key::new("nlp", name);
+        let (pods, claims) = (vec![key("n0")], vec![key("gpu-01-00")]);
+        let units = [Unit { pods, claims, priority: 0, is_gang: false, created: None }];
+        let mut borrowers = Borrowers::of(&state.world, &state.gangs, &units);
+        let mut may_go = |state: &State| {
+            let team = (state.world.teams.team_of("nlp"), false);
+            borrowers.may_go(&state.world, &state.gangs, Time::from_secs(1000), team, (&units, &[false]))
+        };
+        assert_eq!(may_go(&state), BTreeSet::new());
+        apply(&mut state, serde_json::from_value::<ResourceClaim>(claim("gpu-02-00")).unwrap().into());
+        assert_eq!(may_go(&state), BTreeSet::from([0]));
+    }
 }

@@ -33,7 +33,8 @@ pub(super) fn plan<'m>(
     drop(freed);
     let needed = wanted.needed.clamp(1, wanted.open.len().max(1));
     let needed = wanted.open.get(..needed)?;
-    let open = open_seats::open_seats(&state.world, &state.gangs, &state.standing, now, needed);
+    let open =
+        open_seats::open_seats(&state.world, &state.gangs, (&state.standing, &state.refusals), now, needed);
     let (base, rankings, topology_keys) = state.world.base();
     let uncounted = TakeLimit { rules: Vec::new(), only: limit.only.clone() };
     let mut statement = Statement::new(Base { limit: Some(&uncounted), ..base });

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Pod;
 use tessera_cluster::Holder;
 use tessera_cluster::usage::Requested;
 
@@ -20,6 +21,7 @@ use crate::statement::Statement;
 
 /// Seats of one shape.
 pub(super) struct Shape<'s> {
+    pod: &'s Pod,
     demand: &'s Demand,
     pub(super) requested: Requested,
     /// Nodes able to take the seats now or with less taken, each with the reason why not now.
@@ -82,14 +84,9 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
             let is_free = |index: &NodeIndex| filter.is_free(place, fleet.node(*index));
             let best = ranking.best().map(|(_, index)| (index, None));
             let could = ranking.could_later().map(|(index, reason)| (index, Some(reason.clone())));
-            // Volumes, for example: no eviction helps there.
-            let cluster = statement.cluster();
-            let could_run = |index: &NodeIndex| {
-                let node = cluster.objects().node(&fleet.node(*index).name);
-                node.is_some_and(|node| cluster.times_when_empty(seat.pod, node) > 0)
-            };
-            let nodes = best.chain(could).filter(|(index, _)| is_free(index) && could_run(index)).collect();
+            let nodes = best.chain(could).filter(|(index, _)| is_free(index)).collect();
             let shape = Shape {
+                pod: seat.pod,
                 demand: seat.demand,
                 requested: Requested::of(seat.pod),
                 nodes,
@@ -253,6 +250,12 @@ impl<'p, 's, 'a> Search<'p, 's, 'a> {
         }
         let (demand, requested) = (shape.demand, shape.requested.clone());
         if !is_touched && self.units.on(node).is_empty() {
+            return None;
+        }
+        // Volumes, for example: no eviction helps there.
+        let cluster = self.statement.cluster();
+        let object = cluster.objects().node(&self.statement.fleet().node(node).name)?;
+        if cluster.times_when_empty(shape.pod, object) == 0 {
             return None;
         }
         let is_short_of_devices = *reason == Some(Reason::Devices);

@@ -31,6 +31,8 @@ pub struct Unit {
 #[derive(Debug, Default)]
 pub struct Units {
     all: Vec<Unit>,
+    /// The lowest priority among them.
+    lowest: Option<i32>,
     /// By unit: whether its pods are already ending.
     leaving: Vec<bool>,
     by_node: BTreeMap<NodeIndex, Vec<Part>>,
@@ -104,7 +106,8 @@ pub(super) struct Device {
 impl Units {
     /// These units; those `leaving`, in their order, count as gone: their pods are ending already.
     pub fn new(units: Vec<Unit>, leaving: Vec<bool>) -> Self {
-        Units { all: units, leaving, ..Units::default() }
+        let lowest = units.iter().map(|unit| unit.priority).min();
+        Units { all: units, lowest, leaving, ..Units::default() }
     }
 
     /// Looks up what the units take of each node. Needed once, before the first plan.
@@ -138,6 +141,16 @@ impl Units {
     /// All units.
     pub fn all(&self) -> &[Unit] {
         &self.all
+    }
+
+    /// The lowest priority among them.
+    pub fn lowest(&self) -> Option<i32> {
+        self.lowest
+    }
+
+    /// By unit: whether all of its pods are already ending.
+    pub fn are_leaving(&self) -> &[bool] {
+        &self.leaving
     }
 
     /// Work done so far.
