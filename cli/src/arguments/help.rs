@@ -326,7 +326,7 @@ Exit codes: that of the job, where it is followed; 2 also for an error, 1 for a 
 
 /// Of `kubectl gpu resume`.
 pub const RESUME_HELP: &str = r#"Examples:
-  # A server that was evicted because it used none of its cards: the pod in its place waits for cards as any other
+  # The pod in place of an evicted server that used none of its cards waits as any other
   kubectl gpu resume server-7d9f-x2k4p -n vision
 
 Exit codes: 0 resumed, 1 a pod does not exist or was not made in place of an idle one, 2 an error."#;

@@ -126,7 +126,7 @@ impl<'s> Fleet<'s> {
         let all: u64 = self.pools.iter().map(|(_, cards)| cards).sum();
         let (mut before, mut divided) = (0, Vec::new());
         for (_, of_pool) in &self.pools {
-            let upto = |number: u64| if all == 0 { cards } else { cards * number / all };
+            let upto = |number: u64| (cards * number).checked_div(all).unwrap_or(cards);
             divided.push(upto(before + of_pool) - if divided.is_empty() { 0 } else { upto(before) });
             before += of_pool;
         }

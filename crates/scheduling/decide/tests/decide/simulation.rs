@@ -46,7 +46,7 @@ const QUIET: Time = Time::from_secs(60);
 /// A planted bug must be found within this many seeds.
 const SEEDS: u64 = 5_000;
 /// Bugs found only after many seeds, each with a seed that finds the bug: the search starts there.
-const LATE: [(Bug, u64); 11] = [
+const LATE: [(Bug, u64); 13] = [
     (Bug::LimitBeforeChoice, 165),
     (Bug::GuaranteeNotObserved, 343),
     (Bug::GuaranteeOverrun, 119),
@@ -58,6 +58,8 @@ const LATE: [(Bug, u64); 11] = [
     (Bug::ReservationNotObserved, 272),
     (Bug::DeadlineTakenForShort, 272),
     (Bug::PingPong, 2005),
+    (Bug::OwnerNotObserved, 535),
+    (Bug::GangNotObserved, 1519),
 ];
 
 struct Run {

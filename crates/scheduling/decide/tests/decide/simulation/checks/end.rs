@@ -91,8 +91,8 @@ fn waits_although_it_fits(around: &mut Surroundings, server: &Server) {
         }
         for node in oracle::nodes(view) {
             let name = node.metadata.name.as_deref().unwrap_or_default();
-            let is_kept = oracle::has_managed_devices(view, name)
-                && (idle::is_held_back(server, pod) || queue::is_kept_from(around, server, pod));
+            let is_kept = idle::is_held_back(server, pod)
+                || oracle::has_managed_devices(view, name) && queue::is_kept_from(around, server, pod);
             if !is_kept && fits(server, &holdings, pod, node, Offer::Any) {
                 around.violated(|| format!("{} fits on {name} and waits", key.name));
             }
