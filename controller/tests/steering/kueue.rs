@@ -85,6 +85,8 @@ async fn waits_for_quota(cluster: &Cluster, owner: &str) {
 async fn what_kueue_admits_is_planned_whole() {
     let cluster = fleet::start_with(4, 4, "Managed").await;
     fleet::apply(&cluster, &pool_and_quota()).await;
+    // A controller that runs already learns of a new kind after a while only.
+    let controllers = WorkloadControllers::start(&cluster).await.unwrap();
     let controller = Instance::start(&cluster.kubeconfig(), "only");
     let pools: Api<GpuPool> = Api::all(cluster.client().await.unwrap());
     poll::until_async("the pool's cards are counted", async || {
@@ -95,7 +97,6 @@ async fn what_kueue_admits_is_planned_whole() {
     let objects = printed(&cluster, &[]);
     // From here on Kueue alone counts.
     cluster.kubectl(&["delete", "gpuquotas", "vision"]).await.unwrap();
-    let controllers = WorkloadControllers::start(&cluster).await.unwrap();
     let kueue = Kueue::start(&cluster, &fields).await.unwrap();
     poll::until_async("Kueue takes its objects", async || cluster.apply(&objects).await.is_ok()).await;
     let queue = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
