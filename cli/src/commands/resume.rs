@@ -28,7 +28,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<Verdict, CommandError> {
             let Some(pod) = found.filter(|pod| pod.annotations().contains_key(IDLE_EVICTED_ANNOTATION))
             else {
                 output::print(&format!(
-                    "pod {shown}: there is none that was made in place of an idle pod\n"
+                    "pod {shown}: it does not exist, or was not made in place of an idle pod\n"
                 ))?;
                 verdict = Verdict::No;
                 continue;

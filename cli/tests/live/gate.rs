@@ -80,7 +80,7 @@ async fn resumes_pods_made_in_place_of_idle_ones() {
     cluster.apply(&format!("{held}\n---\n{other}")).await.unwrap();
     let resume = ["resume", "pod/held", "other", "none", "-n", namespace];
     let (code, said, _) = run(&cluster.kubeconfig(), &resume).await;
-    let there_is_none = "there is none that was made in place of an idle pod\n";
+    let there_is_none = "it does not exist, or was not made in place of an idle pod\n";
     let expected = format!(
         "pod cli-resume/held: resumed\npod cli-resume/other: {there_is_none}pod cli-resume/none: {there_is_none}"
     );

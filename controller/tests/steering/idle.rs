@@ -115,7 +115,8 @@ async fn an_idle_pod_makes_room_and_the_one_in_its_place_waits_until_it_is_resum
     instance.kill();
 
     let instance = Instance::start(&cluster.kubeconfig(), "third");
-    cluster.create_pod(ungated("other", 2)).await.unwrap();
+    // Of pods created in the same second the first by name goes first.
+    cluster.create_pod(ungated("visitor", 2)).await.unwrap();
     let kind = async || next().await.and_then(|pod| waits(&pod));
     poll::until_async("it waits", async || kind().await.as_deref() == Some("IdleEvicted")).await;
     let name = next().await.unwrap().name_any();
@@ -123,7 +124,7 @@ async fn an_idle_pod_makes_room_and_the_one_in_its_place_waits_until_it_is_resum
     cluster.kubectl(&["annotate", "pod", &name, "-n", "default", &resume]).await.unwrap();
     poll::until_async("it waits as any other", async || kind().await.as_deref() == Some("NoNode")).await;
     cluster.kubectl(&["delete", "pod", "asker", "-n", "default", "--force"]).await.unwrap();
-    // It came before the other.
+    // It came before the visitor.
     pods::node(&cluster, &name).await;
     instance.terminate();
 }

@@ -215,7 +215,7 @@ fn used(
                 return (None, None);
             }
             let sm: Option<f64> = own.iter().map(|process| process.sm).sum();
-            (memory_of(&own), sm.map(|sm| sm.min(1.0)))
+            (memory_of(&own), sm.map(|sm| sm.clamp(0.0, 1.0)))
         }
     }
 }

@@ -76,8 +76,8 @@ impl IdleFollower {
         if waiting.next().is_some() {
             let proc_root = self.proc_root.clone();
             let pods = tokio::task::spawn_blocking(move || pods::started(&proc_root));
-            let pods = pods.await.unwrap_or_default();
-            let started = report.claims.iter().filter(|claim| has_started(claim, &pods));
+            let pods = pods.await.ok().flatten();
+            let started = report.claims.iter().filter(|claim| has_started(claim, pods.as_ref()));
             state.started.extend(started.map(|claim| claim.uid.clone()));
         }
         let uses = report.claims.iter().zip(&limits).map(|(claim, limits)| {
@@ -116,8 +116,10 @@ fn limits(claim: &ClaimReport, resolution: &Resolution) -> Option<Limits> {
 }
 
 /// Whether a container of the claim's pods has started, by the started pods of this node. The processes of a sandboxed container are
-/// not the node's: use tells of them.
-fn has_started(claim: &ClaimReport, pods: &BTreeSet<String>) -> bool {
+/// not the node's: use tells of them. Without the node's processes (`None`) a pod counts as started from the preparation of its claim:
+/// a claim that nobody uses would otherwise never be told as idle.
+fn has_started(claim: &ClaimReport, pods: Option<&BTreeSet<String>>) -> bool {
+    let Some(pods) = pods else { return true };
     matches!(usage(claim), Use::Percent(percent) if percent > 0.0)
         || claim.pods.iter().any(|pod| pods.contains(&pod.uid))
 }
@@ -254,11 +256,13 @@ mod tests {
 
     #[test]
     fn use_or_a_started_pod_shows_that_a_container_has_started() {
-        let pods = ["p".to_owned()].into();
-        assert!(has_started(&claim(&[(1, Some(1.0), Some(0.1))]), &pods));
+        let pods: BTreeSet<String> = ["p".to_owned()].into();
+        let pods = Some(&pods);
+        assert!(has_started(&claim(&[(1, Some(1.0), Some(0.1))]), pods));
         let mut unused = claim(&[(1, Some(1.0), Some(0.0))]);
-        assert!(!has_started(&unused, &pods));
+        assert!(!has_started(&unused, pods));
+        assert!(has_started(&unused, None), "nobody can tell");
         unused.pods.push(tessera_journal::ClaimPod { name: "pod".to_owned(), uid: "p".to_owned() });
-        assert!(has_started(&unused, &pods));
+        assert!(has_started(&unused, pods));
     }
 }

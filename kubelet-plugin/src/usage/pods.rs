@@ -47,14 +47,23 @@ impl Owners {
     }
 }
 
-/// UIDs of the pods with a container besides the sandbox's. Blocks for a file read for each process of the node.
-pub fn started(proc_root: &Path) -> BTreeSet<String> {
-    let mut containers = BTreeMap::<String, BTreeSet<String>>::new();
+/// UIDs of the pods with a container besides the sandbox's; `None` where no process outside this container is visible, as without
+/// `hostPID`. Blocks for a file read for each process of the node.
+pub fn started(proc_root: &Path) -> Option<BTreeSet<String>> {
     let directories = [proc_root, Path::new(KERNELS)].map(std::fs::read_dir);
     let entries = directories.into_iter().flatten().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    for process in names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
-        let Ok(bytes) = cgroups(proc_root, &process) else { continue };
+    let processes = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let own = cgroups(proc_root, "self").ok();
+    started_of(own.as_deref(), processes.filter_map(|process| cgroups(proc_root, &process).ok()))
+}
+
+/// The same, by the cgroups of this process and of all that are visible.
+fn started_of(own: Option<&[u8]>, processes: impl Iterator<Item = Vec<u8>>) -> Option<BTreeSet<String>> {
+    let mut sees_others = false;
+    let mut containers = BTreeMap::<String, BTreeSet<String>>::new();
+    for bytes in processes {
+        sees_others |= own != Some(&*bytes);
         for line in String::from_utf8_lossy(&bytes).lines() {
             let Some(pod) = pod_uid(line) else { continue };
             // The part of the path below the pod's is the container.
@@ -64,7 +73,8 @@ pub fn started(proc_root: &Path) -> BTreeSet<String> {
             }
         }
     }
-    containers.into_iter().filter(|(_, containers)| containers.len() > 1).map(|(pod, _)| pod).collect()
+    let started = containers.into_iter().filter(|(_, containers)| containers.len() > 1);
+    sees_others.then(|| started.map(|(pod, _)| pod).collect())
 }
 
 fn owner(proc_root: &Path, own: Option<&[u8]>, pid: u32) -> Owner {
@@ -134,7 +144,15 @@ mod tests {
             std::fs::create_dir(root.path().join(process)).unwrap();
             std::fs::write(root.path().join(process).join("cgroup"), text).unwrap();
         }
-        let started = started(root.path());
+        let started = started(root.path()).unwrap();
         assert!(started.contains(&running) && !started.contains(&waiting), "{started:?}");
+    }
+
+    #[test]
+    fn nobody_can_tell_who_has_started_without_the_processes_of_others() {
+        let own = b"0::/\n";
+        let of = |processes: &[&[u8]]| started_of(Some(own), processes.iter().map(|bytes| bytes.to_vec()));
+        assert_eq!(of(&[own, own]), None);
+        assert_eq!(of(&[own, b"0::/../other\n"]), Some(BTreeSet::new()));
     }
 }

@@ -167,6 +167,7 @@ impl Decider {
                 answers::evicted(&mut state.ledger, &mut state.healing, now, &pod, is_done);
                 if !is_done {
                     state.gathering.forget_moved(&pod.uid);
+                    state.successors.refused(&pod);
                 }
             }
             Observation::Carried { pod, is_done, versions } => {

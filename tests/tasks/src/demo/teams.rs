@@ -132,7 +132,7 @@ async fn kept(stage: &Stage<'_>) -> Result<Vec<Value>> {
 /// Waits until the team's GPU hours are why the long job waits, and gives the queue.
 async fn out_of_hours(stage: &Stage<'_>) -> Result<Vec<Value>> {
     let waits = |row: &Value| {
-        row["name"] == "vision/long" && row["why"].as_str().is_some_and(|why| why.contains("GPU hours"))
+        row["name"] == "vision/long" && row["why"].as_str().is_some_and(|why| why.contains("GPU hour"))
     };
     until(stage, "queue", "a job beyond the GPU hours", |rows| rows.iter().any(waits)).await
 }

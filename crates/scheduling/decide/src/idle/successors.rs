@@ -88,6 +88,13 @@ impl Successors {
         self.victims.insert(pod, Victim { owner, asker: asker.clone(), since: now, until, is_evicted: true });
     }
 
+    /// The eviction was refused: the nomination alone may still name the pod.
+    pub fn refused(&mut self, pod: &PodReference) {
+        if let Some(victim) = self.victims.get_mut(pod) {
+            victim.is_evicted = false;
+        }
+    }
+
     /// The uid to be written on the pod as that of the evicted one.
     pub fn to_note(&self, pod: &PodReference) -> Option<String> {
         self.marked.get(pod).map(|(uid, _)| uid.clone())

@@ -1,5 +1,7 @@
 //! Idle pods make room for pods that wait, and those made in their place take nothing back.
 
+use tessera_decide::PodReference;
+
 use super::*;
 use crate::gangs::preemption::{evicted, nominated, with_priority};
 
@@ -321,6 +323,25 @@ fn nobody_is_held_back_for_a_pod_that_was_not_evicted() {
     fed.nominates();
     held(&mut fed, "p", 0, "False", "InUse");
     fed.now += Time::from_secs(10);
+    let intents = fed.acts();
+    assert!(matches!(intents.first(), Some(Intent::Nominate { nomination: None, .. })), "{intents:?}");
+    nominated(&mut fed, &intents);
+    fed.ends("p");
+    fed.versioned("p2", "gpu", 1, 5);
+    fed.apply_pod(successor("p2"));
+    let intents = fed.acts();
+    assert_eq!(noted(&mut fed, &intents), []);
+}
+
+/// An eviction that was refused evicted nobody either.
+#[test]
+fn nobody_is_held_back_for_a_pod_whose_eviction_was_refused() {
+    let mut fed = giving(1);
+    fed.replicas(&["p"]);
+    fed.wants("q", 1);
+    assert_eq!(fed.evicts(), ["p"]);
+    let pod = PodReference { key: key("p"), uid: "uid-p".to_owned() };
+    fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: false }).unwrap();
     let intents = fed.acts();
     assert!(matches!(intents.first(), Some(Intent::Nominate { nomination: None, .. })), "{intents:?}");
     nominated(&mut fed, &intents);
