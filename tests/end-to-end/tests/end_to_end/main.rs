@@ -3,6 +3,7 @@
 
 mod capacity;
 mod claim_of_many;
+mod claims_in_use;
 mod configured_sharing;
 mod container_view;
 mod dashboards;

@@ -42,14 +42,15 @@ const VALUES: [&str; 3] = [
 /// The label by which pools select nodes.
 pub const POOL_LABEL: &str = "example.com/pool";
 
-/// Everything is offered at once, which does not disturb tests that need only a part; notebooks have time-slices alone.
+/// Everything is offered at once, which does not disturb tests that need only a part, nor do words about idle claims; notebooks have time-slices alone.
 fn pools() -> Vec<String> {
     let everything = json!({"sharing": {
         "mps": {"defaultShares": 4, "partitions": ["3g.40gb"]}, "timeSlicing": {"replicas": 10, "interval": "Short"}}});
+    let idle = json!({"action": "Tell", "afterSeconds": 6});
     let notebooks = json!({"wholeCards": false, "partitioning": {"mode": "None"}, "sharing": {"timeSlicing": {"replicas": 4}}});
     let selector = json!({"matchLabels": {POOL_LABEL: "notebooks"}});
     vec![
-        pool("everything", &json!({"offer": everything})),
+        pool("everything", &json!({"offer": everything, "idle": idle})),
         pool("notebooks", &json!({"priority": 1, "nodeSelector": selector, "offer": notebooks})),
     ]
 }
