@@ -452,6 +452,8 @@ async fn a_pool_with_a_mistake_is_refused() {
     for spec in [
         json!({"allocation": "Managed"}),
         json!({"allocation": "Managed", "placement": {"topology": "Required"}}),
+        json!({"allocation": "Managed", "placement": {"gather": {"mode": "Move"}}}),
+        json!({"placement": {"queue": "Strict", "gather": {"perHour": 2}}}),
     ] {
         cluster.apply(&pool(&spec).to_string()).await.expect("accepted");
     }
@@ -460,6 +462,11 @@ async fn a_pool_with_a_mistake_is_refused() {
         (json!({"cards": ""}), "spec.cards"),
         (json!({"placement": {"topology": "Required"}}), "needs allocation Managed"),
         (json!({"allocation": "Steered", "placement": {"topology": "Required"}}), "needs allocation Managed"),
+        (json!({"placement": {"gather": {"mode": "Move"}}}), "Move needs allocation Managed"),
+        (
+            json!({"allocation": "Managed", "placement": {"queue": "Strict", "gather": {"mode": "Move"}}}),
+            "no queue Strict",
+        ),
         (json!({"offer": {"sharing": {"timeSlicing": {"replicas": 1}}}}), "replicas"),
         (json!({"offer": {"sharing": {"mps": {"defaultShares": 101}}}}), "defaultShares"),
         (json!({"offer": {"sharing": {"mps": {"cards": false}}}}), "shares neither"),

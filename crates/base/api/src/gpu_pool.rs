@@ -36,6 +36,9 @@ pub use status::{GpuPoolStatus, UnmetDemand, condition};
     }, {
         "rule": "!has(self.idle) || self.idle.action != 'WhenWanted' || self.allocation == 'Managed'",
         "message": "idle.action WhenWanted needs allocation Managed: only who allocates knows who waits",
+    }, {
+        "rule": "!has(self.placement.gather) || self.placement.gather.mode != 'Move' || (self.allocation == 'Managed' && (!has(self.placement.queue) || self.placement.queue != 'Strict'))",
+        "message": "placement.gather.mode Move needs allocation Managed and no queue Strict: only who allocates can keep places, and in a strict queue those who moved would wait for theirs behind others",
     }]))
 )]
 #[cfg_attr(
