@@ -33,9 +33,6 @@ use simulation::{Fleet, NodeChoice, Outcome};
 /// The board of the mixes; all boards of 8 memory slices have the same placements.
 const MODEL: &str = "A100-80GB";
 
-/// Running time that cheap moves lose, as a part of what the request runs in the mean.
-const CHEAP: f64 = 0.1;
-
 /// Arguments of `cargo xtask bench mig-order`.
 #[derive(Args)]
 pub struct MigOrderArguments {
@@ -107,6 +104,11 @@ fn orders(model: &Model, cards: usize) -> Result<Orders<Published>> {
     Ok(Orders { by_name: balanced.by_name(), balanced, highest_start })
 }
 
+/// Running time that cheap moves lose, as a part of what the request runs in the mean: the loop's bound, and so all that it moves.
+fn cheap() -> f64 {
+    1.0 / f64::from(tessera_placement::gather::GAINED_FOR_LOST)
+}
+
 /// Prints what moves are worth.
 fn gathered(model: &Model, arguments: &MigOrderArguments) -> Result<ExitCode> {
     let MigOrderArguments { load, arrivals, nodes, seed, .. } = *arguments;
@@ -117,7 +119,7 @@ fn gathered(model: &Model, arguments: &MigOrderArguments) -> Result<ExitCode> {
             .map(|mix| {
                 let requests = cards.requests(mix)?;
                 let run = |most| gather::steady(&cards, nodes, &requests, (load, arrivals, seed), most);
-                let (without, cheap, all) = (run(0.0)?, run(CHEAP)?, run(f64::INFINITY)?);
+                let (without, cheap, all) = (run(0.0)?, run(cheap())?, run(f64::INFINITY)?);
                 Ok(gather::Row { mix: mix.name, without, cheap, all })
             })
             .collect();
@@ -126,8 +128,9 @@ fn gathered(model: &Model, arguments: &MigOrderArguments) -> Result<ExitCode> {
         gather::print(&title, &rows?, f64::from(cards.compute_slices()) / 8.0);
     }
     println!(
-        "Left: moves that lose at most {CHEAP} of what the request runs in the mean; right: all. A card is gained for a mean duration. \
-         Lost for gained: running time of moved slices, for each unit of running time accepted because of them."
+        "Left: moves that lose at most {} of what the request runs in the mean; right: all. A card is gained for a mean duration. \
+         Lost for gained: running time of moved slices, for each unit of running time accepted because of them.",
+        cheap()
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::kubernetes::KubernetesVersion;
+use tessera_api::managed::PlannedMove;
 use tessera_cluster::{Asker, Cluster, Key, Kind};
 use tessera_placement::Time;
 
+use crate::gathering::Periods;
 use crate::idle::successors;
 use crate::intent::Intent;
 use crate::observation::{Observation, ObservationError};
@@ -92,6 +94,14 @@ impl Decider {
         self
     }
 
+    /// How long moves count to `perHour` of [`tessera_api::gpu_pool::Gather`], and for how long no second pod of an owner moves. An hour and a day
+    /// by default; shorter where time is virtual and a run short.
+    #[must_use]
+    pub fn with_gather_periods(mut self, hour: Time, day: Time) -> Self {
+        self.state.gathering.periods = Periods { hour, day };
+        self
+    }
+
     /// Prices of an hour of a card, by product name: in the order of teams a card of twice the price counts twice. The cheapest card
     /// counts as one, and so does a card without a price. None by default.
     #[must_use]
@@ -166,7 +176,7 @@ impl Decider {
             Observation::Evicted { pod, is_done } => {
                 answers::evicted(&mut state.ledger, &mut state.healing, now, &pod, is_done);
                 if !is_done {
-                    state.gathering.forget_moved(&pod.uid);
+                    state.gathering.set_failed(&pod, now);
                     state.successors.refused(&pod);
                 }
             }
@@ -209,6 +219,13 @@ impl Decider {
         intents.extend(tell::held_back(state, now));
         state.world.teams.note_use(&state.world.cluster, &state.ledger);
         intents
+    }
+
+    /// Places kept for successors of pods that move, each with the pod for which these move and whether it counts as taken: otherwise a successor
+    /// has devices, or the node is not known.
+    pub fn places(&self) -> impl Iterator<Item = (&Key, &PlannedMove, bool)> {
+        let places = self.state.gathering.places.iter();
+        places.map(|place| (&place.waiting, &place.planned, place.is_held))
     }
 
     /// When to call [`Self::decide`] again even if nothing is observed.

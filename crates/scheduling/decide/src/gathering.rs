@@ -4,15 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_api::managed::PlannedMove;
-use tessera_cluster::Key;
+use tessera_cluster::{Key, Objects, PodExt};
 use tessera_placement::Time;
 
 use crate::group::GroupId;
+use crate::intent::PodReference;
+use crate::pod::reference;
 
-/// How long the owner of a moved pod is left alone.
+/// How long a pod without `activeDeadlineSeconds` is expected to run, by which moves for it are judged.
 pub(crate) const DAY: Time = Time::from_secs(24 * 3_600);
 
-const HOUR: Time = Time::from_secs(3_600);
+/// See [`crate::Decider::with_gather_periods`].
+#[derive(Debug)]
+pub(crate) struct Periods {
+    /// How long a move counts to `perHour`.
+    pub hour: Time,
+    /// How long the owner of a moved pod is left alone.
+    pub day: Time,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Periods { hour: Time::from_secs(3_600), day: DAY }
+    }
+}
 
 /// Pause between two searches for moves, which look at all nodes; and between two for the same group.
 const SEARCH_AGAIN: Time = Time::from_secs(10);
@@ -29,21 +44,29 @@ pub(crate) struct Place {
     pub until: Time,
     /// Whether the devices count as taken now.
     pub is_held: bool,
+    /// Whether the moving pod is gone with what it held: quotas count the place instead.
+    pub is_left: bool,
     /// Whether a successor got devices, here or elsewhere.
     pub is_over: bool,
 }
 
+/// How long a pod may take to be seen ending whose eviction failed: the answer may have been lost.
+pub(crate) const UNCERTAIN: Time = Time::from_secs(30);
+
 /// A pod sent away.
 #[derive(Debug)]
 struct Moved {
-    uid: String,
+    pod: PodReference,
     at: Time,
     pools: BTreeSet<String>,
+    /// When the eviction was said to have failed.
+    failed: Option<Time>,
 }
 
 /// Places and moves.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
+    pub periods: Periods,
     pub places: Vec<Place>,
     /// The last move by owner.
     moved: BTreeMap<String, Moved>,
@@ -81,29 +104,49 @@ impl Gathering {
     }
 
     /// Records a pod sent away.
-    pub fn set_moved(&mut self, owner: String, uid: &str, pools: BTreeSet<String>, now: Time) {
-        self.moved.retain(|_, moved| moved.at + DAY > now);
-        self.moved.insert(owner, Moved { uid: uid.to_owned(), at: now, pools });
+    pub fn set_moved(&mut self, owner: String, pod: PodReference, pools: BTreeSet<String>, now: Time) {
+        self.moved.retain(|_, moved| moved.at + self.periods.day > now);
+        self.moved.insert(owner, Moved { pod, at: now, pools, failed: None });
     }
 
-    /// The eviction of this pod was refused.
-    pub fn forget_moved(&mut self, uid: &str) {
-        self.moved.retain(|_, moved| moved.uid != uid);
+    /// The eviction of this pod failed, as far as known.
+    pub fn set_failed(&mut self, pod: &PodReference, now: Time) {
+        self.moved.values_mut().filter(|moved| moved.pod == *pod).for_each(|moved| moved.failed = Some(now));
+    }
+
+    /// Whether nobody knows yet if this pod was evicted.
+    pub fn is_uncertain(&self, pod: &PodReference, now: Time) -> bool {
+        let mut moved = self.moved.values().filter(|moved| moved.pod == *pod);
+        moved.any(|moved| moved.failed.is_some_and(|at| at + UNCERTAIN > now))
+    }
+
+    /// Forgets pods that stay although sent away. Returns whether there are any.
+    pub fn forget_staying(&mut self, objects: &Objects, now: Time) -> bool {
+        let before = self.moved.len();
+        self.moved.retain(|_, moved| {
+            let pod = objects.pods.get(&moved.pod.key).filter(|pod| reference(pod) == moved.pod);
+            if pod.is_none_or(|pod| pod.has_ended()) {
+                moved.failed = None;
+            }
+            moved.failed.is_none_or(|at| at + UNCERTAIN > now)
+        });
+        self.moved.len() < before
     }
 
     /// Whether another pod of the owner was moved within a day.
     pub fn is_moved(&self, owner: &str, uid: &str, now: Time) -> bool {
-        self.moved.get(owner).is_some_and(|moved| moved.uid != uid && moved.at + DAY > now)
+        self.moved.get(owner).is_some_and(|moved| moved.pod.uid != uid && moved.at + self.periods.day > now)
     }
 
     /// Whether this very pod was sent away.
     pub fn is_sent_away(&self, owner: &str, uid: &str) -> bool {
-        self.moved.get(owner).is_some_and(|moved| moved.uid == uid)
+        self.moved.get(owner).is_some_and(|moved| moved.pod.uid == uid)
     }
 
     /// Number of pods moved within the last hour in a pool.
     pub fn moved_in(&self, pool: &str, now: Time) -> u32 {
-        let recent = self.moved.values().filter(|moved| moved.at + HOUR > now && moved.pools.contains(pool));
+        let recent = self.moved.values().filter(|moved| moved.at + self.periods.hour > now);
+        let recent = recent.filter(|moved| moved.pools.contains(pool));
         u32::try_from(recent.count()).unwrap_or(u32::MAX)
     }
 

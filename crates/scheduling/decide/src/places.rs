@@ -1,15 +1,18 @@
 //! Places of moved pods' successors: kept from all others from the plan on, until a successor has devices or the plan ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use tessera_api::managed::{Nomination, PlannedMove};
-use tessera_cluster::{Key, PodExt};
+use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
 
 use crate::gathering::{Gathering, Place};
 use crate::holders;
+use crate::idle::successors::pod_named;
+use crate::intent::PodReference;
 use crate::nominations::{at, is_in_force, nomination};
 use crate::pod::reference;
 use crate::refusals::owner;
@@ -18,10 +21,22 @@ use crate::world::World;
 
 /// The pod that moves, if it is still there.
 pub(crate) fn mover<'w>(world: &'w World, planned: &PlannedMove) -> Option<&'w Arc<Pod>> {
-    let (key, uid) = planned.pod.rsplit_once('/')?;
-    let (namespace, name) = key.split_once('/')?;
-    let pod = world.cluster.objects().pods.get(&Key::new(namespace, name))?;
-    (pod.metadata.uid.as_deref() == Some(uid)).then_some(pod)
+    let PodReference { key, uid } = pod_named(&planned.pod)?;
+    let pod = world.cluster.objects().pods.get(&key)?;
+    (pod.metadata.uid.as_ref() == Some(&uid)).then_some(pod)
+}
+
+/// The devices of a place; `None` while its node is not known.
+pub(crate) fn results(world: &World, planned: &PlannedMove) -> Option<Vec<DeviceRequestAllocationResult>> {
+    let PlannedMove { node, devices, .. } = planned;
+    let pool = holders::pool_of(world, node);
+    let results = devices.iter().map(|device| DeviceRequestAllocationResult {
+        driver: world.driver.clone(),
+        pool: pool.clone(),
+        device: device.clone(),
+        ..DeviceRequestAllocationResult::default()
+    });
+    (!pool.is_empty()).then(|| results.collect())
 }
 
 /// Handles an observed pod, or `None` for a deleted one: the places of its plan are kept, or no longer.
@@ -42,7 +57,9 @@ pub(crate) fn track(state: &mut State, now: Time, key: &Key, pod: Option<&Pod>) 
 pub(crate) fn keep(state: &mut State, waiting: &Key, nomination: &Nomination) {
     for planned in &nomination.moves {
         let places = &mut state.gathering.places;
-        if places.iter().any(|place| place.waiting == *waiting && place.planned == *planned) {
+        let known = places.iter_mut().find(|place| place.waiting == *waiting && place.planned == *planned);
+        if let Some(place) = known {
+            place.until = place.until.max(at(nomination.until));
             continue;
         }
         let pod = mover(&state.world, planned).map(|pod| pod.as_ref().clone()).unwrap_or_default();
@@ -52,6 +69,7 @@ pub(crate) fn keep(state: &mut State, waiting: &Key, nomination: &Nomination) {
             pod,
             until: at(nomination.until),
             is_held: false,
+            is_left: false,
             is_over: false,
         });
     }
@@ -76,12 +94,40 @@ pub(crate) fn release(state: &mut State, waiting: &Key) {
     end(state, |place, _| ends[place]);
 }
 
-/// Ends places whose time is over, and keeps those whose nodes were not known before.
+/// Ends places whose time is over, keeps those whose nodes were not known before, and counts those to quotas whose pods are gone.
 pub(crate) fn follow(state: &mut State, now: Time) {
-    if !state.gathering.places.is_empty() {
-        end(state, |_, until| until <= now);
-        hold(&mut state.world, &mut state.gathering);
+    if state.gathering.forget_staying(state.world.cluster.objects(), now) {
+        let waiting: BTreeSet<Key> =
+            state.gathering.places.iter().map(|place| place.waiting.clone()).collect();
+        for key in waiting {
+            let pod = state.world.cluster.objects().pods.get(&key).cloned();
+            track(state, now, &key, pod.as_deref());
+        }
     }
+    if state.gathering.places.is_empty() {
+        return;
+    }
+    end(state, |_, until| until <= now);
+    let State { world, gathering, .. } = state;
+    for place in gathering.places.iter_mut().filter(|place| !place.is_left) {
+        if is_left(world, &place.planned) {
+            if place.is_held {
+                lift(world, place);
+            }
+            place.is_left = true;
+        }
+    }
+    hold(world, gathering);
+}
+
+/// Whether the moving pod is gone, and holds no claim.
+fn is_left(world: &World, planned: &PlannedMove) -> bool {
+    let Some(PodReference { key, .. }) = pod_named(&planned.pod) else { return true };
+    let claims = world.cluster.objects().claims.range(key.with_name("")..);
+    let mut claims = claims.take_while(|(claim, _)| claim.namespace == key.namespace);
+    mover(world, planned).is_none()
+        && !claims
+            .any(|(name, claim)| claim.has_devices() && holders::pods_holding(name, claim).contains(&key))
 }
 
 /// Runs `look` with the places for successors of these pods' owner lifted, one for each pod.
@@ -130,18 +176,8 @@ fn end(state: &mut State, ends: impl Fn(usize, Time) -> bool) {
 /// Counts the devices of places as taken, where their nodes are known.
 fn hold(world: &mut World, gathering: &mut Gathering) {
     for place in gathering.places.iter_mut().filter(|place| !place.is_held && !place.is_over) {
-        let PlannedMove { node, devices, .. } = &place.planned;
-        let pool = holders::pool_of(world, node);
-        if pool.is_empty() {
-            continue;
-        }
-        let results = devices.iter().map(|device| DeviceRequestAllocationResult {
-            driver: world.driver.clone(),
-            pool: pool.clone(),
-            device: device.clone(),
-            ..DeviceRequestAllocationResult::default()
-        });
-        let results: Vec<_> = results.collect();
+        let Some(results) = results(world, &place.planned) else { continue };
+        let node = &place.planned.node;
         world.cluster.nominate(&holder(place), &place.pod, node, &results);
         world.fleet.mark(node);
         place.is_held = true;
@@ -154,8 +190,12 @@ fn lift(world: &mut World, place: &mut Place) {
     place.is_held = false;
 }
 
-/// In place of the successor's name, which is not known yet: no pod's name has blanks. Of no namespace, so that no quota counts it
-/// beside the pod that moves.
+/// In place of the successor's name, which is not known yet: no pod's name has blanks. Of no namespace while the pod that moves is there,
+/// so that no quota counts both.
 fn holder(place: &Place) -> Key {
-    Key::cluster(format!("successor of {}", place.planned.pod))
+    let name = format!("successor of {}", place.planned.pod);
+    match place.planned.pod.split_once('/').filter(|_| place.is_left) {
+        Some((namespace, _)) => Key::new(namespace, name),
+        None => Key::cluster(name),
+    }
 }

@@ -314,8 +314,8 @@ fn evict_for(
     if takes_back && !victims::may_take_back(state, now, taker, &others) {
         return withdraw(nominated, "its devices went to a pod that it may not preempt");
     }
-    let State { world, ledger, gangs, waits, round, idle: idle_claims, successors, .. } = state;
-    let ending = round.ending.get_or_insert_with(|| Ending::of(world, now));
+    let State { world, ledger, gangs, waits, round, idle: idle_claims, successors, gathering, .. } = state;
+    let ending = round.ending.get_or_insert_with(|| Ending::of(world, gathering, now));
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
     let allowance = if takes_back { Allowance::Guarantee } else { teams::allowance(world, &open) };
     let limit = world.teams.limit(group.id.namespace(), allowance);

@@ -119,6 +119,25 @@ impl TakeLimit {
         self.rules.iter().map(excess).collect()
     }
 
+    /// The limits with these devices of the driver counted to the namespace, too.
+    #[must_use]
+    pub fn beside(
+        &self,
+        cluster: &Cluster,
+        driver: &str,
+        namespace: &str,
+        results: &[DeviceRequestAllocationResult],
+    ) -> Self {
+        let devices = worths_of(cluster, driver, results);
+        let mut limit = self.clone();
+        let counts = |rule: &&mut Rule| rule.namespaces.iter().any(|counted| counted == namespace);
+        for rule in limit.rules.iter_mut().filter(counts) {
+            let taken = rule.of(devices.iter().map(|(class, worth)| (class, *worth)));
+            rule.most = rule.most.saturating_sub(taken);
+        }
+        limit
+    }
+
     /// What the limits leave of the driver's devices.
     pub(crate) fn left<'l>(&'l self, cluster: &Cluster, driver: &'l str) -> Left<'l> {
         let left = |rule: &'l Rule| (rule, rule.most.saturating_sub(rule.taken(cluster)));

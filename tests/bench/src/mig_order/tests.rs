@@ -155,7 +155,7 @@ fn with_moves_more_is_accepted_than_is_lost() {
     let cards = orders(&Model::named(MODEL).unwrap(), 8).unwrap().balanced;
     let requests = cards.requests(&MIXES[0]).unwrap();
     let run = |most| gather::steady(&cards, 1, &requests, (LOAD, 4_000, 5), most).unwrap();
-    let (without, cheap, all) = (run(0.0), run(CHEAP), run(f64::INFINITY));
+    let (without, cheap, all) = (run(0.0), run(cheap()), run(f64::INFINITY));
     assert_eq!(without.moves, 0);
     let lost_for_gained = |with: gather::Outcome| with.lost / (with.accepted - without.accepted);
     assert!(cheap.accepted > without.accepted && all.accepted > cheap.accepted, "{cheap:?}, {all:?}");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use tessera_api::managed::Nomination;
 use tessera_cluster::Key;
 use tessera_cluster::worth::Worth;
@@ -12,12 +13,14 @@ use tessera_placement::statement::{Base, Statement};
 use tessera_placement::take_limit::{TakeLimit, worths};
 
 use super::node_of;
+use crate::gathering::Gathering;
 use crate::group::Member;
-use crate::holders;
+use crate::idle::successors::pod_named;
 use crate::pod::ends_soon;
 use crate::teams::{Allowance, Division, ReclaimTo, TeamId};
 use crate::waits::Waits;
 use crate::world::World;
+use crate::{holders, places};
 
 /// Pods that are ending, and who holds claims. Holds until an object changes, and so for a round.
 #[derive(Debug)]
@@ -26,10 +29,12 @@ pub(crate) struct Ending {
     pods: Vec<(Key, Option<String>)>,
     /// Claims by pod that holds them.
     claims: BTreeMap<Key, Vec<Key>>,
+    /// Pods on the move, with the devices of their successors.
+    moving: BTreeMap<Key, Vec<DeviceRequestAllocationResult>>,
 }
 
 impl Ending {
-    pub fn of(world: &World, now: Time) -> Self {
+    pub fn of(world: &World, gathering: &Gathering, now: Time) -> Self {
         let objects = world.cluster.objects();
         let ending = objects.pods.iter().filter(|(_, pod)| ends_soon(pod, now));
         let pods = ending.map(|(key, pod)| (key.clone(), node_of(world, pod).map(str::to_owned))).collect();
@@ -39,11 +44,15 @@ impl Ending {
                 claims.entry(pod).or_default().push(key.clone());
             }
         }
-        Ending { pods, claims }
+        let places = gathering.places.iter().filter(|place| !place.is_over && !place.is_left);
+        let moving = places.filter_map(|place| {
+            Some((pod_named(&place.planned.pod)?.key, places::results(world, &place.planned)?))
+        });
+        Ending { pods, claims, moving: moving.collect() }
     }
 
-    /// Whether the team would have more than its limits with these nodes, once the victims and all pods that are ending are gone: the quota or
-    /// the team's use may have changed.
+    /// Whether the team would have more than its limits with these nodes, once the victims and all pods that are ending are gone, and pods on the
+    /// move are in their places: the quota or the team's use may have changed.
     pub(super) fn would_exceed(
         &self,
         world: &mut World,
@@ -79,9 +88,15 @@ impl Ending {
             claim.is_some_and(|claim| holders::pods_holding(key, claim).iter().all(|pod| gone.contains(pod)))
         };
         let claims: Vec<Key> = claims.into_iter().filter(is_left).cloned().collect();
+        let mut limit = limit.clone();
+        for pod in &gone {
+            if let Some(results) = self.moving.get(pod) {
+                limit = limit.beside(&world.cluster, &world.driver, &pod.namespace, results);
+            }
+        }
         let gone: Vec<Key> = gone.into_iter().collect();
         let (base, ..) = world.base();
-        let mut statement = Statement::new(Base { limit: Some(limit), ..base });
+        let mut statement = Statement::new(Base { limit: Some(&limit), ..base });
         statement.set_aside(&gone, &claims);
         let mut taken = Vec::new();
         for (member, nomination) in nominated {

@@ -10,15 +10,17 @@ use k8s_openapi::jiff::Timestamp;
 use tessera_api::DeviceName;
 use tessera_api::gpu_pool::{Allocation, Gather, GatherMode, MOVABLE, MOVABLE_LABEL, QueuePolicy};
 use tessera_api::managed::{Nomination, PlannedMove};
+use tessera_cluster::worth::{CARD, Worth};
 use tessera_cluster::{AllocationExt, ClaimExt, Key, Kind, PodExt};
 use tessera_placement::Time;
 use tessera_placement::fit::Takes;
 use tessera_placement::gather::{self, Mover, Plan, Stays};
-use tessera_placement::seats::Filter as _;
+use tessera_placement::seats::{Filter as _, Seat};
 use tessera_placement::statement::Statement;
+use tessera_placement::take_limit::worths;
 
 use super::{Ending, PLAN_AGAIN, Preemption, being_written, is_anybody_ending_on, longest_grace, withdraw};
-use crate::gathering::DAY;
+use crate::gathering::{DAY, UNCERTAIN};
 use crate::group::{Group, Member, created};
 use crate::intent::{Intent, PodReference};
 use crate::nominations::KEPT;
@@ -31,10 +33,7 @@ use crate::state::State;
 use crate::teams::Allowance;
 use crate::victims::names;
 use crate::world::World;
-use crate::{holders, nodes, order, places, teams};
-
-/// A new leader knows nothing of the last hour's moves: the first hour of its term counts as used up.
-const NEW_TERM: Time = Time::from_secs(3_600);
+use crate::{holders, kueue, nodes, order, places, teams};
 
 /// Plans moves for at least `needed` of these pods; `None` if nobody moves.
 pub(super) fn nominate(
@@ -57,7 +56,8 @@ pub(super) fn nominate(
     }
     let asked = nodes::pools_asked(&mut state.world, largest(open)?);
     let waits_since = order::order_of_group(&state.world, &state.gangs, &group.id)?.since();
-    let from = (waits_since + reserve_after(&state.world, &asked)).max(since + NEW_TERM);
+    // A new leader knows nothing of the last hour's moves: the first hour of its term counts as used up.
+    let from = (waits_since + reserve_after(&state.world, &asked)).max(since + state.gathering.periods.hour);
     if asked.is_disjoint(&pools) || now < from || !state.gathering.begin_search(&group.id, now) {
         if !asked.is_disjoint(&pools) {
             state.gangs.set_due(&group.id, from.max(state.gathering.search_again(&group.id)));
@@ -116,7 +116,10 @@ fn search(
         let pod = state.world.cluster.objects().pods.get(&runner.key);
         let may = pod.is_some_and(|pod| {
             let owner = owner(pod);
-            !own.contains(&owner) && !left_alone.contains(&owner) && pools_to_leave(state, now, pod).is_some()
+            kueue::may_go_for(&state.world, kueue::cluster_queue_of(group), std::slice::from_ref(&runner.key))
+                && !own.contains(&owner)
+                && !left_alone.contains(&owner)
+                && pools_to_leave(state, now, pod).is_some()
         });
         if !may {
             mover.stays = Some(Stays::Obstacle("its pool or its owner does not let it move".to_owned()));
@@ -149,8 +152,26 @@ fn search(
             .collect();
         limit.is_none_or(|limit| limit.allows(&state.world.cluster, &state.world.driver, &results))
     };
-    let may = seats_are_free && are_managed && is_within_limit && may_all_move(state, now, &plans, &movers);
+    let is_worth = gather::is_worth(gather::lost(&plans, &movers), gained(&state.world, seats, &plans));
+    let may = seats_are_free
+        && are_managed
+        && is_worth
+        && is_within_limit
+        && may_all_move(state, now, &plans, &movers);
     may.then_some((plans, movers))
+}
+
+/// What these pods are expected to run: thousandths of a card, times seconds. Of a pod without `activeDeadlineSeconds` nobody knows, and a
+/// [`DAY`] counts: for so long an owner moves once. Times that are known to be short, as `minRuntimeSeconds` is, would let almost nobody
+/// move: whoever moves has run for longer.
+fn gained(world: &World, seats: &[Seat<'_>], plans: &[Plan]) -> u64 {
+    let of_seat = |(seat, plan): (&Seat<'_>, &Plan)| {
+        let allocations = plan.takes.iter().flat_map(|takes| &takes.allocations);
+        let devices = allocations.flat_map(|allocation| worths(&world.cluster, &world.driver, allocation));
+        let cards = devices.map(|(_, worth)| worth).sum::<Worth>().cards * 1_000 / CARD;
+        cards.saturating_mul(teams::deadline(seat.pod).unwrap_or(DAY).as_secs())
+    };
+    seats.iter().zip(plans).map(of_seat).fold(0, u64::saturating_add)
 }
 
 /// Whether the moves are few enough, of different owners, and to nodes that take the successors.
@@ -221,13 +242,21 @@ pub(super) fn evict(
         let Some(pod) = places::mover(&state.world, planned).filter(|pod| !pod.has_ended()).cloned() else {
             continue;
         };
+        if state.gathering.is_uncertain(&reference(&pod), now) {
+            state.gangs.set_due(&group.id, now + UNCERTAIN);
+            let why = format!("waits to see whether {} was evicted for it", pod.key());
+            return Preemption { intents: Vec::new(), why, is_under_way: true };
+        }
         let is_kept = state.gathering.places.iter().any(|place| {
             place.waiting == member.key && place.planned == *planned && place.is_held && !place.is_over
         });
         if !is_kept || !holders::holders_of(&mut state.world, &as_nomination(planned)).is_empty() {
             return withdraw(nominated, "the place of a pod that would move for it went to another");
         }
-        let Some(pools) = pools_to_leave(state, now, &pod) else {
+        let queue = kueue::cluster_queue_of(group);
+        let pools =
+            pools_to_leave(state, now, &pod).filter(|_| kueue::may_go_for(&state.world, queue, &[pod.key()]));
+        let Some(pools) = pools else {
             return withdraw(nominated, "a pod that would move for it may not move now");
         };
         staying.push((reference(&pod), pools, planned.node.clone()));
@@ -270,7 +299,7 @@ pub(super) fn evict(
     let open: Vec<&Member> = nominated.iter().map(|(member, _)| *member).collect();
     let allowance = teams::allowance(&state.world, &open);
     let limit = state.world.teams.limit(group.id.namespace(), allowance);
-    let ending = state.round.ending.get_or_insert_with(|| Ending::of(&state.world, now));
+    let ending = state.round.ending.get_or_insert_with(|| Ending::of(&state.world, &state.gathering, now));
     if ending.would_exceed(&mut state.world, limit.as_ref(), nominated, &moving) {
         return withdraw(nominated, "its team's limit no longer allows it");
     }
@@ -278,7 +307,7 @@ pub(super) fn evict(
     for (pod, pools, node) in &staying {
         if !state.ledger.pods.is_writing(pod) && state.ledger.evictions.send(pod.clone(), None, now) {
             let owner = owner_of(&state.world, pod);
-            state.gathering.set_moved(owner, &pod.uid, pools.clone(), now);
+            state.gathering.set_moved(owner, pod.clone(), pools.clone(), now);
             let why = format!("moved so that {} fits; its successor has room on {node}", group.id);
             intents.push(Intent::Evict { pod: pod.clone(), why });
         }
@@ -330,11 +359,12 @@ fn pools_that_move(world: &World) -> BTreeSet<String> {
 /// Owners left alone because this term is younger than a day, and one of their pods, too: it may be the successor of a moved one.
 fn left_alone(state: &State, now: Time) -> BTreeSet<String> {
     let since = state.leadership.term.as_ref().map_or(now, |term| term.since);
-    if since + DAY <= now {
+    let day = state.gathering.periods.day;
+    if since + day <= now {
         return BTreeSet::new();
     }
     let pods = state.world.cluster.objects().pods.values();
-    pods.filter(|pod| created(pod) + DAY > now).map(|pod| owner(pod)).collect()
+    pods.filter(|pod| created(pod) + day > now).map(|pod| owner(pod)).collect()
 }
 
 /// The pools that the pod would leave; `None` if it may not move now.

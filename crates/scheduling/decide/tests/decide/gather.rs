@@ -1,5 +1,7 @@
 //! Pods that make room by moving.
 
+mod limits;
+
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tessera_api::managed::Nomination;
@@ -301,6 +303,11 @@ fn led_anew(fed: &mut Fed) {
     fed.decide();
     fed.listed();
     fed.waits("big", 600);
+    // It runs for long enough to be worth what pods lose that have run for days.
+    let big = fed.decider.cluster().objects().pods[&key("big")].clone();
+    let mut big = serde_json::to_value(big.as_ref()).unwrap();
+    big["spec"]["activeDeadlineSeconds"] = json!(30 * DAY);
+    fed.apply_pod(big);
     for name in ["a-gpus", "b-gpus", "big-gpus"] {
         let claim = fed.decider.cluster().objects().claims[&key(name)].clone();
         let mut claim = serde_json::to_value(claim.as_ref()).unwrap();
@@ -369,7 +376,7 @@ fn a_refused_eviction_ends_the_plan_and_counts_as_no_move() {
         _ => None,
     });
     fed.decider.observe(fed.now, Observation::Evicted { pod: sent.unwrap(), is_done: false }).unwrap();
-    fed.now += Time::from_secs(10);
+    fed.now += Time::from_secs(30);
     let intents = fed.decide();
     assert!(intents.iter().any(|intent| matches!(intent, Intent::Nominate { nomination: None, .. })));
     nominated(&mut fed, &intents);
@@ -422,4 +429,26 @@ fn a_place_ends_with_its_plan() {
     // No successor came.
     fed.now = fed.decider.wake().unwrap().max(fed.now + Time::from_secs(700));
     assert_eq!(places(&mut fed), ["small"]);
+}
+
+/// The API server did it, and its answer was lost.
+#[test]
+fn an_eviction_without_an_answer_keeps_the_plan_until_the_pod_is_seen() {
+    let mut fed = usual();
+    fed.waits("big", 600);
+    let (intents, _) = fed.plans();
+    nominated(&mut fed, &intents);
+    let intents = fed.decide();
+    let sent = intents.iter().find_map(|intent| match intent {
+        Intent::Evict { pod, .. } => Some(pod.clone()),
+        _ => None,
+    });
+    let sent = sent.unwrap();
+    fed.decider.observe(fed.now, Observation::Evicted { pod: sent.clone(), is_done: false }).unwrap();
+    fed.now += Time::from_secs(10);
+    assert_eq!(fed.decide().len(), 0);
+    fed.is_gone(&sent.key.name);
+    fed.succeeds("next", &sent.key.name);
+    fed.now += Time::from_secs(60);
+    assert_eq!(fed.allocates().len(), 2);
 }
