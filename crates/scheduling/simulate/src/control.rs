@@ -3,20 +3,27 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use k8s_openapi::api::resource::v1::{
+    AllocatedDeviceStatus, AllocationResult, ResourceClaim, ResourceClaimStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time as MetaTime};
 use k8s_openapi::jiff::Timestamp;
+use tessera_api::device_status::{BELOW, IDLE};
+use tessera_api::gpu_pool::IDLE_EVICTED_ANNOTATION;
 use tessera_api::kubernetes::KubernetesVersion;
 use tessera_api::managed::NOMINATION_ANNOTATION;
-use tessera_cluster::{Cluster, Key, Kind, Object};
+use tessera_cluster::{ClaimExt as _, Cluster, Key, Kind, Object};
 use tessera_decide::{ClaimAllocation, Decider, Intent, Observation, PodReference, Time};
 
 /// Start of a run, in seconds since the Unix epoch (1 January 2026).
 pub(crate) const BEGIN: Time = Duration::from_secs(1_767_225_600);
 
-/// Age of the first objects at the start of a run: long after the tainting of all cards, so that kube-scheduler's hand-over of the
+/// Age of the first objects at the start of the term: long after the tainting of all cards, so that kube-scheduler's hand-over of the
 /// cards counts as complete.
 const AGE: Duration = Duration::from_secs(3_600);
+
+/// Age of the term at the start of a run: in its first day a leader moves few pods, for it does not know the moves before.
+const TERM: Duration = Duration::from_secs(25 * 3_600);
 
 /// The term of leadership, as written on claims.
 pub(crate) const EPOCH: &str = "simulated";
@@ -39,16 +46,17 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Leads from [`BEGIN`], with these objects and no others. `kubernetes`: release of kube-scheduler.
+    /// Leads since before [`BEGIN`], with these objects and no others. `kubernetes`: release of kube-scheduler.
     pub fn new(driver: &str, kubernetes: KubernetesVersion, objects: impl Iterator<Item = Object>) -> Self {
         let mut decider = Decider::new(driver, share_ids());
         decider.predict(kubernetes);
         let mut control = Self { decider, version: 1 };
-        objects.for_each(|object| control.apply(BEGIN - AGE, object));
-        control.decider.lead(BEGIN, EPOCH);
+        let led = BEGIN - TERM;
+        objects.for_each(|object| control.apply(led - AGE, object));
+        control.decider.lead(led, EPOCH);
         // Requests a list of all claims, answered below.
-        control.decider.decide(BEGIN);
-        control.observe(BEGIN, Observation::ClaimsListed { asked_at: BEGIN });
+        control.decider.decide(led);
+        control.observe(led, Observation::ClaimsListed { asked_at: led });
         control
     }
 
@@ -131,6 +139,13 @@ impl Control {
                 self.apply(now, object);
                 None
             }
+            Intent::Note { pod, idle_evicted: Some(evicted), .. } => {
+                let mut object = Pod::clone(self.cluster().objects().pods.get(&pod.key)?);
+                let annotations = object.metadata.annotations.get_or_insert_default();
+                annotations.insert(IDLE_EVICTED_ANNOTATION.to_owned(), evicted);
+                self.apply(now, object);
+                None
+            }
             // No steering: all cards are managed. Evictions are the caller's. The other intents are information for users.
             Intent::Note { .. }
             | Intent::Evict { .. }
@@ -138,6 +153,32 @@ impl Control {
             | Intent::Release { .. }
             | Intent::Tell { .. } => None,
         }
+    }
+
+    /// The plugin says that the claim's devices are not used.
+    pub fn tell_idle(&mut self, now: Time, key: &Key) {
+        let Some(claim) = self.cluster().objects().claims.get(key) else { return };
+        let mut claim = ResourceClaim::clone(claim);
+        let condition = Condition {
+            type_: IDLE.to_owned(),
+            status: "True".to_owned(),
+            reason: BELOW.to_owned(),
+            message: "below its pool's limit".to_owned(),
+            last_transition_time: MetaTime(timestamp(now)),
+            observed_generation: None,
+        };
+        let told = claim.results().iter().map(|result| AllocatedDeviceStatus {
+            driver: result.driver.clone(),
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+            share_id: result.share_id.clone(),
+            conditions: Some(vec![condition.clone()]),
+            ..AllocatedDeviceStatus::default()
+        });
+        let told = told.collect();
+        claim.status.get_or_insert_default().devices = Some(told);
+        claim.metadata.resource_version = Some(self.next_version());
+        self.apply(now, claim);
     }
 
     /// The next resource version.
@@ -155,8 +196,13 @@ impl Control {
     pub fn bind(&mut self, now: Time, mut pod: Pod, node: String) {
         let spec = pod.spec.get_or_insert_default();
         (spec.node_name, spec.scheduling_gates) = (Some(node), None);
-        let started = Timestamp::from_nanosecond(now.as_nanos() as i128);
-        pod.status.get_or_insert_default().start_time = started.ok().map(MetaTime);
+        let status = pod.status.get_or_insert_default();
+        status.phase = Some("Running".to_owned());
+        status.start_time = Some(MetaTime(timestamp(now)));
         self.apply(now, pod);
     }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp::from_nanosecond(time.as_nanos() as i128).unwrap_or_default()
 }

@@ -354,6 +354,11 @@ impl FleetNode {
         self.kind.published[place].slices_of(driver, &self.name)
     }
 
+    /// The report of the node's plugin, for managed allocation, as JSON.
+    fn report(&self) -> &str {
+        &self.kind.published[0].report
+    }
+
     /// Product names of the cards, by PCI address.
     #[must_use]
     pub fn cards(&self) -> &BTreeMap<PciBusId, String> {

@@ -1,12 +1,13 @@
 //! A workload on a fleet, in virtual time.
 //!
 //! For all policies alike: arriving pods wait. Fitting pods are placed by priority, then in order of arrival, on arrivals and whenever
-//! devices become free. Pods keep their devices to the end, unless a team takes them back. A pod starts once it and all of its gang have
-//! their devices.
+//! devices become free. Pods keep their devices to the end, unless a team takes them back, or a pool gives those of idle and movable
+//! pods to others. A pod starts once it and all of its gang have their devices.
 
 mod cards_only;
 mod ours;
 mod state;
+mod unused;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,6 +25,9 @@ use state::State;
 
 /// Rounds without a placement after which no further round is run before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
+
+/// Where pools evict pods after a time, rounds go on for so long without a placement.
+const EVICTS_WITHIN: Duration = Duration::from_secs(4 * 3_600);
 
 /// End of a run with pods still waiting: a thousand years, within the range of timestamps.
 const LAST: Duration = Duration::from_secs(1_000 * 366 * 86_400);
@@ -59,6 +63,11 @@ trait Placer {
     /// When to call `place` again without an arrival or end.
     fn wake(&self) -> Option<Duration> {
         None
+    }
+
+    /// Whether pools evict pods after a time.
+    fn evicts(&self) -> bool {
+        false
     }
 
     /// Reason why each of these pods waits.
@@ -166,6 +175,7 @@ impl Run<'_> {
             other => Box::new(cards_only::CardsOnly::new(self, other, seed)),
         };
         let pods = &self.workload.pods;
+        let evicts = placer.evicts();
         let mut state = State::new(self);
         let mut means = Means::default();
         let mut snapshot: Option<Snapshot> = None;
@@ -176,7 +186,8 @@ impl Run<'_> {
         loop {
             let arrival = pods.get(arrived).map(|pod| pod.at);
             let end = state.next_end();
-            let wake = placer.wake().filter(|_| idle < IDLE_LOOKS).map(|wake| wake.max(now));
+            let may_look = idle < IDLE_LOOKS || (evicts && now < last + EVICTS_WITHIN);
+            let wake = placer.wake().filter(|_| may_look).map(|wake| wake.max(now));
             let events = [arrival, end].into_iter().flatten().min();
             let next = events.into_iter().chain(wake).min();
             let Some(next) = next.filter(|next| *next <= until) else { break };

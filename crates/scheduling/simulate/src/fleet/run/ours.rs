@@ -1,6 +1,6 @@
 //! Tessera: the controller's decision loop on objects as in the API server. Pods are bound at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +9,7 @@ use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::{Cluster, Key, Kind, Object, PodExt};
 use tessera_decide::{Intent, PodReference, Time, ViewPass, WaitReason};
 
-use super::{Change, Placed, Placer};
+use super::{Change, Placed, Placer, unused};
 use crate::control::{BEGIN, Control};
 use crate::fleet::holdings::Holdings;
 use crate::fleet::teams::Sample;
@@ -17,6 +17,8 @@ use crate::fleet::{Fleet, Workload};
 
 /// Most rounds of decisions at one time. A gang takes three.
 const ROUNDS: usize = 1_000;
+
+const MINUTE: Time = Time::from_secs(60);
 
 /// The decision loop over a simulated cluster.
 pub(super) struct Ours<'r> {
@@ -27,6 +29,12 @@ pub(super) struct Ours<'r> {
     by_name: HashMap<(&'r str, &'r str), usize>,
     /// How often each pod was evicted.
     evictions: HashMap<usize, u32>,
+    /// Whether pools evict pods.
+    evicts: bool,
+    /// When each placed pod will be idle, with the number of its evictions at its start.
+    idle_from: BTreeSet<(Time, usize, u32)>,
+    /// Time of the last round.
+    last: Time,
 }
 
 impl<'r> Ours<'r> {
@@ -37,7 +45,17 @@ impl<'r> Ours<'r> {
         let quotas = workload.quotas.objects(workload.namespaces());
         let objects = fleet.objects(Allocation::Managed).chain(classes).chain(standing).chain(quotas);
         let control = Control::new(fleet.driver(), fleet.kubernetes, objects);
-        Self { fleet, workload, control, by_name: by_name.collect(), evictions: HashMap::new() }
+        let evicts = unused::are_pods_evicted(fleet);
+        Self {
+            fleet,
+            workload,
+            control,
+            by_name: by_name.collect(),
+            evictions: HashMap::new(),
+            evicts,
+            idle_from: BTreeSet::new(),
+            last: BEGIN,
+        }
     }
 
     /// Binds a pod with allocated claims, as kube-scheduler would.
@@ -47,7 +65,28 @@ impl<'r> Ours<'r> {
         self.control.bind(now, object, node.to_owned());
         let claims = self.claims_of(place);
         let allocations = claims.iter().filter_map(|claim| self.control.allocation(claim).cloned());
-        Some(Placed { pod: place, node: self.fleet.index(node)?, allocations: allocations.collect() })
+        let (node, allocations) = (self.fleet.index(node)?, allocations.collect::<Vec<_>>());
+        let busy = self.workload.pods[place].busy;
+        let idle = unused::idle_after(self.fleet, node, busy, &allocations);
+        let evictions = self.evictions_of(place);
+        self.idle_from.extend(idle.map(|after| (now + after, place, evictions)));
+        Some(Placed { pod: place, node, allocations })
+    }
+
+    fn evictions_of(&self, pod: usize) -> u32 {
+        self.evictions.get(&pod).copied().unwrap_or_default()
+    }
+
+    /// The plugin finds those claims idle whose time without use is over.
+    fn tell_idle(&mut self, now: Time) {
+        while let Some((_, pod, evictions)) =
+            self.idle_from.first().copied().filter(|(from, ..)| *from <= now)
+        {
+            self.idle_from.pop_first();
+            if evictions == self.evictions_of(pod) {
+                self.claims_of(pod).iter().for_each(|claim| self.control.tell_idle(now, claim));
+            }
+        }
     }
 
     /// Evicts a pod, which ends at once. Its owner makes it anew, but for one with devices from the beginning, whose claim goes with
@@ -129,14 +168,13 @@ impl Placer for Ours<'_> {
 
     fn place(&mut self, now: Duration, holdings: &mut Holdings) -> Vec<Change> {
         let now = BEGIN + now;
+        self.last = now;
+        self.tell_idle(now);
         let mut all = Vec::new();
         for _ in 0..ROUNDS {
             let intents = self.control.decider.decide(now);
             let is_over =
                 intents.iter().all(|intent| matches!(intent, Intent::Tell { .. } | Intent::Note { .. }));
-            if is_over {
-                break;
-            }
             for intent in intents {
                 if let Intent::Evict { pod, .. } = &intent {
                     all.extend(self.evict(now, pod, holdings));
@@ -149,12 +187,23 @@ impl Placer for Ours<'_> {
                 }
                 all.push(Change::Placed(placed));
             }
+            if is_over {
+                break;
+            }
         }
         all
     }
 
     fn wake(&self) -> Option<Duration> {
-        self.control.decider.wake().map(|wake| wake.saturating_sub(BEGIN))
+        let wake = self.control.decider.wake();
+        // Looks at pods that may be evicted come every ten seconds: each minute is enough.
+        let wake = wake.map(|wake| if self.evicts { wake.max(self.last + MINUTE) } else { wake });
+        let idle = self.idle_from.first().map(|(from, ..)| *from);
+        wake.into_iter().chain(idle).min().map(|wake| wake.saturating_sub(BEGIN))
+    }
+
+    fn evicts(&self) -> bool {
+        self.evicts
     }
 
     fn whys(&mut self, pods: &[usize]) -> Vec<String> {

@@ -39,6 +39,8 @@ pub struct Line {
     pub(super) gang: Option<u32>,
     /// Percent of its devices that each pod uses.
     pub(super) busy: Option<u8>,
+    /// Whether each pod may move.
+    pub(super) is_movable: bool,
 }
 
 impl Line {
@@ -59,6 +61,7 @@ impl Line {
             priority: 0,
             gang: None,
             busy: None,
+            is_movable: false,
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::openb::table::{Row, Table};
 const NEEDED: [&str; 2] = ["name", "gpu"];
 
 /// All columns.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "name",
     "namespace",
     "count",
@@ -32,6 +32,7 @@ const COLUMNS: [&str; 13] = [
     "priority",
     "gang",
     "busy",
+    "movable",
 ];
 
 /// A parsed list.
@@ -179,6 +180,12 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
             .filter(|percent| *percent <= 100)
             .ok_or_else(|| format!("busy is {text:?}, not a percentage such as 15%"))
     });
+    let is_movable = match given("movable") {
+        None | Some("no") => false,
+        Some("yes") if gang.is_none() => true,
+        Some("yes") => return Err("movable is yes, and pods of a gang do not move".to_owned()),
+        Some(other) => return Err(format!("movable is {other:?}, not yes or no")),
+    };
     let (at, every) = (time("at")?.unwrap_or_default(), time("every")?.unwrap_or_default());
     let turns = count / gang.unwrap_or(1) as usize;
     if at.saturating_add(every.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))) > LONGEST {
@@ -198,6 +205,7 @@ fn read_line(row: &Row<'_>) -> Result<Line, String> {
         priority: priority.transpose()?.unwrap_or(0),
         gang,
         busy: busy.transpose()?,
+        is_movable,
     })
 }
 
@@ -251,6 +259,7 @@ impl Workload {
                     priority: line.priority,
                     gang: line.gang.map(|size| (gangs, size)),
                     busy: line.busy,
+                    is_movable: line.is_movable,
                 });
             }
         }
@@ -383,6 +392,10 @@ mod tests {
         }
         let namespace = read_all("name,gpu,namespace\na,1,A_B\n").unwrap_err().to_string();
         assert!(namespace.contains("namespace is \"A_B\""), "{namespace}");
+        let movable =
+            |line| read_all(&format!("name,gpu,count,gang,movable\n{line}\n")).unwrap_err().to_string();
+        assert!(movable("a,1,,,maybe").contains("movable is \"maybe\""));
+        assert!(movable("a,1,2,2,yes").contains("of a gang do not move"));
         assert_eq!(read_all("").unwrap_err().to_string(), "line 1: the file has no rows");
         assert!(read_all("name,count\n").unwrap_err().to_string().contains("no column gpu"));
         assert!(read_all("name,gpu,durtion\n").unwrap_err().to_string().contains("no column \"durtion\""));

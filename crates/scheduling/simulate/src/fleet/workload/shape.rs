@@ -5,6 +5,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
 use tessera_api::gang::{GROUP_LABEL, GROUP_SIZE_LABEL};
+use tessera_api::gpu_pool::{MOVABLE, MOVABLE_LABEL};
 use tessera_api::managed::EPOCH_ANNOTATION;
 use tessera_api::steering::GATE;
 
@@ -59,6 +60,21 @@ impl Shape {
         metadata.namespace = Some(self.namespace.clone());
         (metadata.name, metadata.uid) = (Some(pod.name.clone()), Some(pod.name.clone()));
         metadata.creation_timestamp = Some(Time(created));
+        if pod.is_movable {
+            metadata.labels.get_or_insert_default().insert(MOVABLE_LABEL.to_owned(), MOVABLE.to_owned());
+        }
+        let is_movable = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MOVABLE_LABEL));
+        // Who makes the pod anew, for pools that evict it.
+        if pod.gang.is_none() && (is_movable || pod.busy.is_some()) {
+            metadata.owner_references = Some(vec![OwnerReference {
+                api_version: "apps/v1".to_owned(),
+                kind: "ReplicaSet".to_owned(),
+                name: pod.name.clone(),
+                uid: format!("owner-{}", pod.name),
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]);
+        }
         let spec = object.spec.get_or_insert_default();
         spec.priority = Some(pod.priority);
         // No pod preempts another.
