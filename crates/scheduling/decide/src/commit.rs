@@ -86,8 +86,7 @@ pub(crate) fn lift(state: &mut State, now: Time, group: &Group) -> Vec<Intent> {
             why,
         });
     }
-    if let (false, GroupId::Gang(gang)) = (intents.is_empty(), &group.id) {
-        state.gangs.set_started(gang);
+    if !intents.is_empty() && !group.is_alone() {
         intents.extend(lift_without_devices(state, group));
     }
     intents

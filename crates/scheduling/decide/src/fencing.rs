@@ -30,9 +30,8 @@ pub(crate) fn lead(state: &mut State, now: Time, epoch: &str) {
     state.gangs.forget_times();
     state.marks.to_check = state.world.fleet.nodes().map(|node| node.name.clone()).collect();
     state.marks.unclaimed = state.world.cluster.objects().claims.keys().cloned().collect();
-    let pods = state.world.cluster.objects().pods.iter();
-    let shrunk = pods.filter(|(key, pod)| state.gangs.shrunk_to(key, pod).is_some());
-    state.marks.to_note = shrunk.map(|(key, _)| key.clone()).collect();
+    let pods = state.world.cluster.objects().pods.keys();
+    state.marks.to_note = pods.filter(|pod| state.gangs.shrunk_to(pod).is_some()).cloned().collect();
     state.waits.mark_all_due();
 }
 

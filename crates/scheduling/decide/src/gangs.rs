@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use tessera_cluster::gang::{GangId, Membership, formed, formed_by};
-use tessera_cluster::{Key, Objects, PodExt};
+use tessera_cluster::gang::{GangId, Membership, formed_by};
+use tessera_cluster::{Key, Objects};
 use tessera_placement::Time;
 
 use crate::group::GroupId;
@@ -12,7 +12,8 @@ use crate::group::GroupId;
 /// Gangs with at least one known pod.
 #[derive(Debug, Default)]
 pub(crate) struct Gangs {
-    members: BTreeMap<GangId, BTreeSet<Key>>,
+    /// Each pod with its numbers, once it has started.
+    members: BTreeMap<GangId, BTreeMap<Key, Option<Started>>>,
     of_pod: BTreeMap<Key, GangId>,
     /// Since when some pods of a gang run while too few others can.
     partial: BTreeMap<GangId, Time>,
@@ -20,57 +21,80 @@ pub(crate) struct Gangs {
     unfit: BTreeSet<GangId>,
     /// When to look at groups even if nothing else changes.
     due: BTreeMap<GroupId, Time>,
+    /// The least since a pod of the gang last started: the gang may have shrunk.
     least: BTreeMap<GangId, Least>,
     /// Largest number of a gang's pods its nodes ever had room for when empty.
     room: BTreeMap<GangId, usize>,
 }
 
-/// The least since the gates of a gang were last removed: the gang may have shrunk.
-#[derive(Debug)]
+/// Numbers of a gang on which all of its started pods agree.
+#[derive(Debug, Clone, Copy)]
 struct Least {
     /// Number of pods needed.
     min: usize,
     size: usize,
 }
 
+/// Numbers on a pod that started with its gang.
+#[derive(Debug, Clone, Copy)]
+struct Started {
+    asks: Least,
+    /// Number of pods that started.
+    formed: usize,
+}
+
 impl Gangs {
-    /// Sets the pod's membership; `None` for a pod of no gang or a deleted pod.
-    pub fn set(&mut self, pod: &Key, member: Option<Membership>) {
-        let gang = member.map(|member| {
-            let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-            let (min, size) = (count(member.min), count(member.size));
-            let least = self.least.entry(member.gang.clone()).or_insert(Least { min, size });
-            *least = Least { min: min.min(least.min), size: size.min(least.size) };
-            member.gang
-        });
-        if self.of_pod.get(pod) == gang.as_ref() {
-            return;
+    /// Sets the pod's membership; `None` for a pod of no gang or a deleted pod. `formed`: number of pods that it started with; 0 before.
+    /// Returns whether its gang needs fewer pods now than before.
+    pub fn set(&mut self, pod: &Key, member: Option<Membership>, formed: usize) -> bool {
+        let Some(Membership { gang, min, size, .. }) = member else {
+            self.leave(pod);
+            return false;
+        };
+        if self.of_pod.get(pod) != Some(&gang) {
+            self.leave(pod);
+            self.of_pod.insert(pod.clone(), gang.clone());
         }
-        if let Some(before) = self.of_pod.remove(pod)
-            && let Some(members) = self.members.get_mut(&before)
-        {
-            members.remove(pod);
-            if members.is_empty() {
-                self.members.remove(&before);
-                self.partial.remove(&before);
-                self.unfit.remove(&before);
-                self.due.remove(&GroupId::Gang(before.clone()));
-                self.room.remove(&before);
-                self.least.remove(&before);
-            } else {
-                // The other pods may have waited for its deletion.
-                self.due.insert(GroupId::Gang(before), Time::ZERO);
-            }
+        let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let asks = Least { min: count(min), size: count(size) };
+        let started = (formed > 0).then_some(Started { asks, formed });
+        let before = self.members.entry(gang.clone()).or_default().insert(pod.clone(), started);
+        if started.is_some() && before.flatten().is_none() {
+            self.least.remove(&gang);
         }
-        if let Some(gang) = gang {
-            self.members.entry(gang.clone()).or_default().insert(pod.clone());
-            self.of_pod.insert(pod.clone(), gang);
+        self.lower(&gang)
+    }
+
+    /// The pod is of no gang.
+    fn leave(&mut self, pod: &Key) {
+        let Some(before) = self.of_pod.remove(pod) else { return };
+        let Some(members) = self.members.get_mut(&before) else { return };
+        members.remove(pod);
+        if members.is_empty() {
+            self.members.remove(&before);
+            self.partial.remove(&before);
+            self.unfit.remove(&before);
+            self.due.remove(&GroupId::Gang(before.clone()));
+            self.room.remove(&before);
+            self.least.remove(&before);
+        } else {
+            self.lower(&before);
+            // The other pods may have waited for its deletion.
+            self.due.insert(GroupId::Gang(before), Time::ZERO);
         }
     }
 
-    /// The gang's gates are being removed.
-    pub fn set_started(&mut self, gang: &GangId) {
-        self.least.remove(gang);
+    /// The gang shrank if all of its started pods say so: one may have the label of a gang that is not its own.
+    fn lower(&mut self, gang: &GangId) -> bool {
+        let all = self.members.get(gang).into_iter().flatten();
+        let all = all.filter_map(|(_, started)| started.map(|started| started.asks));
+        let largest =
+            all.reduce(|one, other| Least { min: one.min.max(other.min), size: one.size.max(other.size) });
+        let Some(largest) = largest else { return false };
+        let least = self.least.entry(gang.clone()).or_insert(largest);
+        let is_lower = largest.min < least.min || largest.size < least.size;
+        *least = Least { min: largest.min.min(least.min), size: largest.size.min(least.size) };
+        is_lower
     }
 
     /// Number of pods that the gang of `size` pods started with, less where it needed fewer since then; 0 before its start.
@@ -86,9 +110,11 @@ impl Gangs {
     }
 
     /// Size of the pod's gang, if it started with more pods and has shrunk.
-    pub fn shrunk_to(&self, key: &Key, pod: &Pod) -> Option<usize> {
-        let size = self.least.get(self.of(key)?)?.size;
-        (!pod.is_gated() && size < formed(pod)).then_some(size)
+    pub fn shrunk_to(&self, pod: &Key) -> Option<usize> {
+        let gang = self.of(pod)?;
+        let started = (*self.members.get(gang)?.get(pod)?)?;
+        let size = self.least.get(gang)?.size;
+        (size < started.formed).then_some(size)
     }
 
     pub fn of(&self, pod: &Key) -> Option<&GangId> {
@@ -101,7 +127,7 @@ impl Gangs {
     }
 
     pub fn members(&self, gang: &GangId) -> impl Iterator<Item = &Key> {
-        self.members.get(gang).into_iter().flatten()
+        self.members.get(gang).into_iter().flat_map(BTreeMap::keys)
     }
 
     /// Schedules a look at the group for `due`, or for an earlier time already set.

@@ -177,7 +177,7 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
             pods::forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
             state.ledger.pods.end_adoption(key);
-            state.gangs.set(key, None);
+            state.gangs.set(key, None, 0);
             unplaced::forget_unplaced(&mut state.unplaced, key);
             places::track(state, now, key, None);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {
@@ -254,7 +254,7 @@ pub(crate) fn set_unlisted(world: &mut World, waits: &mut Waits, gangs: &mut Gan
     world.cluster.set_unlisted(kinds.clone());
     for (key, pod) in &world.cluster.objects().pods {
         let gang = gang::of_pod(world.cluster.objects(), pod).ok().flatten();
-        gangs.set(key, gang);
+        gangs.set(key, gang, pods::formed(pod));
     }
     waits.mark_all_due();
 }

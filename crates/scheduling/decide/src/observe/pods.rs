@@ -33,9 +33,6 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     let before = state.world.cluster.objects().pods.get(key).map(AsRef::as_ref);
     state.workload_pods.replace(key, before, Some(pod));
     let same_uid = before.is_some_and(|before| before.metadata.uid == pod.metadata.uid);
-    // Every replica observes the start of a gang, not only the one that decided on it.
-    let has_started =
-        same_uid && before.is_some_and(PodExt::is_gated) && !pod.is_gated() && gang::formed(pod) > 0;
     // A resized pod takes a different amount of its node.
     let takes_the_same = |before: &Pod| {
         let stays = before.node_name() == pod.node_name() && before.phase() == pod.phase();
@@ -63,9 +60,6 @@ pub(crate) fn apply_pod(state: &mut State, now: Time, key: &Key, pod: &Pod) {
     }
     state.ledger.pods.end_adoption(key);
     let gang = gang::of_pod(state.world.cluster.objects(), pod).ok().flatten();
-    if let Some(member) = gang.as_ref().filter(|_| has_started) {
-        state.gangs.set_started(&member.gang);
-    }
     set_gang(&mut state.gangs, &mut state.marks, &state.leadership, (key, pod), gang);
     learn::add_arrival(&mut state.world, &mut state.learned, key, pod);
     unplaced::track_unplaced(&mut state.unplaced, key, pod);
@@ -131,10 +125,19 @@ pub(crate) fn set_gang(
     (key, pod): (&Key, &Pod),
     gang: Option<Membership>,
 ) {
-    gangs.set(key, gang);
-    if leadership.term.is_some() && gangs.shrunk_to(key, pod).is_some() {
-        marks.to_note.insert(key.clone());
+    let id = gang.as_ref().map(|member| member.gang.clone());
+    let has_shrunk = gangs.set(key, gang, formed(pod));
+    if leadership.term.is_none() {
+        return;
     }
+    let others = id.iter().filter(|_| has_shrunk).flat_map(|gang| gangs.members(gang));
+    let to_note = others.chain([key]).filter(|pod| gangs.shrunk_to(pod).is_some());
+    marks.to_note.extend(to_note.cloned());
+}
+
+/// Number of pods that the pod's gang started with; 0 for a pod that has ended or not started. A gated pod may be copied from another.
+pub(crate) fn formed(pod: &Pod) -> usize {
+    if pod.is_gated() || pod.has_ended() { 0 } else { gang::formed(pod) }
 }
 
 /// The pod no longer waits for this controller.

@@ -34,7 +34,7 @@ pub(crate) fn note(state: &mut State) -> Vec<Intent> {
     let notes = pods.map(|pod| {
         let owner = refusals::owner(pod);
         let (nodes, evictions) = (state.refusals.to_note(&owner), unready::evictions_of(&state.healing, pod));
-        let formed = state.gangs.shrunk_to(&pod.key(), pod);
+        let formed = state.gangs.shrunk_to(&pod.key());
         let idle_evicted = state.successors.to_note(&reference(pod));
         Intent::Note { pod: reference(pod), nodes, evictions, formed, idle_evicted }
     });

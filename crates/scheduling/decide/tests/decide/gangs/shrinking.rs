@@ -7,6 +7,7 @@ use tessera_decide::{Intent, Time};
 use crate::gangs::growth::running;
 use crate::gangs::jobs::{job, of_index};
 use crate::gangs::member;
+use crate::gangs::preemption::evicted;
 use crate::leader::leader;
 use crate::objects::*;
 
@@ -91,4 +92,76 @@ fn a_gang_that_may_be_smaller_has_not_shrunk() {
     pod["metadata"]["labels"]["gpu.tessera.dev/group-min"] = json!("2");
     fed.apply_pod(pod);
     assert_eq!(noted(&mut fed), []);
+}
+
+/// A pod with the labels of the gang of two, of another owner: where a JobSet is named its Jobs do not tell gangs apart.
+fn of_another(labels: [(&str, &str); 2], formed: Option<&str>, node: Option<&str>) -> serde_json::Value {
+    let mut pod = of_set(member("other", 0, 2));
+    pod["metadata"]["labels"]["gpu.tessera.dev/group"] = json!("train");
+    labels.into_iter().for_each(|(name, value)| pod["metadata"]["labels"][name] = json!(value));
+    if let Some(formed) = formed {
+        pod["metadata"]["annotations"] = json!({ tessera_api::gang::FORMED_ANNOTATION: formed });
+    }
+    if let Some(node) = node {
+        pod["spec"]["schedulingGates"] = json!([]);
+        pod["spec"]["nodeName"] = json!(node);
+    }
+    pod
+}
+
+fn of_set(mut pod: serde_json::Value) -> serde_json::Value {
+    pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = json!("set");
+    pod
+}
+
+/// Both pods are needed all the same: where one is lost and finds no room the other does not go on for long.
+#[test]
+fn a_pod_with_the_label_of_a_gang_that_is_not_its_own_does_not_shrink_it() {
+    let (min, size) = ("gpu.tessera.dev/group-min", "gpu.tessera.dev/group-size");
+    let others = [
+        of_another([(min, "1"), (size, "2")], None, None),
+        of_another([(min, "1"), (size, "2")], None, Some("c")),
+        of_another([(min, "1"), (size, "1")], Some("1"), Some("c")),
+    ];
+    for (case, other) in others.iter().enumerate() {
+        for is_first in [true, false] {
+            let mut fed = leader(&[("a", 1), ("b", 1), ("c", 1)]);
+            fed.apply_claim(allocated(claim("other", "gpu", 1), "c", &[card(0)]));
+            if is_first {
+                fed.apply_pod(other.clone());
+            }
+            for (number, node) in ["a", "b"].into_iter().enumerate() {
+                fed.apply_claim(allocated(claim(&format!("train-{number}"), "gpu", 1), node, &[card(0)]));
+                fed.apply_pod(of_set(running(number, 2, 2, node)));
+            }
+            if !is_first {
+                fed.apply_pod(other.clone());
+            }
+            assert_eq!(noted(&mut fed), [], "{case}, {is_first}");
+            fed.delete(Kind::Pod, "other-0");
+            fed.delete(Kind::Pod, "train-1");
+            fed.delete(Kind::ResourceClaim, "train-1-gpus");
+            fed.apply_claim(allocated(claim("another", "gpu", 1), "b", &[card(0)]));
+            fed.versioned("train-1", "gpu", 1, 6);
+            let mut again = of_set(member("train", 1, 2));
+            again["metadata"]["creationTimestamp"] = json!("1970-01-01T00:16:40Z");
+            fed.apply_pod(again);
+            assert_eq!(noted(&mut fed), [], "{case}, {is_first}");
+            fed.now += Time::from_secs(130);
+            assert_eq!(evicted(&fed.decide()), ["train-0"], "{case}, {is_first}");
+        }
+    }
+}
+
+/// They still have the labels of before.
+#[test]
+fn pods_that_end_do_not_keep_their_gang_from_shrinking() {
+    let mut fed = leader(&[("a", 1), ("b", 1)]);
+    apply_running(&mut fed, 3, 3);
+    let mut ending = running(2, 3, 3, "c");
+    ending["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:20:00Z");
+    fed.apply_pod(ending);
+    assert_eq!(noted(&mut fed), []);
+    apply_running(&mut fed, 2, 3);
+    assert_eq!(noted(&mut fed), both(2));
 }
