@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use k8s_openapi::jiff::{self, SignedDuration};
+use k8s_openapi::jiff::SignedDuration;
 use tessera_api::kubernetes::KubernetesVersion;
 
 pub use defrag::DefragArguments;
@@ -381,7 +381,8 @@ pub struct AdviseArguments {
 
 /// A time as `30m` or `1h30m`.
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let duration: SignedDuration =
+        text.parse().map_err(|_| "must be a number with a unit, as 30m, 1h or 48h".to_owned())?;
     Duration::try_from(duration).map_err(|_| "a time cannot be negative".to_owned())
 }
 

@@ -1,8 +1,10 @@
 //! `kubectl gpu defrag`: the pods to move so that another fits.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use tessera_api::ProfileSpelling;
+use tessera_api::{ProfileSpelling, attribute};
 use tessera_cluster::subject::{Subject, of_pod};
 use tessera_cluster::{Objects, PodExt};
 
@@ -36,6 +38,7 @@ pub fn run(arguments: &DefragArguments) -> Result<Verdict, CommandError> {
         (.., Some(profile)) => {
             ProfileSpelling::of_profile(profile)
                 .map_err(|error| CommandError::Asked(format!("--profile: {error}")))?;
+            is_published(world.objects(), &driver, profile)?;
             vec![world.for_devices(1, Some(profile))?]
         }
         _ if arguments.empty_node => vec![world.for_an_empty_node()],
@@ -50,6 +53,22 @@ pub fn run(arguments: &DefragArguments) -> Result<Verdict, CommandError> {
         }
     }
     Ok(if answers.iter().all(|answer| answer.fits) { Verdict::Yes } else { Verdict::No })
+}
+
+/// # Errors
+/// No device has the profile: a slip of the pen, or other models of cards.
+fn is_published(objects: &Objects, driver: &str, profile: &str) -> Result<(), CommandError> {
+    let slices = objects.slices.values().filter(|slice| slice.spec.driver == driver);
+    let attributes = slices
+        .flat_map(|slice| slice.spec.devices.iter().flatten())
+        .filter_map(|device| device.attributes.as_ref()?.get(attribute::PROFILE)?.string.clone());
+    let known: BTreeSet<String> = attributes.collect();
+    if known.contains(profile) {
+        return Ok(());
+    }
+    let known: Vec<String> = known.into_iter().collect();
+    let known = if known.is_empty() { "no partitions".to_owned() } else { known.join(", ") };
+    Err(CommandError::Asked(format!("no device has the profile {profile}; published: {known}")))
 }
 
 /// The latest time in the objects: files are as old as this.

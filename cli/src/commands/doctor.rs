@@ -12,6 +12,7 @@ use crate::arguments::DoctorArguments;
 use crate::doctor::published::Published;
 use crate::doctor::{Facts, Finding, Live, Severity, findings};
 use crate::driver_name::{self, OfSlices};
+use crate::hints;
 use crate::output::{self, CommandError, Paint, Verdict, printable, warn};
 use crate::source::Source;
 
@@ -45,7 +46,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
         && !source.objects.nodes.is_empty()
         && !source.objects.nodes.contains_key(&Key::cluster(node))
     {
-        return Err(CommandError::Asked(format!("there is no node {node}")));
+        let known = source.objects.nodes.keys().map(|key| key.name.clone()).collect();
+        let near = hints::nearest(node, &known).map(|near| format!(": did you mean {near}?"));
+        let known = near.unwrap_or_else(|| "; `kubectl get nodes` lists them".to_owned());
+        return Err(CommandError::Asked(format!("there is no node {node}{known}")));
     }
     let facts = Facts {
         objects: &source.objects,

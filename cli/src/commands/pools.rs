@@ -119,7 +119,10 @@ fn one<'p>(
     let known: BTreeSet<String> = pools.clone().filter_map(|pool| pool.metadata.name.clone()).collect();
     let Some(pool) = pools.find(|pool| pool.metadata.name.as_deref() == Some(name)) else {
         let near = hints::nearest(name, &known).map(|near| format!(": did you mean {near}?"));
-        return Err(CommandError::Asked(format!("there is no GpuPool {name}{}", near.unwrap_or_default())));
+        return Err(CommandError::Asked(format!(
+            "there is no GpuPool {name}{}",
+            near.unwrap_or_else(|| "; `kubectl gpu pools` lists them".to_owned())
+        )));
     };
     let (reports, warnings) = reports::reports(source.objects.slices.values());
     warn(&warnings);

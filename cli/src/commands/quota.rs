@@ -152,7 +152,10 @@ fn find<'q>(
     let known: BTreeSet<String> = quotas.clone().filter_map(|quota| quota.metadata.name.clone()).collect();
     quotas.find(|quota| quota.metadata.name.as_deref() == Some(name)).ok_or_else(|| {
         let near = hints::nearest(name, &known).map(|near| format!(": did you mean {near}?"));
-        CommandError::Asked(format!("there is no GpuQuota {name}{}", near.unwrap_or_default()))
+        CommandError::Asked(format!(
+            "there is no GpuQuota {name}{}",
+            near.unwrap_or_else(|| "; `kubectl gpu quota` lists them".to_owned())
+        ))
     })
 }
 

@@ -45,6 +45,9 @@ pub fn run(arguments: &RunArguments) -> Result<Verdict, CommandError> {
         output::print(&text(format, &Objects::of(&job))?)?;
         return Ok(Verdict::Yes);
     }
+    if program.is_none() && options.wrap.is_none() {
+        return Err(BatchError::NoProgram.into());
+    }
     block_on(async {
         let (client, namespace) = connect_patiently(&arguments.connection).await?;
         let namespace = match &options.account {
@@ -80,12 +83,16 @@ fn program(words: &[String], all: &[OsString]) -> Result<Option<Program>, Comman
             std::io::stdin().read_to_string(&mut text)?;
             text
         }
-        file => read(Path::new(file))?,
+        file => read(Path::new(file)).map_err(|error| with_way(&error))?,
     };
     let name = if first == "-" { "job" } else { first };
-    let script = Script::new(name, &text)
-        .map_err(|error| CommandError::Asked(format!("{first}: {error} (a command comes after --)")))?;
+    let script = Script::new(name, &text).map_err(|error| with_way(&format!("{first}: {error}")))?;
     Ok(Some(Program::Script { script, arguments: arguments.to_vec() }))
+}
+
+/// Who leaves out `--` means a command.
+fn with_way(error: &impl std::fmt::Display) -> CommandError {
+    CommandError::Asked(format!("{error} (a command comes after --)"))
 }
 
 fn read(file: &Path) -> Result<String, CommandError> {

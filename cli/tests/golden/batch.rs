@@ -27,6 +27,8 @@ fn mistakes() {
     golden("run-no-image", &["-o", "yaml", "sweep.sh"]);
     golden("run-no-script", &["-o", "yaml", "no-such.sh"]);
     golden("run-nothing", &["-o", "yaml"]);
+    // Said before a cluster is asked.
+    golden("run-nothing-for-the-cluster", &[]);
     golden("run-no-option", &["--nods=2", "train.sh"]);
 }
 

@@ -65,6 +65,7 @@ fn advise() {
     golden("advise-neighbours", &shared, "");
     golden("advise-neighbours-json", &[&shared[..], &["-n", "team", "-o", "json"]].concat(), "");
     golden("advise-nobody", &with(&["-n", "nobody"]), "");
+    golden("advise-no-time", &with(&["--min-observed", "3"]), "");
     golden("advise-no-fleet", &["advise", "--fleet", "slices.yaml", "-f", "../advise.yaml"], "");
 }
 
@@ -101,6 +102,7 @@ fn defrag() {
     golden("defrag-stays", &partitions(&["--cards", "1"]), "");
     golden("defrag-too-large", &partitions(&["--cards", "3"]), "");
     golden("defrag-no-profile", &partitions(&["--profile", "half"]), "");
+    golden("defrag-no-such-profile", &partitions(&["--profile", "1g.5gb"]), "");
     let managed = |more: &[&'static str]| [&["defrag", "-f", "../defrag-managed.yaml"], more].concat();
     golden("defrag-for", &managed(&["--for", "pod/train"]), "");
     golden("defrag-waiting", &managed(&[]), "");

@@ -42,8 +42,9 @@ impl Device {
 /// Words of a model, all of them in the product name: Slurm's types are product names in lower case with `_`.
 pub(crate) fn words(text: &str) -> Result<Vec<String>, String> {
     let is_known = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | ' ');
-    if !text.chars().all(is_known) {
-        return Err(format!("{text:?} is no model of a card"));
+    // A mistyped number has a sign, as in gpu:-1.
+    if !text.chars().all(is_known) || text.starts_with('-') {
+        return Err(format!("{text:?} is neither a model of a card nor a number"));
     }
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     Ok(words.map(str::to_ascii_lowercase).collect())

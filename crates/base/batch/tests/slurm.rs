@@ -145,7 +145,9 @@ fn gpus() {
     ] {
         assert_eq!(job(words).unwrap_err().to_string(), said, "{words:?}");
     }
-    for text in ["nic:1", "gpu:a:b:1", "shard:2", "gpu:x\"y:1", "mps:50", "gpu:99999999999"] {
+    for text in
+        ["nic:1", "gpu:a:b:1", "shard:2", "gpu:x\"y:1", "gpu:-1", "gpu:-:1", "mps:50", "gpu:99999999999"]
+    {
         assert!(text.parse::<tessera_batch::Gres>().is_err(), "{text}");
     }
 }
