@@ -3,6 +3,7 @@
 mod claims;
 #[cfg(test)]
 mod tests;
+mod workloads;
 mod write_error;
 
 use std::sync::Arc;
@@ -114,6 +115,10 @@ impl Writer {
                 Intent::Evict { pod, .. } => {
                     let is_done = writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);
                     Some(Observation::Evicted { pod: pod.clone(), is_done })
+                }
+                Intent::Answer { workload, .. } => {
+                    let is_done = writer.report(&intent, writer.answer(&intent).await);
+                    Some(Observation::Answered { workload: workload.clone(), is_done })
                 }
                 Intent::Note { .. } | Intent::Nominate { .. } => {
                     writer.report(&intent, writer.write(&intent, &mut Vec::new()).await);

@@ -11,6 +11,7 @@
 //! All replicas watch, so that a new leader knows everything at once. Only the leader decides and writes.
 #![forbid(unsafe_code)]
 
+pub mod active_checks;
 pub mod carry_out;
 pub mod claim_templates;
 mod clock;

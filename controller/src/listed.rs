@@ -7,10 +7,18 @@ use tessera_cluster::Kind;
 
 use crate::watches::KINDS;
 
-/// Kinds defining gangs and protecting pods from eviction. Some are served by aggregated or custom APIs that may be down for hours.
-/// Meanwhile only pods of these workloads wait, and nothing is preempted.
-const NOT_FOR_ALL: [Kind; 5] =
-    [Kind::Job, Kind::JobSet, Kind::LeaderWorkerSet, Kind::PodGroup, Kind::DisruptionBudget];
+/// Kinds defining gangs, protecting pods from eviction, and of Kueue. Some are served by aggregated or custom APIs that may be down for
+/// hours. Meanwhile only pods of these workloads wait, nothing is preempted, and no check of Kueue is answered.
+const NOT_FOR_ALL: [Kind; 8] = [
+    Kind::Job,
+    Kind::JobSet,
+    Kind::LeaderWorkerSet,
+    Kind::PodGroup,
+    Kind::DisruptionBudget,
+    Kind::Workload,
+    Kind::AdmissionCheck,
+    Kind::ResourceFlavor,
+];
 
 /// Progress of listing.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use tessera_kube_util::tasks::Tasks;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::active_checks::ActiveChecks;
 use crate::carry_out::{MayWrite, Writer};
 use crate::claim_templates::ClaimTemplates;
 use crate::clock::Clock;
@@ -139,6 +140,8 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         let templates = ClaimTemplates { client, events: events.clone(), may_write };
         tasks.spawn("the templates of converted pods", templates.run(shutdown.clone()));
     }
+    let checks = ActiveChecks { client: client.clone(), may_write: may_write.clone() };
+    tasks.spawn("the condition of Kueue's AdmissionChecks", checks.run(shutdown.clone()));
     let names = ExtendedNames { client: client.clone(), events, may_write: may_write.clone() };
     tasks.spawn("the look for forgotten resource names", names.run(shutdown.clone()));
     let pools = StatusWriter {

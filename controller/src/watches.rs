@@ -15,6 +15,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tessera_api::API_GROUP;
+use tessera_cluster::kueue::{AdmissionCheck, ResourceFlavor, Workload};
 use tessera_cluster::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 use tessera_cluster::{GpuQuota, Key, Kind, Object, holds_of};
 use tessera_decide::Observation;
@@ -35,7 +36,7 @@ pub enum Seen {
 }
 
 /// The watched kinds.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 19] = [
     Kind::Node,
     Kind::Pod,
     Kind::ResourceClaim,
@@ -52,6 +53,9 @@ pub const KINDS: [Kind; 16] = [
     Kind::DisruptionBudget,
     Kind::GpuQuota,
     Kind::Namespace,
+    Kind::Workload,
+    Kind::AdmissionCheck,
+    Kind::ResourceFlavor,
 ];
 
 /// Objects per page. A ResourceSlice takes some 100 KiB while being read, so few are read at once.
@@ -73,7 +77,11 @@ struct MayBeServed {
     read: Read,
 }
 
-const MAY_BE_SERVED: [MayBeServed; 5] = [
+/// Kueue's API.
+pub(crate) const KUEUE: &str = "kueue.x-k8s.io";
+pub(crate) const KUEUES_VERSIONS: &[&str] = &["v1beta2", "v1beta1"];
+
+const MAY_BE_SERVED: [MayBeServed; 8] = [
     MayBeServed {
         kind: Kind::DeviceTaintRule,
         group: "resource.k8s.io",
@@ -106,6 +114,30 @@ const MAY_BE_SERVED: [MayBeServed; 5] = [
         name: "PodGroup",
         look_every: Duration::from_secs(600),
         read: read_as::<PodGroup>,
+    },
+    MayBeServed {
+        kind: Kind::Workload,
+        group: KUEUE,
+        versions: KUEUES_VERSIONS,
+        name: "Workload",
+        look_every: Duration::from_secs(60),
+        read: read_as::<Workload>,
+    },
+    MayBeServed {
+        kind: Kind::AdmissionCheck,
+        group: KUEUE,
+        versions: KUEUES_VERSIONS,
+        name: "AdmissionCheck",
+        look_every: Duration::from_secs(60),
+        read: read_as::<AdmissionCheck>,
+    },
+    MayBeServed {
+        kind: Kind::ResourceFlavor,
+        group: KUEUE,
+        versions: KUEUES_VERSIONS,
+        name: "ResourceFlavor",
+        look_every: Duration::from_secs(60),
+        read: read_as::<ResourceFlavor>,
     },
     // Of the chart, which may be told to install no CRDs.
     MayBeServed {

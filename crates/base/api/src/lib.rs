@@ -24,6 +24,7 @@ pub mod gpu_pool;
 pub mod gpu_quota;
 pub mod health;
 pub mod kubernetes;
+pub mod kueue;
 pub mod label_selector;
 pub mod limits;
 pub mod managed;

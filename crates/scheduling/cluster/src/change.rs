@@ -15,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::error::ObjectError;
 use crate::holder::Holder;
 use crate::key::Key;
+use crate::kueue::{AdmissionCheck, ResourceFlavor, Workload};
 use crate::objects::Objects;
 use crate::project;
 use crate::quota::GpuQuota;
@@ -89,6 +90,9 @@ kinds! {
     DisruptionBudget: DisruptionBudget,
     GpuQuota: GpuQuota,
     Namespace: Namespace,
+    Workload: Workload,
+    AdmissionCheck: AdmissionCheck,
+    ResourceFlavor: ResourceFlavor,
 }
 
 impl Cluster {
@@ -114,6 +118,9 @@ impl Cluster {
             budgets,
             quotas,
             namespaces,
+            workloads,
+            admission_checks,
+            flavors,
             unreadable,
             unlisted,
         } = objects;
@@ -149,6 +156,7 @@ impl Cluster {
         (all.jobs, all.job_sets) = (jobs, job_sets);
         (all.leader_worker_sets, all.pod_groups, all.budgets) = (leader_worker_sets, pod_groups, budgets);
         (all.quotas, all.namespaces) = (quotas, namespaces);
+        (all.workloads, all.admission_checks, all.flavors) = (workloads, admission_checks, flavors);
         (all.unreadable, all.unlisted) = (unreadable, unlisted);
         cluster.inventory.shrink_to_fit();
         Ok(cluster)
@@ -224,6 +232,13 @@ impl Cluster {
                 let labels = namespace.metadata.labels.unwrap_or_default();
                 return Ok(put(&mut objects.namespaces, key, labels));
             }
+            Object::Workload(workload) => {
+                return Ok(put(&mut objects.workloads, key, Arc::new(project::kueue_workload(workload))));
+            }
+            Object::AdmissionCheck(check) => {
+                return Ok(put(&mut objects.admission_checks, key, check.spec.controller_name));
+            }
+            Object::ResourceFlavor(flavor) => return Ok(put(&mut objects.flavors, key, flavor.spec)),
         }
         Ok(true)
     }
@@ -270,6 +285,9 @@ impl Cluster {
             Kind::DisruptionBudget => drop(self.objects.budgets.remove(key)),
             Kind::GpuQuota => drop(self.objects.quotas.remove(key)),
             Kind::Namespace => drop(self.objects.namespaces.remove(key)),
+            Kind::Workload => drop(self.objects.workloads.remove(key)),
+            Kind::AdmissionCheck => drop(self.objects.admission_checks.remove(key)),
+            Kind::ResourceFlavor => drop(self.objects.flavors.remove(key)),
             Kind::DeviceTaintRule => {
                 self.objects.taint_rules.remove(key);
                 self.inventory.set_taint_rules(self.objects.taint_rules.values());

@@ -18,6 +18,7 @@ pub mod gang;
 mod holder;
 mod holds;
 mod key;
+pub mod kueue;
 pub mod node_fit;
 mod objects;
 pub mod outcome;

@@ -10,6 +10,7 @@ use k8s_openapi::api::resource::v1::{
 
 use crate::change::Kind;
 use crate::key::Key;
+use crate::kueue::{ResourceFlavorSpec, Workload};
 use crate::quota::GpuQuota;
 use crate::workloads::{DisruptionBudget, Job, JobSet, LeaderWorkerSet, PodGroup};
 
@@ -48,6 +49,12 @@ pub struct Objects {
     pub quotas: BTreeMap<Key, Arc<GpuQuota>>,
     /// Labels of namespaces.
     pub namespaces: BTreeMap<Key, BTreeMap<String, String>>,
+    /// Kueue's Workloads.
+    pub workloads: BTreeMap<Key, Arc<Workload>>,
+    /// Kueue's AdmissionChecks, each with the name of its controller.
+    pub admission_checks: BTreeMap<Key, String>,
+    /// Kueue's ResourceFlavors.
+    pub flavors: BTreeMap<Key, ResourceFlavorSpec>,
     /// Existing objects that cannot be read, with the error. They are in no other field, except claims whose devices could be read.
     pub unreadable: BTreeMap<(Kind, Key), String>,
     /// Kinds that cannot be listed: unseen objects of these kinds may exist.
@@ -94,6 +101,9 @@ impl Objects {
             budgets,
             quotas,
             namespaces,
+            workloads,
+            admission_checks,
+            flavors,
             unreadable,
             unlisted,
         } = other.clone();
@@ -113,6 +123,9 @@ impl Objects {
         self.budgets.extend(budgets);
         self.quotas.extend(quotas);
         self.namespaces.extend(namespaces);
+        self.workloads.extend(workloads);
+        self.admission_checks.extend(admission_checks);
+        self.flavors.extend(flavors);
         self.unreadable.extend(unreadable);
         self.unlisted.extend(unlisted);
     }

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, Node, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim,
-    PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, PodStatus, ResourceRequirements, Volume,
+    PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, PodStatus, PodTemplateSpec,
+    ResourceRequirements, Volume,
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tessera_api::gang::PARTIAL_TIMEOUT_ANNOTATION;
-use tessera_api::{device_status, managed, node_report, waiting};
+use tessera_api::{device_status, kueue, managed, node_report, waiting};
 
 use crate::gang;
+use crate::kueue::{Workload, WorkloadSpec};
 use crate::quota::GpuQuota;
 
 pub(crate) fn metadata(metadata: ObjectMeta) -> ObjectMeta {
@@ -36,6 +38,24 @@ pub(crate) fn quota(quota: GpuQuota) -> GpuQuota {
 pub(crate) fn workload_metadata(mut found: ObjectMeta) -> ObjectMeta {
     let annotations = only(found.annotations.take(), &[PARTIAL_TIMEOUT_ANNOTATION]);
     ObjectMeta { annotations, ..metadata(found) }
+}
+
+/// The fields of one of Kueue's Workloads; its pods only where it has AdmissionChecks.
+pub(crate) fn kueue_workload(workload: Workload) -> Workload {
+    let Workload { api_version, metadata: mut found, mut spec, status } = workload;
+    let annotations = only(found.annotations.take(), &[kueue::ROOM_ANNOTATION]);
+    let resource_version = found.resource_version.take();
+    if status.admission_checks.is_empty() {
+        spec = WorkloadSpec::default();
+    }
+    for pod_set in &mut spec.pod_sets {
+        let PodTemplateSpec { metadata, spec } = std::mem::take(&mut pod_set.template);
+        let Pod { metadata, spec, .. } =
+            pod(Pod { metadata: metadata.unwrap_or_default(), spec, ..Pod::default() });
+        pod_set.template = PodTemplateSpec { metadata: Some(metadata), spec };
+    }
+    let metadata = ObjectMeta { annotations, resource_version, ..metadata(found) };
+    Workload { api_version, metadata, spec, status }
 }
 
 /// The fields of a node relevant to scheduling.
@@ -68,6 +88,7 @@ pub(crate) fn pod(mut pod: Pod) -> Pod {
             tessera_api::gpu_pool::IDLE_ANNOTATION,
             tessera_api::gpu_pool::IDLE_EVICTED_ANNOTATION,
             tessera_api::conversion::CONVERTED,
+            kueue::ROOM_OF_ANNOTATION,
         ],
     );
     let container = |container: Container| Container {

@@ -22,7 +22,7 @@ use crate::teams::{self, Prices, QuotaSummary, ReclaimTo};
 use crate::upkeep::{idle, overdue, overlaps, overuse, unclaimed, unready};
 use crate::view::{FleetSnapshot, ViewPass};
 use crate::wait_reason::WaitReason;
-use crate::{fencing, fleet_view, learn, paused, places, pools, predict, tell, turns};
+use crate::{admission, fencing, fleet_view, learn, paused, places, pools, predict, tell, turns};
 
 /// The decision loop.
 pub struct Decider {
@@ -142,8 +142,8 @@ impl Decider {
         fencing::follow(&mut self.state.ledger, &mut self.state.leadership, &mut self.state.marks);
     }
 
-    /// From now on all objects were observed except those of these kinds: only Jobs, JobSets, LeaderWorkerSets, PodGroups and
-    /// PodDisruptionBudgets may be missing. Without budgets nobody is preempted.
+    /// From now on all objects were observed except those of these kinds: only Jobs, JobSets, LeaderWorkerSets, PodGroups,
+    /// PodDisruptionBudgets and Kueue's kinds may be missing. Without budgets nobody is preempted.
     pub fn set_unlisted(&mut self, kinds: &BTreeSet<Kind>) {
         observe::set_unlisted(&mut self.state.world, &mut self.state.waits, &mut self.state.gangs, kinds);
     }
@@ -180,6 +180,9 @@ impl Decider {
                     state.successors.refused(&pod);
                 }
             }
+            Observation::Answered { workload, is_done } => {
+                state.checks.answered(&workload.key, &workload.uid, is_done, now);
+            }
             Observation::Carried { pod, is_done, versions } => {
                 answers::carried(state, now, &pod, is_done, &versions);
             }
@@ -205,6 +208,7 @@ impl Decider {
         intents.extend(fencing::prepare_term(state, now));
         overdue::give_up_overdue(state, now);
         places::follow(state, now);
+        admission::follow(state, now);
         intents.extend(overlaps::resolve_overlaps(state));
         intents.extend(unclaimed::clear_unclaimed(state));
         intents.extend(unready::heal(state, now));
@@ -216,6 +220,7 @@ impl Decider {
             state.waits.mark_all_due();
         }
         intents.extend(turns::take_all(state, now));
+        intents.extend(admission::answer_all(state, now));
         intents.extend(tell::held_back(state, now));
         state.world.teams.note_use(&state.world.cluster, &state.ledger);
         intents
@@ -240,7 +245,8 @@ impl Decider {
         let period = state.world.teams.next_period().filter(|_| state.leadership.term.is_some());
         let pods = [state.waits.next_due(), state.ledger.pods.next_due(), state.gangs.next_due()];
         let places = state.gathering.next_end();
-        let all = pods.into_iter().chain([ends, term, heals, idle, overuse, places, period]);
+        let checks = state.checks.next_due().filter(|_| admission::may_answer(state));
+        let all = pods.into_iter().chain([ends, term, heals, idle, overuse, places, period, checks]);
         all.flatten().min()
     }
 

@@ -33,10 +33,10 @@ impl Default for Periods {
 const SEARCH_AGAIN: Time = Time::from_secs(10);
 const SEARCH_AGAIN_FOR_GROUP: Time = Time::from_secs(300);
 
-/// A place kept for the successor of a pod that moves.
+/// A place kept for the successor of a pod that moves, or for a pod of one of Kueue's Workloads.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The pod for which it moves.
+    /// The pod for which it moves; or the Workload.
     pub waiting: Key,
     pub planned: PlannedMove,
     /// The moving pod, for the room that its successor takes; unknown if it was gone before this replica saw the plan.
@@ -44,8 +44,8 @@ pub(crate) struct Place {
     pub until: Time,
     /// Whether the devices count as taken now.
     pub is_held: bool,
-    /// Whether the moving pod is gone with what it held: quotas count the place instead.
-    pub is_left: bool,
+    /// Whether quotas count it: no moving pod has devices in its stead.
+    pub is_charged: bool,
     /// Whether a successor got devices, here or elsewhere.
     pub is_over: bool,
 }

@@ -31,6 +31,19 @@ pub struct PodReference {
     pub uid: String,
 }
 
+/// One of Kueue's Workloads in one of its versions. A write must fail if the uid or version differs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkloadReference {
+    /// The version of the API in which it was read.
+    pub api_version: String,
+    /// Namespace and name.
+    pub key: Key,
+    /// Uid.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+}
+
 /// An action for the caller to carry out. Its outcome must be observed, except for [`Intent::Tell`], [`Intent::Note`] and
 /// [`Intent::Nominate`].
 #[derive(Debug, Clone, PartialEq)]
@@ -127,6 +140,15 @@ pub enum Intent {
         /// Text of the message.
         message: String,
     },
+    /// Answer an AdmissionCheck of Kueue: first write the room kept for the Workload's pods, then the checks.
+    Answer {
+        /// The Workload.
+        workload: WorkloadReference,
+        /// `status.admissionChecks`.
+        checks: Vec<serde_json::Value>,
+        /// The value of [`tessera_api::kueue::ROOM_ANNOTATION`], or nothing; `None` leaves the annotation as it is.
+        room: Option<Option<String>>,
+    },
 }
 
 /// Topic of a message to a pod's owner.
@@ -155,7 +177,7 @@ impl Intent {
             | Intent::Release { pod, .. }
             | Intent::Tell { pod, .. } => Some(pod),
             Intent::Clear { pod, .. } => pod.as_ref(),
-            Intent::Fence { .. } | Intent::ListClaims => None,
+            Intent::Fence { .. } | Intent::ListClaims | Intent::Answer { .. } => None,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! use `base`, never `node`.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backoff;
 mod build;
 mod commit;
@@ -75,7 +76,7 @@ mod workload_pods;
 mod world;
 
 pub use decider::Decider;
-pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic};
+pub use intent::{ClaimAllocation, ClaimReference, Intent, PodReference, Topic, WorkloadReference};
 pub use observation::{Observation, ObservationError};
 pub use summary::{PoolSummary, PoolVerdict, Shape};
 pub use teams::{AmountSummary, HoursSummary, PeriodSummary, QuotaSummary, ReclaimTo};

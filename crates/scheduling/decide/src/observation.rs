@@ -4,7 +4,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use tessera_cluster::{Key, Kind, Object, ObjectError};
 use tessera_placement::Time;
 
-use crate::intent::{ClaimReference, PodReference};
+use crate::intent::{ClaimReference, PodReference, WorkloadReference};
 
 /// An event for the decision loop.
 #[derive(Debug, Clone)]
@@ -63,6 +63,13 @@ pub enum Observation {
         /// The pod.
         pod: PodReference,
         /// Whether the eviction was accepted.
+        is_done: bool,
+    },
+    /// Outcome of [`crate::Intent::Answer`].
+    Answered {
+        /// The Workload.
+        workload: WorkloadReference,
+        /// Whether all writes succeeded.
         is_done: bool,
     },
     /// All claims were listed again: each was observed as of `asked_at` or later, or as deleted.

@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::upkeep::{idle, overuse, unclaimed, unready};
 use crate::waits::Waits;
 use crate::world::World;
-use crate::{fencing, learn, nodes, nominations, on_the_way, places, unplaced};
+use crate::{admission, fencing, learn, nodes, nominations, on_the_way, places, unplaced};
 
 pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), ObservationError> {
     let key = Key::from(object.metadata());
@@ -99,6 +99,8 @@ pub(crate) fn apply(state: &mut State, now: Time, object: Object) -> Result<(), 
             }
         }
         Kind::GpuQuota | Kind::Namespace => mark_teams(state),
+        Kind::Workload => state.checks.mark(&key),
+        Kind::AdmissionCheck | Kind::ResourceFlavor => admission::mark_all(state),
         // The search for victims is repeated periodically anyway.
         Kind::DisruptionBudget if self::never_evicted(state, kind, &key) != never_evicted => {
             state.waits.begin_anew();
@@ -200,6 +202,8 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             state.world.teams.hours.forget_namespace(&key.name);
             mark_teams(state);
         }
+        Kind::Workload => state.checks.mark_deleted(key),
+        Kind::AdmissionCheck | Kind::ResourceFlavor => admission::mark_all(state),
         Kind::ResourceClaimTemplate
         | Kind::PersistentVolume
         | Kind::PersistentVolumeClaim

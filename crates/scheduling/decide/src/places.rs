@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use tessera_api::kueue::ROOM_OF_ANNOTATION;
 use tessera_api::managed::{Nomination, PlannedMove};
 use tessera_cluster::{ClaimExt, Key, PodExt};
 use tessera_placement::Time;
@@ -69,11 +70,25 @@ pub(crate) fn keep(state: &mut State, waiting: &Key, nomination: &Nomination) {
             pod,
             until: at(nomination.until),
             is_held: false,
-            is_left: false,
+            is_charged: false,
             is_over: false,
         });
     }
     hold(&mut state.world, &mut state.gathering);
+}
+
+/// Keeps a place for a pod that does not exist yet.
+pub(crate) fn keep_room(state: &mut State, waiting: Key, planned: PlannedMove, pod: Pod, until: Time) {
+    let (is_held, is_over) = (false, false);
+    state.gathering.places.push(Place { waiting, planned, pod, until, is_held, is_over, is_charged: true });
+    hold(&mut state.world, &mut state.gathering);
+}
+
+/// Those whose places the pod may take: its owner's, and those kept for the Workload that it names.
+fn owners(pod: &Pod) -> [Option<String>; 2] {
+    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(ROOM_OF_ANNOTATION));
+    let workload = annotation.map(|named| format!("{}/{named}", pod.key().namespace));
+    [Some(owner(pod)), workload]
 }
 
 /// Keeps the places planned for this pod no longer, but for those of pods sent away already.
@@ -109,12 +124,12 @@ pub(crate) fn follow(state: &mut State, now: Time) {
     }
     end(state, |_, until| until <= now);
     let State { world, gathering, .. } = state;
-    for place in gathering.places.iter_mut().filter(|place| !place.is_left) {
+    for place in gathering.places.iter_mut().filter(|place| !place.is_charged) {
         if is_left(world, &place.planned) {
             if place.is_held {
                 lift(world, place);
             }
-            place.is_left = true;
+            place.is_charged = true;
         }
     }
     hold(world, gathering);
@@ -130,24 +145,29 @@ fn is_left(world: &World, planned: &PlannedMove) -> bool {
             .any(|(name, claim)| claim.has_devices() && holders::pods_holding(name, claim).contains(&key))
 }
 
-/// Runs `look` with the places for successors of these pods' owner lifted, one for each pod.
+/// Runs `look` with the places kept for these pods lifted, one for each pod without devices.
 pub(crate) fn with_own<T>(state: &mut State, pods: &[(&Key, &Pod)], look: impl FnOnce(&mut State) -> T) -> T {
     if state.gathering.places.is_empty() {
         return look(state);
     }
     let mut own: Vec<(&Key, String, Key)> = Vec::new();
+    let has_devices = |state: &State, key: &Key| state.ledger.pods.proposal(key).is_some();
     for (key, pod) in pods.iter().filter(|(_, pod)| pod.node_name().is_none()) {
-        let owner = owner(pod);
+        if has_devices(state, key) {
+            continue;
+        }
+        let owners = owners(pod);
         let State { world, gathering, .. } = state;
         let mut places = gathering.places.iter_mut();
-        if let Some(place) = places.find(|place| place.planned.owner == owner && place.is_held) {
+        let is_own = |place: &Place| owners.iter().flatten().any(|owner| *owner == place.planned.owner);
+        if let Some(place) = places.find(|place| is_own(place) && place.is_held) {
             lift(world, place);
             own.push((*key, place.planned.pod.clone(), place.waiting.clone()));
         }
     }
     let looked = look(state);
     for (key, planned, waiting) in own {
-        let has_devices = state.ledger.pods.proposal(key).is_some();
+        let has_devices = has_devices(state, key);
         let mut places = state.gathering.places.iter_mut();
         let place = places.find(|place| place.planned.pod == planned && place.waiting == waiting);
         if let Some(place) = place.filter(|_| has_devices) {
@@ -194,7 +214,7 @@ fn lift(world: &mut World, place: &mut Place) {
 /// so that no quota counts both.
 fn holder(place: &Place) -> Key {
     let name = format!("successor of {}", place.planned.pod);
-    match place.planned.pod.split_once('/').filter(|_| place.is_left) {
+    match place.planned.pod.split_once('/').filter(|_| place.is_charged) {
         Some((namespace, _)) => Key::new(namespace, name),
         None => Key::cluster(name),
     }

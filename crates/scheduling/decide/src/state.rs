@@ -3,6 +3,7 @@
 use tessera_cluster::Asker;
 use tessera_placement::Time;
 
+use crate::admission::Checks;
 use crate::gangs::Gangs;
 use crate::gathering::Gathering;
 use crate::guesses::Guesses;
@@ -40,6 +41,8 @@ pub(crate) struct State {
     /// Pods that make room by moving.
     pub gathering: Gathering,
     pub successors: Successors,
+    /// Kueue's Workloads that wait for an answer, or have room for their pods.
+    pub checks: Checks,
     pub marks: Marks,
     pub guesses: Guesses,
     pub unplaced: Unplaced,
@@ -78,6 +81,7 @@ impl State {
             overuse: Overuse::default(),
             gathering: Gathering::default(),
             successors: Successors::default(),
+            checks: Checks::default(),
             marks: Marks::default(),
             guesses: Guesses::default(),
             unplaced: Unplaced::default(),

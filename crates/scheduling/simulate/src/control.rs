@@ -148,6 +148,7 @@ impl Control {
             }
             // No steering: all cards are managed. Evictions are the caller's. The other intents are information for users.
             Intent::Note { .. }
+            | Intent::Answer { .. }
             | Intent::Evict { .. }
             | Intent::Steer { .. }
             | Intent::Release { .. }

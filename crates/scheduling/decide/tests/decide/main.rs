@@ -1,6 +1,7 @@
 //! The decision loop: its proposals, and its behaviour after failures.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod admission;
 mod choice;
 mod costly_selectors;
 mod gangs;

@@ -85,7 +85,8 @@ impl Replica {
     ) {
         let step = match &intent {
             Intent::Tell { pod, topic: Topic::Idle, .. } => return checks::idle::told(around, pod),
-            Intent::Tell { .. } => return,
+            // There is no Kueue.
+            Intent::Tell { .. } | Intent::Answer { .. } => return,
             Intent::Evict { pod, .. } if around.has(Bug::EvictionDropped) => {
                 return self.at_once.push(Observation::Evicted { pod: pod.clone(), is_done: true });
             }

@@ -118,6 +118,7 @@ impl Replica {
             | Intent::Note { .. }
             | Intent::Nominate { .. }
             | Intent::Tell { .. }
+            | Intent::Answer { .. }
             | Intent::ListClaims => {}
             Intent::Evict { pod, .. } => {
                 self.observe(around, Observation::Evicted { pod: pod.clone(), is_done });
