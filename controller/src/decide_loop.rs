@@ -79,6 +79,8 @@ pub struct DecideLoop {
     pub handover: Duration,
     /// See [`Decider::with_heal_after`].
     pub heal_after: Duration,
+    /// See [`Decider::with_gather_after`].
+    pub gather_after: Duration,
     /// See [`Decider::with_quota_grace`].
     pub quota_grace: Duration,
     /// See [`Decider::with_quota_half_life`].
@@ -104,6 +106,7 @@ impl DecideLoop {
         let mut decider = Decider::new(&self.driver_name, || Uuid::new_v4().to_string())
             .with_handover(self.handover)
             .with_heal_after(self.heal_after)
+            .with_gather_after(self.gather_after)
             .with_quota_grace(self.quota_grace)
             .with_quota_half_life(self.quota_half_life)
             .with_exempt(std::mem::take(&mut self.quota_exempt))

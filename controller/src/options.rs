@@ -11,6 +11,9 @@ use tessera_decide::ReclaimTo;
 use tessera_kube_util::arguments::{absolute, driver_name, object_name};
 use tessera_kube_util::logging::{LogFormat, log_filter, log_level};
 
+/// A day, in seconds.
+const LONGEST_GATHER_AFTER: u64 = 86_400;
+
 /// A year, in hours.
 const LONGEST_HALF_LIFE: u64 = 8760;
 
@@ -92,6 +95,11 @@ pub struct Options {
     /// where a controller makes new ones.
     #[arg(long, env = "HEAL_AFTER", value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub heal_after: Duration,
+
+    /// How long a new leader lets no pods move (GpuPools' placement.gather), for it does not know who moved before; and for 24 times as long
+    /// none of owners with a pod younger than a day.
+    #[arg(long, env = "GATHER_AFTER", value_name = "SECONDS", default_value = "3600", value_parser = gather_after)]
+    pub gather_after: Duration,
 
     /// Whether GpuQuotas count for this controller. Of several installations in a cluster one should count: each would write its own hours.
     #[arg(long, env = "QUOTAS", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
@@ -196,6 +204,13 @@ fn partial_timeout(text: &str) -> Result<Duration, String> {
     seconds_up_to(text, MAX_PARTIAL_TIMEOUT.into())
 }
 
+fn gather_after(text: &str) -> Result<Duration, String> {
+    match text.parse::<u64>() {
+        Ok(seconds) if seconds <= LONGEST_GATHER_AFTER => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("not a number of seconds from 0 to {LONGEST_GATHER_AFTER}")),
+    }
+}
+
 fn half_life(text: &str) -> Result<Duration, String> {
     match text.parse::<u64>() {
         Ok(hours) if hours <= LONGEST_HALF_LIFE => Ok(Duration::from_secs(hours * 3600)),
@@ -254,6 +269,7 @@ mod tests {
             ("--log-format", "xml"),
             ("--shutdown-timeout", "0"),
             ("--heal-after", "0"),
+            ("--gather-after", "86401"),
             ("--quota-half-life", "8761"),
             ("--quota-exempt", "incident,Not_One"),
             ("--quota-reclaim-to", "fair"),

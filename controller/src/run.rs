@@ -125,6 +125,7 @@ pub async fn run(options: Options, metrics: Metrics) -> anyhow::Result<()> {
         replica: holder.clone(),
         handover: options.handover,
         heal_after: options.heal_after,
+        gather_after: options.gather_after,
         quota_grace: options.quota_grace,
         quota_half_life: options.quota_half_life,
         quota_exempt: options.quota_exempt.clone(),

@@ -65,6 +65,7 @@ fn start(patience: Duration) -> Running {
         replica: "test".to_owned(),
         handover: LONG,
         heal_after: LONG,
+        gather_after: LONG,
         quota_grace: LONG,
         quota_half_life: LONG,
         quota_exempt: Vec::new(),

@@ -64,6 +64,15 @@ impl Decider {
         self
     }
 
+    /// How long a new leader lets no pods move: it does not know those that moved before, so that the hour counts as used up. Owners with
+    /// a pod younger than a day are left alone for 24 times as long. An hour by default.
+    #[must_use]
+    pub fn with_gather_after(mut self, gather_after: Time) -> Self {
+        let periods = &mut self.state.gathering.periods;
+        (periods.quiet, periods.quiet_of_owners) = (gather_after, gather_after * 24);
+        self
+    }
+
     /// How long nothing is taken back for a team after a GpuQuota or its namespaces changed. One minute by default.
     #[must_use]
     pub fn with_quota_grace(mut self, grace: Time) -> Self {
@@ -98,7 +107,7 @@ impl Decider {
     /// by default; shorter where time is virtual and a run short.
     #[must_use]
     pub fn with_gather_periods(mut self, hour: Time, day: Time) -> Self {
-        self.state.gathering.periods = Periods { hour, day };
+        self.state.gathering.periods = Periods { hour, day, quiet: hour, quiet_of_owners: day };
         self
     }
 

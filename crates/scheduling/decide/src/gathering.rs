@@ -14,18 +14,24 @@ use crate::pod::reference;
 /// How long a pod without `activeDeadlineSeconds` is expected to run, by which moves for it are judged.
 pub(crate) const DAY: Time = Time::from_secs(24 * 3_600);
 
-/// See [`crate::Decider::with_gather_periods`].
-#[derive(Debug)]
+const HOUR: Time = Time::from_secs(3_600);
+
+/// See [`crate::Decider::with_gather_periods`] and [`crate::Decider::with_gather_after`].
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Periods {
     /// How long a move counts to `perHour`.
     pub hour: Time,
     /// How long the owner of a moved pod is left alone.
     pub day: Time,
+    /// How long a new leader lets no pods move: it does not know the moves before, so that the hour counts as used up.
+    pub quiet: Time,
+    /// How long a new leader lets none move of owners with a pod younger than a day.
+    pub quiet_of_owners: Time,
 }
 
 impl Default for Periods {
     fn default() -> Self {
-        Periods { hour: Time::from_secs(3_600), day: DAY }
+        Periods { hour: HOUR, day: DAY, quiet: HOUR, quiet_of_owners: DAY }
     }
 }
 
@@ -70,37 +76,47 @@ pub(crate) struct Gathering {
     pub places: Vec<Place>,
     /// The last move by owner.
     moved: BTreeMap<String, Moved>,
-    /// Pools whose pods may move, as of the last look at all nodes.
-    pools: BTreeSet<String>,
-    next_look: Time,
     next_search: Time,
-    searched: BTreeMap<GroupId, Time>,
+    searched: BTreeMap<GroupId, Searched>,
+}
+
+/// The last search for a group.
+#[derive(Debug)]
+struct Searched {
+    again: Time,
+    /// A PodDisruptionBudget that keeps pods which may move otherwise.
+    kept_by: Option<Key>,
 }
 
 impl Gathering {
-    /// Pools whose pods may move, by `look` if the last one is too long ago.
-    pub fn pools(&mut self, now: Time, look: impl FnOnce() -> BTreeSet<String>) -> &BTreeSet<String> {
-        if self.next_look <= now {
-            self.next_look = now + SEARCH_AGAIN;
-            self.pools = look();
-        }
-        &self.pools
-    }
-
     /// Whether to search moves for the group now.
     pub fn begin_search(&mut self, group: &GroupId, now: Time) -> bool {
-        self.searched.retain(|_, again| *again > now);
-        let may = self.next_search <= now && !self.searched.contains_key(group);
+        // The outcome of the last search counts until the next.
+        self.searched.retain(|_, searched| searched.again + SEARCH_AGAIN_FOR_GROUP > now);
+        let may = self.next_search <= now && self.searched.get(group).is_none_or(|last| last.again <= now);
         if may {
             self.next_search = now + SEARCH_AGAIN;
-            self.searched.insert(group.clone(), now + SEARCH_AGAIN_FOR_GROUP);
+            let searched = Searched { again: now + SEARCH_AGAIN_FOR_GROUP, kept_by: None };
+            self.searched.insert(group.clone(), searched);
         }
         may
     }
 
+    /// A PodDisruptionBudget keeps pods that might move for the group.
+    pub fn set_kept(&mut self, group: &GroupId, budget: Option<Key>) {
+        if let Some(searched) = self.searched.get_mut(group) {
+            searched.kept_by = budget;
+        }
+    }
+
+    /// See [`Self::set_kept`].
+    pub fn kept_by(&self, group: &GroupId) -> Option<&Key> {
+        self.searched.get(group)?.kept_by.as_ref()
+    }
+
     /// When to search moves for the group again.
     pub fn search_again(&self, group: &GroupId) -> Time {
-        self.searched.get(group).copied().unwrap_or_default().max(self.next_search)
+        self.searched.get(group).map_or(Time::ZERO, |searched| searched.again).max(self.next_search)
     }
 
     /// Records a pod sent away.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
-use tessera_api::gpu_pool::{Allocation, QueuePolicy};
+use tessera_api::gpu_pool::{Allocation, GatherMode, QueuePolicy};
 use tessera_api::{DeviceName, NodeReport, PciBusId, managed, node_report};
 use tessera_cluster::Cluster;
 use tessera_inventory::Topology;
@@ -53,11 +53,13 @@ pub struct Fleet {
     latest: u64,
 }
 
-/// Managed pools with a strict queue.
+/// Managed pools with a strict queue, and what is known with them.
 #[derive(Debug)]
 pub struct Strict {
     /// Their names.
     pub pools: BTreeSet<String>,
+    /// Names of the pools whose pods may move.
+    pub moving: BTreeSet<String>,
     /// Whether every card belongs to such a pool.
     pub is_everything: bool,
     /// Whether kube-scheduler finds no device on any node: all belong to managed cards and are tainted.
@@ -276,7 +278,12 @@ impl Fleet {
     pub fn strict(&mut self, cluster: &Cluster, driver: &str) -> &Strict {
         let (nodes, known_parts) = (&mut self.nodes, &mut self.known_parts);
         self.strict.get_or_insert_with(|| {
-            let mut strict = Strict { pools: BTreeSet::new(), is_everything: true, hides_everything: true };
+            let mut strict = Strict {
+                pools: BTreeSet::new(),
+                moving: BTreeSet::new(),
+                is_everything: true,
+                hides_everything: true,
+            };
             for node in nodes {
                 let parts =
                     node.parts.get_or_insert_with(|| known_parts.of_node(cluster, &node.name, driver));
@@ -287,6 +294,10 @@ impl Fleet {
                     strict.is_everything &= cluster.inventory().devices_of_node(&node.name).next().is_none();
                 }
                 for card in cards() {
+                    let gather = card.placement.gather.as_ref();
+                    if gather.is_some_and(|gather| gather.mode == GatherMode::Move) {
+                        strict.moving.extend(card.pool.clone());
+                    }
                     let is_strict =
                         card.allocation == Allocation::Managed && card.placement.queue == QueuePolicy::Strict;
                     match card.pool.clone().filter(|_| is_strict) {

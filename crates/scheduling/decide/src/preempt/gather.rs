@@ -20,7 +20,7 @@ use tessera_placement::statement::Statement;
 use tessera_placement::take_limit::worths;
 
 use super::{Ending, PLAN_AGAIN, Preemption, being_written, is_anybody_ending_on, longest_grace, withdraw};
-use crate::gathering::{DAY, UNCERTAIN};
+use crate::gathering::{DAY, Periods, UNCERTAIN};
 use crate::group::{Group, Member, created};
 use crate::intent::{Intent, PodReference};
 use crate::nominations::KEPT;
@@ -49,23 +49,23 @@ pub(super) fn nominate(
     }
     open.iter().for_each(|member| places::release(state, &member.key));
     let since = state.leadership.term.as_ref()?.since;
-    let State { world, gathering, .. } = state;
-    let pools = gathering.pools(now, || pools_that_move(world)).clone();
+    let world = &mut state.world;
+    let pools = world.fleet.strict(&world.cluster, &world.driver).moving.clone();
     if pools.is_empty() || world.cluster.objects().unlisted.contains(&Kind::DisruptionBudget) {
         return None;
     }
     let asked = nodes::pools_asked(&mut state.world, largest(open)?);
     let waits_since = order::order_of_group(&state.world, &state.gangs, &group.id)?.since();
-    // A new leader knows nothing of the last hour's moves: the first hour of its term counts as used up.
-    let from = (waits_since + reserve_after(&state.world, &asked)).max(since + state.gathering.periods.hour);
+    let quiet = state.gathering.periods.quiet;
+    let from = (waits_since + reserve_after(&state.world, &asked)).max(since + quiet);
     if asked.is_disjoint(&pools) || now < from || !state.gathering.begin_search(&group.id, now) {
         if !asked.is_disjoint(&pools) {
             state.gangs.set_due(&group.id, from.max(state.gathering.search_again(&group.id)));
         }
-        return None;
+        return kept(state, group);
     }
     state.gangs.set_due(&group.id, state.gathering.search_again(&group.id));
-    let (plans, movers) = search(state, now, group, open, needed)?;
+    let Some((plans, movers)) = search(state, now, group, open, needed) else { return kept(state, group) };
     let planned = planned_moves(&state.world, &plans, &movers);
     let moved: BTreeSet<Key> = plans
         .iter()
@@ -95,6 +95,13 @@ pub(super) fn nominate(
     Some(Preemption { intents, why, is_under_way: true })
 }
 
+/// Says that a PodDisruptionBudget keeps pods which might move for the group, as of the last search.
+fn kept(state: &State, group: &Group) -> Option<Preemption> {
+    let budget = state.gathering.kept_by(&group.id)?;
+    let why = format!("pods that may move stay: PodDisruptionBudget {budget} allows no eviction now");
+    Some(Preemption { intents: Vec::new(), why, is_under_way: false })
+}
+
 /// The cheapest moves within all rules, with the movers that they are of.
 fn search(
     state: &mut State,
@@ -108,7 +115,9 @@ fn search(
     let mut movers = gather::movers(&world.cluster, &mut world.fleet, &world.driver, time);
     let own: BTreeSet<String> = group.members.iter().map(|member| owner(&member.pod)).collect();
     let left_alone = left_alone(state, now);
-    for mover in movers.iter_mut().filter(|mover| mover.stays.is_none()) {
+    let mut kept_by = None;
+    let is_open = |mover: &&mut Mover| matches!(mover.stays, None | Some(Stays::Budget(_)));
+    for mover in movers.iter_mut().filter(is_open) {
         let [runner] = mover.pods.as_slice() else {
             mover.stays = Some(Stays::Obstacle("it is one of a gang".to_owned()));
             continue;
@@ -121,10 +130,16 @@ fn search(
                 && !left_alone.contains(&owner)
                 && pools_to_leave(state, now, pod).is_some()
         });
-        if !may {
-            mover.stays = Some(Stays::Obstacle("its pool or its owner does not let it move".to_owned()));
+        match &mover.stays {
+            Some(Stays::Budget(budget)) if may => kept_by = kept_by.or(Some(budget.clone())),
+            None if !may => {
+                let why = "its pool or its owner does not let it move";
+                mover.stays = Some(Stays::Obstacle(why.to_owned()));
+            }
+            _ => {}
         }
     }
+    state.gathering.set_kept(&group.id, kept_by);
     let open =
         open_seats::open_seats(&state.world, &state.gangs, (&state.standing, &state.refusals), now, open);
     let seats = open.seats.get(..needed.max(1))?;
@@ -347,20 +362,11 @@ pub(super) fn are_within_budgets<'k>(world: &World, pods: impl Iterator<Item = &
     left.values().all(|left| *left >= 0)
 }
 
-/// Pools whose pods may move.
-fn pools_that_move(world: &World) -> BTreeSet<String> {
-    let cards = world.fleet.nodes().flat_map(|node| node.report.iter());
-    let cards = cards.flat_map(|(_, report)| report.cards.values());
-    let moving = cards
-        .filter(|card| card.placement.gather.as_ref().is_some_and(|gather| gather.mode == GatherMode::Move));
-    moving.filter_map(|card| card.pool.clone()).collect()
-}
-
-/// Owners left alone because this term is younger than a day, and one of their pods, too: it may be the successor of a moved one.
+/// Owners left alone by a new leader because one of their pods is younger than a day: it may be the successor of a moved one.
 fn left_alone(state: &State, now: Time) -> BTreeSet<String> {
     let since = state.leadership.term.as_ref().map_or(now, |term| term.since);
-    let day = state.gathering.periods.day;
-    if since + day <= now {
+    let Periods { day, quiet_of_owners, .. } = state.gathering.periods;
+    if since + quiet_of_owners <= now {
         return BTreeSet::new();
     }
     let pods = state.world.cluster.objects().pods.values();

@@ -452,3 +452,40 @@ fn an_eviction_without_an_answer_keeps_the_plan_until_the_pod_is_seen() {
     fed.now += Time::from_secs(60);
     assert_eq!(fed.allocates().len(), 2);
 }
+
+#[test]
+fn a_budget_that_keeps_movers_is_named_until_the_next_search() {
+    let mut fed = usual();
+    fed.budget(0);
+    fed.waits("big", 600);
+    let why = |fed: &Fed| fed.decider.waiting().map(|(_, why)| why.to_owned()).collect::<String>();
+    for _ in 0..3 {
+        fed.decide();
+        let told = "pods that may move stay: PodDisruptionBudget team/b allows no eviction now";
+        assert!(why(&fed).contains(told), "{}", why(&fed));
+        fed.now += Time::from_secs(10);
+    }
+    fed.budget(1);
+    fed.now += Time::from_secs(300);
+    let (_, plans) = fed.plans();
+    assert_eq!(plans.len(), 1);
+    assert!(!why(&fed).contains("Budget"), "{}", why(&fed));
+    // Of pods that would stay in any case no budget is named.
+    let pool = moving(json!({ "gather": { "mode": "Move", "minRuntimeSeconds": 7201 } }));
+    let mut fed = scattered(&pool, as_it_is);
+    fed.budget(0);
+    fed.waits("big", 600);
+    fed.decide();
+    assert!(!why(&fed).contains("Budget"), "{}", why(&fed));
+}
+
+#[test]
+fn a_pool_that_lets_pods_move_now_helps_those_that_wait_already() {
+    let mut fed = scattered(&managed(), as_it_is);
+    fed.waits("big", 600);
+    assert_eq!(fed.moved(), [""; 0]);
+    for name in ["a", "b"] {
+        slices(name, 2, moving(json!({}))).into_iter().for_each(|slice| fed.apply(slice));
+    }
+    assert_eq!(fed.moved().len(), 1);
+}
