@@ -187,6 +187,8 @@ impl Decider {
                 if !is_done {
                     state.gathering.set_failed(&pod, now);
                     state.successors.refused(&pod);
+                    state.ledger.nominations.look_again();
+                    state.waits.begin_anew();
                 }
             }
             Observation::Answered { workload, is_done } => {
@@ -208,6 +210,7 @@ impl Decider {
         world.teams.follow(&mut world.cluster, &world.driver, now);
         world.teams.open_books(&world.cluster, now);
         if world.teams.follow_budgets() {
+            state.ledger.nominations.look_again();
             state.waits.begin_anew();
         }
         learn::count_arrivals(&mut state.world, &mut state.round, &mut state.learned);

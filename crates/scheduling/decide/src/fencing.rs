@@ -26,6 +26,7 @@ pub(crate) fn lead(state: &mut State, now: Time, epoch: &str) {
     state.world.teams.forget_hours();
     state.ledger.claims.forget_clears_and_fences();
     state.ledger.evictions.forget_sent();
+    state.ledger.nominations.look_again();
     state.marks.told_overlaps.clear();
     state.gangs.forget_times();
     state.marks.to_check = state.world.fleet.nodes().map(|node| node.name.clone()).collect();

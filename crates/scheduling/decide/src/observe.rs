@@ -227,6 +227,7 @@ fn never_evicted(state: &State, kind: Kind, key: &Key) -> bool {
 /// A team may have got another limit, or other namespaces.
 fn mark_teams(state: &mut State) {
     state.world.teams.mark_outdated();
+    state.ledger.nominations.look_again();
     if !state.world.cluster.objects().quotas.is_empty() || !state.world.teams.is_empty() {
         state.waits.begin_anew();
     }

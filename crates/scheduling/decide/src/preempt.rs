@@ -337,9 +337,8 @@ fn evict_for(
     {
         return withdraw(nominated, "its devices are free, and it does not fit all the same");
     }
-    gangs.set_due(&group.id, now + PLAN_AGAIN);
     if let Some(announced) = wanted.announce((gangs, idle_claims), now, &group.id, &staying) {
-        gangs.set_due(&group.id, announced.end);
+        gangs.set_due(&group.id, announced.end.min(now + PLAN_AGAIN));
         return Preemption { intents: announced.intents, why: announced.why, is_under_way: true };
     }
     let is_sent = |pod: &&&Pod| ledger.evictions.is_sent(&reference(pod), now);
@@ -366,6 +365,20 @@ fn evict_for(
             intents.push(Intent::Evict { pod, why });
         }
     }
+    let is_sent = |pod: &&Pod| ledger.evictions.is_sent(&reference(pod), now);
+    // Hours are used up, and pods begin to use their devices, without any change of the node.
+    let is_settled = group.is_alone()
+        && shortage == Shortage::Room
+        && !victims.is_empty()
+        && staying.iter().all(is_sent)
+        && !world.teams.has_budget(group.id.namespace())
+        && victims.iter().all(|pod| wanted.of(gangs, pod).is_none());
+    let mut again = now + PLAN_AGAIN;
+    if is_settled {
+        group.members.iter().for_each(|member| ledger.nominations.set_evicting(&member.key));
+        again += round.apart();
+    }
+    gangs.set_due(&group.id, again);
     let why = if victims.is_empty() {
         "waits for room on the nodes where pods are ending for it".to_owned()
     } else {

@@ -21,6 +21,10 @@ const STEPS: u64 = 5_000;
 /// Steps of a round after several that were cut.
 const MOST_STEPS: u64 = 8 * STEPS;
 
+/// Looks in a second, and the longest time between them, for pods that wait until their victims end.
+const LOOKS: u32 = 25;
+const LONGEST_APART: u32 = 20;
+
 /// Why there are no victims.
 #[derive(Debug, Clone)]
 pub(crate) enum NoVictims {
@@ -69,6 +73,8 @@ pub(crate) struct Round {
     pub next_take_back: Option<Time>,
     /// GPU hours reserved by pods with a deadline, by team. Computed on demand.
     pub reserved: BTreeMap<TeamId, CardTime>,
+    /// Number of pods found to wait until their victims end.
+    waiting: u32,
     /// Number of steps of this round.
     steps: u64,
     /// Number of steps after which the round ends, counted as [`Rankings::judged`](tessera_placement::ranking::Rankings::judged).
@@ -133,6 +139,7 @@ impl Default for Round {
             division: None,
             next_take_back: None,
             reserved: BTreeMap::new(),
+            waiting: 0,
             steps: STEPS,
             end: STEPS,
             is_cut: false,
@@ -152,6 +159,12 @@ impl Round {
     pub fn is_over(&mut self, judged: u64) -> bool {
         self.is_cut |= judged >= self.end;
         self.is_cut
+    }
+
+    /// How much later than the first the next of the pods is looked at that wait until their victims end: not all in one round.
+    pub fn apart(&mut self) -> Time {
+        self.waiting += 1;
+        Time::from_secs((self.waiting / LOOKS).min(LONGEST_APART).into())
     }
 
     /// Counts a search for victims, or within a limit: arithmetic for each node, an eighth of a step, and exact fits.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tessera_cluster::PodExt;
 use tessera_placement::Time;
 
 use crate::group::GroupId;
@@ -11,7 +12,7 @@ use crate::state::State;
 use crate::teams::{Place, TeamId};
 use crate::waits::Waits;
 use crate::world::World;
-use crate::{order, step, tell};
+use crate::{leadership, nodes, order, selector_costs, step, tell};
 
 /// A group to be examined.
 pub(crate) struct Turn {
@@ -114,8 +115,31 @@ fn is_behind(world: &mut World, waits: &Waits, standing: &Queue, turn: &Turn) ->
     !turn.is_due && is_stuck && strict.is_everything && standing.is_behind(&turn.order, &strict.pools)
 }
 
+/// Whether the victims of this pod were asked to go, nothing that concerns it has changed since, and no node has room for it now.
+fn waits_for_victims(state: &mut State, turn: &Turn) -> bool {
+    let State { world, ledger, leadership, .. } = state;
+    let GroupId::Pod(key) = &turn.id else { return false };
+    if turn.is_due || !ledger.nominations.is_evicting(key) || !leadership::may_allocate(leadership) {
+        return false;
+    }
+    let strict = world.fleet.strict(&world.cluster, &world.driver);
+    // In a strict queue it keeps its place by being examined.
+    if !strict.pools.is_empty() {
+        return false;
+    }
+    let is_hidden = strict.hides_everything;
+    let Some(pod) = world.cluster.objects().pods.get(key).cloned() else { return false };
+    let Ok(demand) = world.rankings.demand(world.cluster.objects(), &pod) else { return false };
+    !selector_costs::is_unanswered(world, &demand)
+        && nodes::ranked(world, &demand).ranking.best().next().is_none()
+        && (!pod.is_gated()
+            || is_hidden
+            || nodes::ranked_others(world, &demand).ranking.best().next().is_none())
+}
+
 /// Examines all due groups, and once more if anything kept for one of them is available to others now.
 pub(crate) fn take_all(state: &mut State, now: Time) -> Vec<Intent> {
+    state.ledger.nominations.follow(&state.world.fleet);
     let due = turns(state, now);
     let (mut intents, has_freed) = take_turns(state, now, due);
     // Pods sent in this pass only took room: demand without a fit before still has none.
@@ -134,6 +158,7 @@ pub(crate) fn take_all(state: &mut State, now: Time) -> Vec<Intent> {
             state.waits.begin_anew();
         }
     }
+    state.ledger.nominations.end_round(&state.world.fleet);
     intents
 }
 
@@ -153,6 +178,9 @@ pub(crate) fn take_turns(state: &mut State, now: Time, turns: Vec<Turn>) -> (Vec
     while let Some(turn) = teams.next() {
         if is_behind(&mut state.world, &state.waits, &state.standing, &turn) {
             intents.extend(tell::stays_behind(state, now, &turn.id));
+            continue;
+        }
+        if waits_for_victims(state, &turn) {
             continue;
         }
         if state.round.is_over(state.world.rankings.judged()) {

@@ -1,10 +1,11 @@
 //! Nominations: node and devices named on a pod for which others are evicted. They count as taken for everybody but their pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::managed::Nomination;
 use tessera_cluster::Key;
 use tessera_placement::Time;
+use tessera_placement::fleet::{Fleet, NodeIndex};
 
 use crate::group::GroupId;
 use crate::intent::PodReference;
@@ -29,6 +30,10 @@ pub(crate) struct Nominations {
     has_freed: bool,
     /// Earliest time of the next plan.
     again: BTreeMap<GroupId, Time>,
+    /// Pods for which all victims were asked to go, with nothing else to do until these end.
+    evicting: BTreeSet<Key>,
+    /// Position in the fleet's log of changes up to which these are current.
+    evicting_at: usize,
 }
 
 impl Nominations {
@@ -60,7 +65,37 @@ impl Nominations {
 
     /// The pod's nominated devices count as taken no longer. Returns their node.
     pub fn lift(&mut self, pod: &Key) -> Option<String> {
+        self.evicting.remove(pod);
         self.held.remove(pod)
+    }
+
+    /// All victims of the pod were asked to go, and a look at it changes nothing until these end.
+    pub fn set_evicting(&mut self, pod: &Key) {
+        self.evicting.insert(pod.clone());
+    }
+
+    /// Whether nothing that concerns the pod has changed since [`Self::set_evicting`], as far as its own node shows.
+    pub fn is_evicting(&self, pod: &Key) -> bool {
+        self.evicting.contains(pod)
+    }
+
+    /// Each nominated pod is looked at again: what concerns all of them changed.
+    pub fn look_again(&mut self) {
+        self.evicting.clear();
+    }
+
+    /// Nominated pods are looked at again where their node changed since the end of the last round.
+    pub fn follow(&mut self, fleet: &Fleet) {
+        let Some(changed) = fleet.changed_since(self.evicting_at) else { return self.look_again() };
+        let changed: BTreeSet<NodeIndex> = changed.iter().copied().collect();
+        let is_same = |node: &String| fleet.find(node).is_some_and(|index| !changed.contains(&index));
+        let held = &self.held;
+        self.evicting.retain(|pod| held.get(pod).is_some_and(is_same));
+    }
+
+    /// The round ends; its looks lifted nominations, and put them back.
+    pub fn end_round(&mut self, fleet: &Fleet) {
+        self.evicting_at = fleet.now();
     }
 
     /// Others may use nominated devices from now on.

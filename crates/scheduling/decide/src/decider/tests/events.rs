@@ -145,3 +145,30 @@ fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
     assert_eq!(scene.decider.state.world.fleet.len(), 1);
     assert_eq!(scene.ranking(&demand, None).0.len(), 0);
 }
+
+/// A look would take back what is nominated for it, and judge its node twice.
+#[test]
+fn a_pod_that_waits_for_its_victims_is_looked_at_when_its_node_changes() {
+    let mut scene = full(3, 10);
+    scene.ask("waits", 0, 1);
+    let planned = scene.decider.decide(Time::ZERO).into_iter().find_map(|intent| match intent {
+        Intent::Nominate { nomination, .. } => nomination,
+        _ => None,
+    });
+    let mut nominated = pod("waits", 1, None);
+    nominated["metadata"]["annotations"] =
+        json!({ tessera_api::managed::NOMINATION_ANNOTATION: planned.unwrap().encode() });
+    scene.apply(read::<Pod>(nominated));
+    let intents = scene.decider.decide(Time::ZERO);
+    assert!(intents.iter().any(|intent| matches!(intent, Intent::Evict { .. })), "{intents:?}");
+    let judged = |scene: &mut Scene, changed: usize| {
+        let before = scene.decider.state.world.rankings.judged();
+        node(changed, Way::Managed).into_iter().for_each(|object| scene.apply(object));
+        scene.decider.decide(Time::ZERO);
+        scene.decider.state.world.rankings.judged() - before
+    };
+    judged(&mut scene, 2);
+    assert_eq!([(); 2].map(|()| judged(&mut scene, 2)), [1, 1], "the node that changed");
+    judged(&mut scene, 0);
+    assert_eq!(judged(&mut scene, 2), 2, "its own once more, after the look");
+}

@@ -1,6 +1,7 @@
 //! Between a nomination and the eviction things change.
 
 use tessera_api::managed::NOMINATION_ANNOTATION;
+use tessera_decide::PodReference;
 
 use super::*;
 
@@ -177,4 +178,56 @@ fn two_teams_do_not_take_the_same_cards_back_from_each_other() {
     assert!(gone <= 4, "{gone}");
     let all = fed.decider.quotas();
     assert_eq!(["vision", "nlp"].map(|team| all[team].amounts[0].used), [2_000_000, 2_000_000]);
+}
+
+/// A pod of vision for which one of two pods of nlp was asked to go, each with a node of two cards; with the name of that and of the other.
+fn waiting() -> (Fed, String, &'static str) {
+    let mut fed = leader(&[("a", 2), ("b", 2)]);
+    ["vision", "nlp"].iter().for_each(|team| fed.namespace(team, team));
+    fed.quota("vision", cards(2, None));
+    fed.quota("nlp", cards(0, None));
+    ["n1", "n2"].iter().for_each(|name| fed.ask_in("nlp", name, "gpu", 2, |_| {}));
+    assert_eq!(fed.start().len(), 2);
+    fed.pass(100);
+    fed.ask_in("vision", "v1", "gpu", 2, |_| {});
+    let victims = fed.takes();
+    let [victim] = victims.as_slice() else { panic!("{victims:?}") };
+    fed.pass(1);
+    fed.apply(labelled("a", json!({ "changed": "yes" })));
+    assert_eq!(fed.decide(), [], "the victim was asked to go");
+    let other = if victim == "n1" { "n2" } else { "n1" };
+    (fed, victim.clone(), other)
+}
+
+/// It is not looked at again for ten seconds unless something concerns it.
+#[test]
+fn a_pod_that_waits_for_its_victim_learns_at_once_what_concerns_it() {
+    let (mut fed, victim, _) = waiting();
+    fed.end("nlp", &victim);
+    assert_eq!(fed.start(), ["v1"]);
+
+    let (mut fed, _, other) = waiting();
+    fed.end("nlp", other);
+    assert_eq!(fed.start(), ["v1"], "there is room on the other node");
+
+    let (mut fed, ..) = waiting();
+    fed.quota("vision", cards(1, None));
+    assert_eq!(withdrawn(&fed.decide()), 1);
+
+    let (mut fed, victim, _) = waiting();
+    let pod = PodReference { key: Key::new("nlp", victim.as_str()), uid: format!("uid-{victim}") };
+    fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: false }).unwrap();
+    assert_eq!(withdrawn(&fed.decide()), 1);
+}
+
+/// An eviction may have had no effect.
+#[test]
+fn a_victim_that_stays_is_asked_again() {
+    let (mut fed, victim, _) = waiting();
+    let mut asked = Vec::new();
+    for _ in 0..60 {
+        fed.pass(1);
+        asked.extend(evicted(&fed.decide()));
+    }
+    assert_eq!(asked, [victim.as_str(); 2]);
 }
