@@ -1,8 +1,9 @@
 //! What `cargo xtask bench teams` runs: ten teams on one fleet, first come first served and with GpuQuotas, on the same arrivals.
-//! `teams DAYS NODES LOAD SEED` prints two tables.
+//! `teams DAYS NODES LOAD SEED [steady]` prints two tables.
 //!
-//! Every team asks for as much, in bursts by the day; half of them have twice the weight of the others. With quotas each team has
-//! half of its share guaranteed. Evicted jobs begin anew. Beside them KAI-Scheduler's rule, with the same as its quota and weight.
+//! Every team asks for as much, in bursts by the day; half of them have twice the weight of the others. `steady`: single pods of up to
+//! three days, evenly and by weight, so that all teams have demand all the time at a LOAD above 1. With quotas each team has half of
+//! its share guaranteed. Evicted jobs begin anew. Beside them KAI-Scheduler's rule, with the same as its quota and weight.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for developers")]
 
 mod kai;
@@ -26,6 +27,7 @@ const MEDIAN: f64 = HOUR;
 const SIGMA: f64 = 1.8384;
 /// No job runs longer.
 const LONGEST: f64 = 10.0 * DAY;
+const LONGEST_STEADY: f64 = 3.0 * DAY;
 /// Cards of single pods.
 const SINGLE: [usize; 5] = [1, 1, 1, 2, 4];
 /// Cards of gangs, whose pods have four each. None asks for more than a quarter of the fleet.
@@ -53,25 +55,40 @@ fn pick<T: Copy>(random: &mut Random, among: &[T]) -> T {
     among[random.below(among.len())]
 }
 
-fn cards_of(random: &mut Random, fleet: usize) -> usize {
+/// How teams ask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    /// All for as much, in bursts, and for gangs.
+    Bursts,
+    /// Evenly by weight, for single pods.
+    Steady,
+}
+
+fn cards_of(random: &mut Random, fleet: usize, demand: Demand) -> usize {
     let gangs = GANGS.partition_point(|cards| cards * 4 <= fleet);
-    if random.unit() < 0.3 { pick(random, &GANGS[..gangs.max(1)]) } else { pick(random, &SINGLE) }
+    if demand == Demand::Bursts && random.unit() < 0.3 {
+        pick(random, &GANGS[..gangs.max(1)])
+    } else {
+        pick(random, &SINGLE)
+    }
 }
 
-fn runs(random: &mut Random) -> f64 {
+fn runs(random: &mut Random, demand: Demand) -> f64 {
+    let longest = if demand == Demand::Bursts { LONGEST } else { LONGEST_STEADY };
     let normal = (-2.0 * (1.0 - random.unit()).ln()).sqrt() * (std::f64::consts::TAU * random.unit()).cos();
-    (MEDIAN * (SIGMA * normal).exp()).clamp(60.0, LONGEST).round()
+    (MEDIAN * (SIGMA * normal).exp()).clamp(60.0, longest).round()
 }
 
-fn jobs(days: usize, cards: usize, load: f64, seed: u64) -> Vec<Job> {
+fn jobs(days: usize, cards: usize, load: f64, seed: u64, demand: Demand) -> Vec<Job> {
     let mut random = Random::new(seed);
-    let mean =
-        (0..100_000).map(|_| cards_of(&mut random, cards) as f64 * runs(&mut random)).sum::<f64>() / 1e5;
-    let gap = mean / (cards as f64 * load / WEIGHTS.len() as f64);
+    let one = |random: &mut Random| cards_of(random, cards, demand) as f64 * runs(random, demand);
+    let mean = (0..100_000).map(|_| one(&mut random)).sum::<f64>() / 1e5;
     let mut jobs = Vec::new();
     for team in 0..WEIGHTS.len() {
+        let part = if demand == Demand::Bursts { 1.0 / WEIGHTS.len() as f64 } else { share(team) };
+        let gap = mean / (cards as f64 * load * part);
         for day in 0..days {
-            let burst = pick(&mut random, &BURSTS);
+            let burst = if demand == Demand::Bursts { pick(&mut random, &BURSTS) } else { 1.0 };
             let mut at = 0.0;
             loop {
                 at -= (1.0 - random.unit()).ln() * gap / burst;
@@ -82,8 +99,8 @@ fn jobs(days: usize, cards: usize, load: f64, seed: u64) -> Vec<Job> {
                 jobs.push(Job {
                     team,
                     arrives,
-                    cards: cards_of(&mut random, cards),
-                    runs: runs(&mut random),
+                    cards: cards_of(&mut random, cards, demand),
+                    runs: runs(&mut random, demand),
                 });
             }
         }
@@ -256,11 +273,12 @@ fn waits(jobs: &[Job], fates: &[Fate], is_of: impl Fn(&Job) -> bool) -> String {
 }
 
 fn main() {
-    let argument = |place: usize| std::env::args().nth(place).expect("DAYS NODES LOAD SEED");
+    let argument = |place: usize| std::env::args().nth(place).expect("DAYS NODES LOAD SEED [steady]");
     let (days, nodes): (usize, usize) = (argument(1).parse().unwrap(), argument(2).parse().unwrap());
     let (load, seed): (f64, u64) = (argument(3).parse().unwrap(), argument(4).parse().unwrap());
     let cards = nodes * CARDS;
-    let jobs = jobs(days, cards, load, seed);
+    let is_steady = std::env::args().nth(5).is_some_and(|text| text == "steady");
+    let jobs = jobs(days, cards, load, seed, if is_steady { Demand::Steady } else { Demand::Bursts });
     let fleet = Fleet::new(&[format!("{nodes}xdgx-h100").parse().unwrap()]).unwrap();
     let list = list(&jobs);
     let policies =
