@@ -9,7 +9,7 @@ use serde_json::json;
 use tessera_api::gang::FORMED_ANNOTATION;
 use tessera_cluster::AllocationExt;
 use tessera_fakes::poll;
-use tessera_harness::workload_controllers::WorkloadControllers;
+use tessera_harness::workload_controllers::{KubeRay, WorkloadControllers};
 use tessera_harness::{Cluster, workspace};
 
 use crate::conversion::convert;
@@ -104,6 +104,7 @@ async fn manifests_run_as_they_are() {
     enlarge_nodes(&cluster).await;
     convert(&cluster).await;
     let workload_controllers = WorkloadControllers::start(&cluster).await.unwrap();
+    let kube_ray = KubeRay::start(&cluster).await.unwrap();
     let controller = Instance::start(&cluster.kubeconfig(), "only");
     let formed = |pod: &Pod| pod.annotations().get(FORMED_ANNOTATION).cloned();
     for file in EXAMPLES {
@@ -124,5 +125,6 @@ async fn manifests_run_as_they_are() {
     }
     others_schedulers_are_told(&cluster).await;
     controller.terminate();
+    kube_ray.stop(&cluster).await.unwrap();
     workload_controllers.stop(&cluster).await.unwrap();
 }

@@ -1,7 +1,9 @@
-//! The controllers of JobSet and LeaderWorkerSet, as their projects publish them: programs, kinds and webhooks.
+//! The controllers of JobSet and LeaderWorkerSet, as their projects publish them: programs, kinds and webhooks. Kueue and KubeRay
+//! have a type of their own.
 //!
 //! They run beside a control plane of the scheduler tier, whose API server calls their webhooks by an address on the loopback.
 
+mod kube_ray;
 mod kueue;
 
 use std::{
@@ -23,6 +25,7 @@ use crate::{
     tools::{Module, ToolError, Tools},
 };
 
+pub use kube_ray::KubeRay;
 pub use kueue::Kueue;
 
 /// How long one may take to listen for webhooks, and a kind to be served.

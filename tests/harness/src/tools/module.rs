@@ -2,6 +2,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+const KUBERAY: &str = "github.com/ray-project/kuberay/ray-operator";
 const KUEUE: &str = "sigs.k8s.io/kueue";
 const NVIDIA_DRA_DRIVER: &str = "sigs.k8s.io/dra-driver-nvidia-gpu";
 
@@ -35,7 +36,7 @@ pub enum Module {
     StrangersGoNvml,
     /// A program evaluating queries over scrapes, with Prometheus' own code.
     Promql,
-    /// The controllers of JobSet and LeaderWorkerSet, with their kinds and webhooks.
+    /// The controllers of JobSet, LeaderWorkerSet and KubeRay, with their kinds and webhooks.
     WorkloadControllers,
     /// Kueue, with its kinds and webhooks.
     Kueue,
@@ -155,7 +156,9 @@ impl Module {
             Self::StrangersGoNvml => &[("tessera.dev/tests/tools/strangers-go-nvml", "strangers-go-nvml")],
             Self::Promql => &[("tessera.dev/tests/tools/promql", "promql")],
             // Go names a program by its folder.
-            Self::WorkloadControllers => &[("sigs.k8s.io/jobset", "jobset"), ("sigs.k8s.io/lws/cmd", "cmd")],
+            Self::WorkloadControllers => {
+                &[("sigs.k8s.io/jobset", "jobset"), ("sigs.k8s.io/lws/cmd", "cmd"), (KUBERAY, "ray-operator")]
+            }
             Self::Kueue => &[("sigs.k8s.io/kueue/cmd/kueue", "kueue")],
             Self::NvidiaDraDriver => &[
                 (
@@ -187,6 +190,7 @@ impl Module {
                     "lws-crd.yaml",
                 ),
                 ("sigs.k8s.io/lws", "config/webhook/manifests.yaml", "lws-webhooks.yaml"),
+                (KUBERAY, "config/crd/bases", "ray-kinds"),
             ],
             Self::Kueue => &[
                 (KUEUE, "config/components/crd/bases", "kinds"),
@@ -298,7 +302,7 @@ impl Module {
             Self::NvidiaContainerToolkit => 40,
             Self::StrangersGoNvml => 20,
             Self::Promql => 60,
-            Self::WorkloadControllers => 60,
+            Self::WorkloadControllers => 90,
             Self::Kueue => 120,
             Self::NvidiaDraDriver => 130,
         })
