@@ -11,13 +11,13 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
-use kube::api::{DeleteParams, ListParams};
-use kube::{Api, CustomResourceExt as _, Resource};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, CustomResourceExt as _, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::GpuPool;
 use tessera_api::gpu_quota::GpuQuota;
-use tessera_api::managed;
+use tessera_api::{managed, node_report};
 use tessera_fakes::poll;
 use tessera_harness::{Cluster, ClusterOptions};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -111,6 +111,20 @@ pub async fn publish(cluster: &Cluster, nodes: usize, cards: usize, allocation: 
     let slices: Vec<Value> =
         (0..nodes).flat_map(|number| slices(&node_name(number), cards, allocation)).collect();
     apply(cluster, &slices).await;
+}
+
+/// The node's report says this of all of its cards, as its plugin would.
+pub async fn report(cluster: &Cluster, node: usize, field: &str, value: &Value) {
+    let slices: Api<ResourceSlice> = Api::all(cluster.client().await.unwrap());
+    let slice = format!("{}-0-counters", node_name(node));
+    let found = slices.get(&slice).await.unwrap();
+    let mut report: Value = serde_json::from_str(&found.annotations()[node_report::ANNOTATION]).unwrap();
+    for card in report["cards"].as_object_mut().unwrap().values_mut() {
+        card[field] = value.clone();
+    }
+    let annotations = json!({ node_report::ANNOTATION: report.to_string() });
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+    slices.patch(&slice, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Name of a node.

@@ -1,35 +1,20 @@
 //! Pods that do not use their devices, in pools that evict them.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use tessera_api::device_status::{BELOW, IDLE};
 use tessera_api::gpu_pool::{IDLE_ANNOTATION, IDLE_EVICTED_ANNOTATION, RESUME};
-use tessera_api::node_report;
 use tessera_api::waiting::{WAITING_ANNOTATION, Waiting};
 use tessera_fakes::poll;
-use tessera_harness::Cluster;
 
 use crate::instance::Instance;
 use crate::managed::{allocation, claims, ungated};
 use crate::steered::told;
 use crate::{fleet, pods};
-
-/// The node's report says this of idle claims, as its plugin would.
-async fn report(cluster: &Cluster, slice: &str, idle: &Value) {
-    let slices: Api<ResourceSlice> = Api::all(cluster.client().await.unwrap());
-    let found = slices.get(slice).await.unwrap();
-    let mut report: Value = serde_json::from_str(&found.annotations()[node_report::ANNOTATION]).unwrap();
-    for card in report["cards"].as_object_mut().unwrap().values_mut() {
-        card["idle"] = idle.clone();
-    }
-    let annotations = json!({ node_report::ANNOTATION: report.to_string() });
-    let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
-    slices.patch(slice, &PatchParams::default(), &patch).await.unwrap();
-}
 
 /// The pod's claim says that its devices are not used.
 async fn unused(claims: &Api<ResourceClaim>, pod: &str) {
@@ -50,7 +35,7 @@ async fn unused(claims: &Api<ResourceClaim>, pod: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_pod_is_told_and_evicted_and_a_disruption_budget_keeps_another() {
     let cluster = fleet::start_with(1, 2, "Managed").await;
-    report(&cluster, "n00-0-counters", &json!({ "action": "Evict", "graceSeconds": 2 })).await;
+    fleet::report(&cluster, 0, "idle", &json!({ "action": "Evict", "graceSeconds": 2 })).await;
     let instance = Instance::start(&cluster.kubeconfig(), "first");
     let mut kept = ungated("kept", 1);
     kept["metadata"]["labels"] = json!({ "app": "kept" });
@@ -91,7 +76,7 @@ fn waits(pod: &Pod) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_pod_makes_room_and_the_one_in_its_place_waits_until_it_is_resumed() {
     let cluster = fleet::start_with(1, 2, "Managed").await;
-    report(&cluster, "n00-0-counters", &json!({ "action": "WhenWanted", "graceSeconds": 3 })).await;
+    fleet::report(&cluster, 0, "idle", &json!({ "action": "WhenWanted", "graceSeconds": 3 })).await;
     let instance = Instance::start(&cluster.kubeconfig(), "first");
     fleet::apply(&cluster, &[pods::deployment("server", 1, 2)]).await;
     pods::nodes_of_app(&cluster, "server", 1).await;

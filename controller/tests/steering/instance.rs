@@ -22,6 +22,7 @@ impl Instance {
             // Five minutes would be long for a test.
             .args(["--heal-after", "3"])
             .args(["--quota-grace", "1"])
+            .args(["--gather-after", "0"])
             .arg("--convert-extended-resources")
             .arg("--kubeconfig")
             .arg(kubeconfig)

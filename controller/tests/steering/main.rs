@@ -8,6 +8,7 @@ mod faults;
 mod fleet;
 mod fleet_page;
 mod gangs;
+mod gather;
 mod idle;
 mod instance;
 mod kueue;

@@ -91,7 +91,7 @@ pub(super) fn nominate(
         state.ledger.nominations.send(pod.clone(), nomination.clone(), now + PLAN_AGAIN);
         intents.push(Intent::Nominate { pod, nomination: Some(nomination) });
     }
-    let why = format!("{} would be moved for it", names(&moved));
+    let why = format!("it fits once {} moved elsewhere, where room is kept", names(&moved));
     Some(Preemption { intents, why, is_under_way: true })
 }
 
