@@ -5,6 +5,7 @@ mod get;
 mod help;
 mod kueue;
 mod migrate;
+mod namespaces;
 mod report;
 mod run;
 mod simulate;
@@ -20,6 +21,7 @@ pub use defrag::DefragArguments;
 pub use get::{GetArguments, Listed};
 pub use kueue::KueueArguments;
 pub use migrate::{MigrateArguments, Origin, PlanFormat};
+pub use namespaces::NamespaceArguments;
 pub use report::{Price, ReportArguments, ReportFormat};
 pub use run::{CancelArguments, RunArguments};
 pub use simulate::SimulateArguments;
@@ -335,9 +337,9 @@ pub struct TopArguments {
     /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Only this namespace, for pods and namespaces
-    #[arg(short, long)]
-    pub namespace: Option<String>,
+    /// The namespace, for pods and namespaces.
+    #[command(flatten)]
+    pub namespaces: NamespaceArguments,
     /// Claims whose pods do not use their devices, where GpuPools ask (spec.idle), with the cost since
     #[arg(long, conflicts_with_all = ["rows", "sort_by"])]
     pub idle: bool,
@@ -390,9 +392,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Args)]
 #[command(after_help = help::QUEUE_HELP)]
 pub struct QueueArguments {
-    /// Only this namespace
-    #[arg(short, long)]
-    pub namespace: Option<String>,
+    /// The namespace.
+    #[command(flatten)]
+    pub namespaces: NamespaceArguments,
     /// Print JSON or YAML instead of a table
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,

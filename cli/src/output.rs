@@ -162,6 +162,13 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
+/// Where it was looked, after "no pod waits": ` on node node-a in namespace team`; empty for everywhere.
+pub fn there(node: Option<&str>, namespace: Option<&str>) -> String {
+    let node = node.map(|node| format!(" on node {}", printable(node)));
+    let namespace = namespace.map(|namespace| format!(" in namespace {}", printable(namespace)));
+    [node, namespace].into_iter().flatten().collect()
+}
+
 /// `1 node`, `2 nodes`.
 pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })

@@ -26,6 +26,9 @@ pub struct GetArguments {
     /// Also free partitions of cards offered whole or as shares
     #[arg(short, long)]
     pub all: bool,
+    /// All namespaces, as without -n
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
     /// Keep running, and print changes
     #[arg(short, long, conflicts_with = "files")]
     pub watch: bool,
@@ -35,4 +38,11 @@ pub struct GetArguments {
     /// Where the objects come from.
     #[command(flatten)]
     pub source: SourceArguments,
+}
+
+impl GetArguments {
+    /// The only namespace; `None`: all. As with kubectl, -A wins.
+    pub fn only_namespace(&self) -> Option<&str> {
+        self.source.namespace.as_deref().filter(|_| !self.all_namespaces)
+    }
 }

@@ -31,7 +31,10 @@ pub fn run(arguments: &AdviseArguments) -> Result<Verdict, CommandError> {
     match arguments.output {
         Some(Format::Json) => output::structured(Format::Json, &report)?,
         Some(Format::Yaml) => output::print(&yaml(&report)?)?,
-        None if report.claims.is_empty() => output::print("no claim holds a card\n")?,
+        None if report.claims.is_empty() => {
+            let there = output::there(None, arguments.source.namespace.as_deref());
+            output::print(&format!("no claim holds a card{there}\n"))?;
+        }
         None => output::print(&text(&report))?,
     }
     let is_any = report.claims.iter().any(|row| matches!(row.advice, Advice::Change { .. }));

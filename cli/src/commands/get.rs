@@ -21,11 +21,11 @@ const EVERY: Duration = Duration::from_secs(2);
 pub fn run(arguments: &GetArguments) -> Result<Verdict, CommandError> {
     match arguments.listed {
         Listed::Devices => list(arguments, |source| {
-            let namespace = arguments.source.namespace.as_deref();
+            let namespace = arguments.only_namespace();
             devices(&source.objects, arguments.node.as_deref(), namespace, arguments.all)
         }),
         Listed::Claims => list(arguments, |source| {
-            let namespace = arguments.source.namespace.as_deref();
+            let namespace = arguments.only_namespace();
             claims(&source.objects, arguments.node.as_deref(), namespace)
         }),
     }
@@ -55,7 +55,10 @@ fn list<R: Row>(arguments: &GetArguments, rows: impl Fn(&Source) -> Vec<R>) -> R
         match arguments.output {
             Some(ListFormat::Json) => output::structured(Format::Json, &first)?,
             Some(ListFormat::Yaml) => output::structured(Format::Yaml, &first)?,
-            _ if first.is_empty() => output::print(R::NOTHING)?,
+            _ if first.is_empty() => {
+                let there = output::there(arguments.node.as_deref(), arguments.only_namespace());
+                output::print(&format!("{}{there}\n", R::NOTHING))?;
+            }
             _ => output::print(&table(&first, is_wide))?,
         }
         return Ok(if first.is_empty() { Verdict::No } else { Verdict::Yes });
@@ -121,7 +124,7 @@ fn table<R: Row>(rows: &[R], is_wide: bool) -> String {
 impl Row for DeviceRow {
     const HEADER: &'static [&'static str] = &["NODE", "DEVICE", "TYPE", "PROFILE", "HELD BY", "PODS"];
     const WIDE: &'static [&'static str] = &["PRODUCT", "MEMORY", "POOL", "UUID", "TAINTS"];
-    const NOTHING: &'static str = "no published card matches\n";
+    const NOTHING: &'static str = "no published card matches";
 
     fn key(&self) -> (String, String) {
         (self.node.clone(), self.device.clone())
@@ -166,7 +169,7 @@ impl Row for DeviceRow {
 impl Row for ClaimRow {
     const HEADER: &'static [&'static str] = &["NAMESPACE", "CLAIM", "STATE", "NODE", "DEVICES", "PODS"];
     const WIDE: &'static [&'static str] = &["CLASSES"];
-    const NOTHING: &'static str = "no claim holds cards or waits for any\n";
+    const NOTHING: &'static str = "no claim holds cards or waits for any";
 
     fn key(&self) -> (String, String) {
         (self.namespace.clone(), self.claim.clone())

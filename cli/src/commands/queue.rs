@@ -43,10 +43,13 @@ pub fn run(arguments: &QueueArguments) -> Result<Verdict, CommandError> {
             Ok::<_, CommandError>(FleetPort::find(client).await??.fleet().await?)
         })?,
     };
-    let rows = rows(&view, arguments.namespace.as_deref());
+    let namespace = arguments.namespaces.only();
+    let rows = rows(&view, namespace);
     match arguments.output {
         Some(format) => output::structured(format, &rows)?,
-        None if rows.is_empty() => output::print("no pod waits\n")?,
+        None if rows.is_empty() => {
+            output::print(&format!("no pod waits{}\n", output::there(None, namespace)))?;
+        }
         None => output::print(&table(&rows, !view.teams.is_empty()))?,
     }
     Ok(Verdict::Yes)
@@ -98,7 +101,7 @@ fn table(rows: &[Row], has_teams: bool) -> String {
     }
     let cells = rows.iter().map(|row| {
         let place = if row.place == 0 { "-".to_owned() } else { row.place.to_string() };
-        let why = if row.why.is_empty() { "not considered yet".to_owned() } else { row.why.clone() };
+        let why = if row.why.is_empty() { "not considered yet" } else { without_preemption(&row.why) };
         let mut cells = vec![
             place,
             row.name.clone(),
@@ -106,7 +109,7 @@ fn table(rows: &[Row], has_teams: bool) -> String {
             row.priority.to_string(),
             if row.pools.is_empty() { "-".to_owned() } else { row.pools.join(",") },
             time(row.waits_seconds),
-            why,
+            why.to_owned(),
         ];
         if has_teams {
             cells.insert(2, or_dash(row.team.as_ref()));
@@ -114,6 +117,11 @@ fn table(rows: &[Row], has_teams: bool) -> String {
         cells
     });
     output::table(&header, cells)
+}
+
+/// kube-scheduler preempts nobody for devices, and says so on each node.
+fn without_preemption(why: &str) -> &str {
+    why.split_once(" preemption: ").map_or(why, |(why, _)| why)
 }
 
 /// `45s`, `12m`, `3h`, `2d`, in kubectl's notation.

@@ -54,7 +54,10 @@ pub fn run(arguments: &ReportArguments) -> Result<Verdict, CommandError> {
     match arguments.output {
         ReportFormat::Json => output::structured(Format::Json, &rows)?,
         ReportFormat::Csv => output::print(&csv(&rows, arguments.by_model))?,
-        ReportFormat::Table if rows.is_empty() => output::print("there are no GPU hours\n")?,
+        ReportFormat::Table if quotas.is_empty() => {
+            output::print("there are no GpuQuotas: GPU hours are those of their teams\n")?;
+        }
+        ReportFormat::Table if rows.is_empty() => output::print("there are no GPU hours of that time\n")?,
         ReportFormat::Table => output::print(&table(&rows, arguments))?,
     }
     Ok(if rows.is_empty() { Verdict::No } else { Verdict::Yes })

@@ -72,12 +72,15 @@ fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandEr
             "no cards on node {node}; `kubectl gpu top nodes` lists the nodes with cards"
         )));
     }
-    let (node, namespace) = (arguments.node.as_deref(), arguments.namespace.as_deref());
+    let (node, namespace) = (arguments.node.as_deref(), arguments.namespaces.only());
+    let there = output::there(node, namespace);
     if arguments.idle {
         let rows = idle::rows(view, node, namespace);
         match arguments.output {
             Some(format) => output::structured(format, &rows)?,
-            None if rows.is_empty() => output::print("no claim is idle, where GpuPools ask (spec.idle)\n")?,
+            None if rows.is_empty() => {
+                output::print(&format!("no claim is idle{there}, where GpuPools ask (spec.idle)\n"))?;
+            }
             None => output::print(&idle_table(&rows, view.currency.as_deref()))?,
         }
         return Ok(if view.nodes.is_empty() { Verdict::No } else { Verdict::Yes });
@@ -86,7 +89,7 @@ fn show(arguments: &TopArguments, view: &FleetView) -> Result<Verdict, CommandEr
     match arguments.output {
         Some(format) => output::structured(format, &rows)?,
         None if view.nodes.is_empty() => output::print("no node has published cards\n")?,
-        None if rows.is_empty() => output::print("no claim holds a card\n")?,
+        None if rows.is_empty() => output::print(&format!("no claim holds a card{there}\n"))?,
         None => output::print(&table(arguments.rows, &rows, !view.teams.is_empty()))?,
     }
     Ok(if view.nodes.is_empty() { Verdict::No } else { Verdict::Yes })

@@ -51,6 +51,18 @@ fn queue() {
     golden("queue-nobody", &["queue", "-n", "nobody", "-f", "../fleet.json"], "");
 }
 
+/// As who knows kubectl types it.
+#[test]
+fn all_namespaces_are_the_default() {
+    for (command, file) in
+        [("queue", "../fleet.json"), ("top", "../fleet.json"), ("get", "../partitions.yaml")]
+    {
+        let all = run(&[command, "-f", file], "");
+        assert_eq!(all.status.code(), Some(0), "{command}");
+        assert_eq!(run(&[command, "-n", "nobody", "-A", "-f", file], "").stdout, all.stdout, "{command}");
+    }
+}
+
 const ADVISE: [&str; 5] = ["advise", "--fleet", "../advise-fleet.json", "-f", "../advise.yaml"];
 
 #[test]
@@ -206,6 +218,7 @@ fn report() {
     golden("report-models-csv", &of(&[&models[..], &["-o", "csv"]].concat()), "");
     golden("report-json", &of(&["--to", "2026-09", "--price", "2", "-o", "json"]), "");
     golden("report-nothing", &of(&["--from", "2027-01"]), "");
+    golden("report-no-quota", &["report", "-f", "slices.yaml"], "");
     golden("report-no-date", &of(&["--from", "lately"]), "");
 }
 
