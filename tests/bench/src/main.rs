@@ -8,6 +8,7 @@ mod gangs;
 mod http;
 mod mig;
 mod mig_order;
+mod month;
 mod mps;
 mod native;
 mod output;
@@ -46,6 +47,8 @@ enum What {
     Mig(mig::MigArguments),
     /// How much of the requested compute fits on MIG cards, by the order in which placements are tried.
     MigOrder(mig_order::MigOrderArguments),
+    /// Waiting, and cards in use, in a month, with idle devices given to those who wait, with pods that move for them, and without.
+    Month(month::MonthArguments),
     /// MPS shares: the kubelet plugin over its socket, and mps-host alone.
     Mps(mps::MpsArguments),
     /// kube-scheduler alone on a fleet, by what nodes publish, beside a driver that publishes whole cards alone.
@@ -60,7 +63,8 @@ enum What {
     Teams(teams::TeamsArguments),
     /// What the kubelet plugin takes at rest and while claims come and go, and what it answers to scrapes.
     Usage(usage::UsageArguments),
-    /// How much of the cards that are on is used, when the same pods ask for whole cards, partitions or shares.
+    /// How much of the cards that are on is used, when the same pods ask for whole cards, partitions or shares, and idle or movable ones
+    /// make room.
     Used(used::UsedArguments),
 }
 
@@ -73,6 +77,7 @@ async fn run(arguments: BenchArguments) -> Result<ExitCode> {
         What::Gangs(arguments) => gangs::run(&arguments),
         What::Mig(arguments) => mig::run(&arguments).await,
         What::MigOrder(arguments) => mig_order::run(&arguments),
+        What::Month(arguments) => month::run(&arguments),
         What::Mps(arguments) => mps::run(&arguments).await,
         What::Native(arguments) => native::run(&arguments).await,
         What::Packing(arguments) => packing::run(&arguments),
