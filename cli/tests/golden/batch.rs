@@ -74,3 +74,23 @@ fn what_is_claimed_can_be_allocated() {
         assert!(said.contains(device), "{gres}: {said}");
     }
 }
+
+/// A selector that the API server finds too complex makes no job at all.
+#[test]
+fn an_api_server_takes_the_selectors_of_jobs() {
+    for words in [
+        &["--gres=gpu:h100:8"][..],
+        &["--gres=gpu:nvidia_h100-80gb-hbm3:2", "-p", "a,b"],
+        &["--gres=gpu:h100_3g.40gb:1", "-p", "a"],
+        &["--gres=gpu:1", "-C", "h100|nvidia h100"],
+        &["--gres=shard:1", "-p", "a"],
+    ] {
+        let job = run(&[&["run", "-o", "json", "--image=i"], words, &["--", "true"]].concat(), "");
+        let list: serde_json::Value = serde_json::from_slice(&job.stdout).unwrap();
+        let request = &list["items"][0]["spec"]["spec"]["devices"]["requests"][0]["exactly"];
+        let expression = request["selectors"][0]["cel"]["expression"].as_str().unwrap();
+        let output = run(&["cel", expression, "-f", "slices.yaml"], "");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(2), "{words:?}: {expression}: {said}");
+    }
+}

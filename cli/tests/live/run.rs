@@ -24,7 +24,8 @@ async fn a_job_is_made_and_cancelled() {
     cluster.apply(&defaults.to_string()).await.unwrap();
     let kubeconfig = cluster.kubeconfig();
     let script = tempfile::Builder::new().suffix(".sh").tempfile().unwrap();
-    std::fs::write(script.path(), "#!/bin/sh\n#SBATCH -J train -N2 --gres=gpu:8 -t 60\nsrun true\n").unwrap();
+    std::fs::write(script.path(), "#!/bin/sh\n#SBATCH -J train -N2 --gres=gpu:h100:8 -t 60\nsrun true\n")
+        .unwrap();
     // Options come before the script, and the connection is one of them.
     let submit = async |more: &[&str]| {
         let kubeconfig = kubeconfig.to_str().unwrap();

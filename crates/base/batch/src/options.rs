@@ -39,19 +39,19 @@ pub struct Options {
     #[arg(short = 'N', long, value_name = "N", value_parser = nodes, help_heading = "Nodes and tasks")]
     pub nodes: Option<u32>,
     /// Number of tasks of the whole job
-    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_TASKS), help_heading = "Nodes and tasks")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = tasks, help_heading = "Nodes and tasks")]
     pub ntasks: Option<u32>,
     /// Tasks of each node
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE), help_heading = "Nodes and tasks")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE.into()), help_heading = "Nodes and tasks")]
     pub ntasks_per_node: Option<u32>,
     /// How tasks are counted: block, node by node, or cyclic, a task of each node and then the next
     #[arg(short = 'm', long, value_name = "HOW", value_parser = distribution, help_heading = "Nodes and tasks")]
     pub distribution: Option<String>,
     /// CPUs of each task
-    #[arg(short = 'c', long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE), help_heading = "Nodes and tasks")]
+    #[arg(short = 'c', long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE.into()), help_heading = "Nodes and tasks")]
     pub cpus_per_task: Option<u32>,
     /// CPUs for each GPU
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE), help_heading = "Nodes and tasks")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MOST_ON_NODE.into()), help_heading = "Nodes and tasks")]
     pub cpus_per_gpu: Option<u32>,
     /// Memory of each node, as in 64G
     #[arg(long, value_name = "SIZE", help_heading = "Nodes and tasks")]
@@ -118,10 +118,10 @@ pub struct Options {
 pub(crate) const MOST_NODES: u32 = tessera_api::gang::MAX_SIZE;
 
 /// Most tasks of a node, or CPUs of a task.
-const MOST_ON_NODE: i64 = 1_024;
+const MOST_ON_NODE: u32 = 1_024;
 
 /// Most tasks of a job.
-const MOST_TASKS: i64 = MOST_NODES as i64 * MOST_ON_NODE;
+const MOST_TASKS: u32 = MOST_NODES * MOST_ON_NODE;
 
 fn nodes(text: &str) -> Result<u32, String> {
     let (least, most) = text.split_once('-').unwrap_or((text, text));
@@ -132,6 +132,16 @@ fn nodes(text: &str) -> Result<u32, String> {
     number
         .filter(|number| (1..=MOST_NODES).contains(number))
         .ok_or_else(|| format!("expected a number from 1 to {MOST_NODES}"))
+}
+
+/// Whoever types kubectl's `-n` by habit reads the way on.
+fn tasks(text: &str) -> Result<u32, String> {
+    let number = whole(text).and_then(|number| u32::try_from(number).ok());
+    number.filter(|number| (1..=MOST_TASKS).contains(number)).ok_or_else(|| {
+        format!(
+            "expected a number from 1 to {MOST_TASKS}; -n is --ntasks, as with sbatch, and -A the namespace"
+        )
+    })
 }
 
 /// The first of Slurm's levels, nodes: sockets and cores are the kernel's.

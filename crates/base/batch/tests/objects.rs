@@ -32,7 +32,8 @@ fn expression(words: &[&str]) -> String {
 
 #[test]
 fn claims_ask_for_class_model_and_pool() {
-    let h100 = "d.?productName.orValue(\"\").lowerAscii().matches(\"(^|[^a-z0-9])h100([^a-z0-9]|$)\")";
+    let h100 =
+        "\"productName\" in d && d.productName.lowerAscii().matches(\"(^|[^a-z0-9])h100([^a-z0-9]|$)\")";
     for (words, said) in [
         (&["--gres=gpu:8"][..], "gpu.tessera.dev: ".to_owned()),
         (&["--gres=gpu:h100:8"], format!("gpu.tessera.dev: {h100}")),

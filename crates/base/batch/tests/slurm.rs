@@ -198,6 +198,8 @@ fn layouts() {
     for words in [["-N", "2-4"], ["-N", "0"], ["-n", "0"], ["--nodes", "x"], ["-N", "5000"]] {
         assert!(read(&words).is_err(), "{words:?}");
     }
+    let of_habit = read(&["-n", "team-a"]).unwrap_err().to_string();
+    assert!(of_habit.contains("-A the namespace"), "{of_habit}");
 }
 
 #[test]

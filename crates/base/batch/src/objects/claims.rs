@@ -53,20 +53,16 @@ fn request(job: &Job, device: &Device) -> ExactDeviceRequest {
     };
     let mut parts = Vec::new();
     match device {
-        Device::Card { model } => parts.extend(model.iter().map(|word| has_word(driver, word))),
+        Device::Card { model } => parts.extend(is_model(driver, model)),
         Device::Partition { profile, model } => {
             parts.push(format!("{} == {profile:?}", attribute(driver, PROFILE)));
-            parts.extend(model.iter().map(|word| has_word(driver, word)));
+            parts.extend(is_model(driver, model));
         }
         // The class has shares of partitions, too.
         Device::Share => parts.push(format!("!({PROFILE:?} in device.attributes[{driver:?}])")),
     }
     if !job.models.is_empty() {
-        let models = job.models.iter().map(|model| {
-            let words: Vec<String> = model.iter().map(|word| has_word(driver, word)).collect();
-            words.join(" && ")
-        });
-        let models: Vec<String> = models.collect();
+        let models: Vec<String> = job.models.iter().filter_map(|model| is_model(driver, model)).collect();
         parts.push(match models.as_slice() {
             [model] => model.clone(),
             _ => format!("({})", models.join(" || ")),
@@ -90,8 +86,18 @@ fn attribute(driver: &str, name: &str) -> String {
     format!("device.attributes[{driver:?}].?{name}.orValue(\"\")")
 }
 
-/// Whether the product name has the word: `a10` is none of `NVIDIA A100-SXM4-80GB`.
-fn has_word(driver: &str, word: &str) -> String {
-    let name = attribute(driver, PRODUCT_NAME);
-    format!("{name}.lowerAscii().matches(\"(^|[^a-z0-9]){word}([^a-z0-9]|$)\")")
+/// Whether the product name has all words: `a10` is none of `NVIDIA A100-SXM4-80GB`. `None` without words.
+///
+/// Not by [`attribute`]: the API server knows no longest text of what `orValue` gives, and finds a regular expression on it too complex.
+fn is_model(driver: &str, words: &[String]) -> Option<String> {
+    if words.is_empty() {
+        return None;
+    }
+    let attributes = format!("device.attributes[{driver:?}]");
+    let is_named = format!("{PRODUCT_NAME:?} in {attributes}");
+    let has_word = |word: &String| {
+        format!("{attributes}.{PRODUCT_NAME}.lowerAscii().matches(\"(^|[^a-z0-9]){word}([^a-z0-9]|$)\")")
+    };
+    let parts: Vec<String> = [is_named].into_iter().chain(words.iter().map(has_word)).collect();
+    Some(parts.join(" && "))
 }
