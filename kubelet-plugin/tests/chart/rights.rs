@@ -17,6 +17,8 @@ const DRIVER: &str = "rights.example.com";
 /// Of the extended resource `example.com/card`.
 const CLASS: &str = "example.com-card.rights.example.com";
 
+const KUEUE: &str = "kueue.x-k8s.io/v1beta2";
+
 /// An action of the controller that needs a right; none leaves a trace.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -32,10 +34,12 @@ enum Deed {
     DeletesTemplates,
     /// A kind missing in some clusters, of this API version.
     Watches(&'static str),
+    /// An object of Kueue, by its path.
+    Answers(&'static str),
 }
 
 /// API group, resource and verb needed for each action.
-const NEEDED: [(Deed, &str, &str, &str); 15] = [
+const NEEDED: [(Deed, &str, &str, &str); 21] = [
     (Deed::Evicts, "", "pods/eviction", "create"),
     (Deed::Allocates, "resource.k8s.io", "resourceclaims/binding", "patch"),
     (Deed::Tells, "events.k8s.io", "events", "create"),
@@ -48,6 +52,12 @@ const NEEDED: [(Deed, &str, &str, &str); 15] = [
     (Deed::Watches("leaderworkerset.x-k8s.io/v1"), "leaderworkerset.x-k8s.io", "leaderworkersets", "watch"),
     (Deed::Watches("scheduling.k8s.io/v1beta1"), "scheduling.k8s.io", "podgroups", "watch"),
     (Deed::Watches("gpu.tessera.dev/v1alpha1"), "gpu.tessera.dev", "gpuquotas", "watch"),
+    (Deed::Watches(KUEUE), "kueue.x-k8s.io", "workloads", "watch"),
+    (Deed::Watches(KUEUE), "kueue.x-k8s.io", "admissionchecks", "watch"),
+    (Deed::Watches(KUEUE), "kueue.x-k8s.io", "resourceflavors", "watch"),
+    (Deed::Answers("namespaces/rights/workloads/none"), "kueue.x-k8s.io", "workloads", "patch"),
+    (Deed::Answers("namespaces/rights/workloads/none/status"), "kueue.x-k8s.io", "workloads/status", "patch"),
+    (Deed::Answers("admissionchecks/none/status"), "kueue.x-k8s.io", "admissionchecks/status", "patch"),
     (Deed::MakesTemplates, "resource.k8s.io", "resourceclaimtemplates", "create"),
     (Deed::DeletesTemplates, "resource.k8s.io", "resourceclaimtemplates", "delete"),
     (Deed::SumsUp, "gpu.tessera.dev", "gpuquotas/status", "patch"),
@@ -92,6 +102,11 @@ impl Deed {
             }
             Self::SumsUp => {
                 let request = http::Request::patch("/apis/gpu.tessera.dev/v1alpha1/gpuquotas/none/status")
+                    .header("content-type", "application/merge-patch+json");
+                permitted(controller.request_text(request.body(b"{}".to_vec()).expect("a request")).await)
+            }
+            Self::Answers(path) => {
+                let request = http::Request::patch(format!("/apis/{KUEUE}/{path}"))
                     .header("content-type", "application/merge-patch+json");
                 permitted(controller.request_text(request.body(b"{}".to_vec()).expect("a request")).await)
             }

@@ -288,6 +288,12 @@ async fn notebooks_leave_room_for_a_job_and_uninstalling_lets_everybody_go() {
         "watch jobsets.jobset.x-k8s.io",
         "watch leaderworkersets.leaderworkerset.x-k8s.io",
         "watch podgroups.scheduling.k8s.io",
+        "watch workloads.kueue.x-k8s.io",
+        "watch admissionchecks.kueue.x-k8s.io",
+        "watch resourceflavors.kueue.x-k8s.io",
+        "patch workloads.kueue.x-k8s.io",
+        "patch workloads/status.kueue.x-k8s.io",
+        "patch admissionchecks/status.kueue.x-k8s.io",
     ];
     each_right_is_used(&cluster, "tessera-controller", &elsewhere).await;
     apply(&cluster, &four_cards("waits")).await;
