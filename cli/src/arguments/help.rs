@@ -95,6 +95,9 @@ pub const KUEUE_HELP: &str = r#"Examples:
   kubectl gpu kueue > kueue.yaml
   kubectl apply --server-side -f kueue.yaml
 
+  # With jobs admitted once their pods have room
+  kubectl gpu kueue --admission-check
+
   # What Kueue's Configuration needs, to count claims for cards
   kubectl gpu kueue --configuration
 

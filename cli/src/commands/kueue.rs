@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::{Allocation, GpuPool};
 use tessera_api::gpu_quota::{Amount, GpuQuota, MILLIONTHS, Unit};
+use tessera_api::kueue::CHECK_CONTROLLER;
 use tessera_api::{DeviceType, attribute};
 use tessera_cel::Selector;
 
@@ -18,6 +19,9 @@ use crate::source::Source;
 
 /// The Cohort of all teams. A parent's Cohort has the name of its GpuQuota.
 const COHORT: &str = "gpu.tessera.dev";
+
+/// Name of the AdmissionCheck.
+const CHECK: &str = "tessera-plan";
 
 /// Runs the command.
 ///
@@ -41,8 +45,11 @@ pub fn run(arguments: &KueueArguments) -> Result<Verdict, CommandError> {
     }
     let quotas = quota::of_source(&source)?;
     let teams: Vec<Team<'_>> = quotas.values().map(Team::of).collect();
-    let documents: Result<Vec<String>, _> =
-        manifests(&fleet, &teams, &classes.resource).iter().map(output::yaml).collect();
+    let mut objects = manifests(&fleet, &teams, &classes.resource);
+    if arguments.admission_check {
+        add_check(&mut objects);
+    }
+    let documents: Result<Vec<String>, _> = objects.iter().map(output::yaml).collect();
     output::print(&format!("{}{}", notes(&fleet, &teams, &classes), documents?.join("---\n")))?;
     Ok(Verdict::Yes)
 }
@@ -224,6 +231,15 @@ fn manifests(fleet: &Fleet<'_>, teams: &[Team<'_>], resource: &str) -> Vec<Value
         manifests.push(object("ClusterQueue", team.name, &spec));
     }
     manifests
+}
+
+/// Adds the check by which jobs are planned before they are admitted, for all ClusterQueues.
+fn add_check(objects: &mut Vec<Value>) {
+    let strategy = json!({ "admissionChecks": [{ "name": CHECK }] });
+    for queue in objects.iter_mut().filter(|object| object["kind"] == "ClusterQueue") {
+        queue["spec"]["admissionChecksStrategy"] = strategy.clone();
+    }
+    objects.insert(0, object("AdmissionCheck", CHECK, &json!({ "controllerName": CHECK_CONTROLLER })));
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {

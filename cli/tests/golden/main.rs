@@ -202,6 +202,7 @@ fn quota() {
 #[test]
 fn kueue() {
     golden("kueue", &["kueue", "-f", "../kueue.yaml"], "");
+    golden("kueue-admission-check", &["kueue", "-f", "../kueue.yaml", "--admission-check"], "");
     golden("kueue-configuration", &["kueue", "-f", "../kueue.yaml", "--configuration"], "");
     golden("kueue-no-pool", &["kueue", "-f", "../quotas.yaml", "-f", "../pools.yaml"], "");
 }
