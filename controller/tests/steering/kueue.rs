@@ -1,5 +1,7 @@
 //! Kueue in front: it decides when a job begins, and the controller where, once its gate is the last.
 
+mod planned_ahead;
+
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -64,12 +66,17 @@ async fn is_suspended(cluster: &Cluster, name: &str) -> bool {
     jobs.get(name).await.unwrap().spec.unwrap().suspend == Some(true)
 }
 
-/// Waits until Kueue has said of the only workload of this owner that it waits for quota.
-async fn waits_for_quota(cluster: &Cluster, owner: &str) {
+/// Kueue's Workloads.
+async fn workloads(cluster: &Cluster) -> Api<DynamicObject> {
     let client = cluster.client().await.unwrap();
     let group = kube::discovery::group(&client, "kueue.x-k8s.io").await.unwrap();
     let (kind, _) = group.recommended_kind("Workload").unwrap();
-    let workloads: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
+    Api::namespaced_with(client, "default", &kind)
+}
+
+/// Waits until Kueue has said of the only workload of this owner that it waits for quota.
+async fn waits_for_quota(cluster: &Cluster, owner: &str) {
+    let workloads = workloads(cluster).await;
     poll::until_async(&format!("Kueue holds {owner} back"), async || {
         let all = workloads.list(&Default::default()).await.unwrap();
         all.items.iter().any(|workload| {
@@ -81,27 +88,42 @@ async fn waits_for_quota(cluster: &Cluster, owner: &str) {
     .await;
 }
 
+/// All that runs, with a queue `train` for the team.
+struct SetUp {
+    controllers: WorkloadControllers,
+    controller: Instance,
+    kueue: Kueue,
+}
+
+impl SetUp {
+    /// `arguments`: of `kubectl gpu kueue`.
+    async fn start(cluster: &Cluster, arguments: &[&str]) -> Self {
+        fleet::apply(cluster, &pool_and_quota()).await;
+        // A controller that runs already learns of a new kind after a while only.
+        let controllers = WorkloadControllers::start(cluster).await.unwrap();
+        let controller = Instance::start(&cluster.kubeconfig(), "only");
+        let pools: Api<GpuPool> = Api::all(cluster.client().await.unwrap());
+        poll::until_async("the pool's cards are counted", async || {
+            pools.get("main").await.unwrap().status.is_some_and(|status| status.cards == 16)
+        })
+        .await;
+        let fields: Value = serde_saphyr::from_str(&printed(cluster, &["--configuration"])).unwrap();
+        let objects = printed(cluster, arguments);
+        // From here on Kueue alone counts.
+        cluster.kubectl(&["delete", "gpuquotas", "vision"]).await.unwrap();
+        let kueue = Kueue::start(cluster, &fields).await.unwrap();
+        poll::until_async("Kueue takes its objects", async || cluster.apply(&objects).await.is_ok()).await;
+        let queue = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+            "metadata": { "name": "train", "namespace": "default" }, "spec": { "clusterQueue": "vision" } });
+        fleet::apply(cluster, &[queue]).await;
+        SetUp { controllers, controller, kueue }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_kueue_admits_is_planned_whole() {
     let cluster = fleet::start_with(4, 4, "Managed").await;
-    fleet::apply(&cluster, &pool_and_quota()).await;
-    // A controller that runs already learns of a new kind after a while only.
-    let controllers = WorkloadControllers::start(&cluster).await.unwrap();
-    let controller = Instance::start(&cluster.kubeconfig(), "only");
-    let pools: Api<GpuPool> = Api::all(cluster.client().await.unwrap());
-    poll::until_async("the pool's cards are counted", async || {
-        pools.get("main").await.unwrap().status.is_some_and(|status| status.cards == 16)
-    })
-    .await;
-    let fields: Value = serde_saphyr::from_str(&printed(&cluster, &["--configuration"])).unwrap();
-    let objects = printed(&cluster, &[]);
-    // From here on Kueue alone counts.
-    cluster.kubectl(&["delete", "gpuquotas", "vision"]).await.unwrap();
-    let kueue = Kueue::start(&cluster, &fields).await.unwrap();
-    poll::until_async("Kueue takes its objects", async || cluster.apply(&objects).await.is_ok()).await;
-    let queue = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
-        "metadata": { "name": "train", "namespace": "default" }, "spec": { "clusterQueue": "vision" } });
-    fleet::apply(&cluster, &[queue]).await;
+    let SetUp { controllers, controller, kueue } = SetUp::start(&cluster, &[]).await;
 
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "kueue-manager-config", "namespace": "kueue-system" },

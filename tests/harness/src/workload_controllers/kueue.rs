@@ -93,7 +93,9 @@ impl Kueue {
     /// # Errors
     /// See [`WorkloadControllersError`].
     pub async fn stop(self, cluster: &Cluster) -> Result<(), WorkloadControllersError> {
-        for kind in ["workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors"] {
+        for kind in
+            ["workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors", "admissionchecks"]
+        {
             // Kueue removes its finalizers.
             let kind = format!("{kind}.kueue.x-k8s.io");
             cluster.kubectl(&["delete", &kind, "--all", "--all-namespaces", "--timeout=60s"]).await?;
