@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use tessera_allocator::inventory::SliceKind;
+use tessera_api::gpu_pool::Allocation;
 use tessera_cluster::{AllocationExt, CardClass, Cluster, Key, PodExt};
 use tessera_placement::demand::Demand;
 use tessera_placement::fit::Fit;
@@ -26,6 +27,9 @@ use crate::{leadership, teams};
 
 /// Limit on kinds of nodes tried for devices within a team's limit.
 const MOST_KINDS: usize = 16;
+
+/// Limit on pools named in a reason.
+const MOST_POOLS: usize = 3;
 
 /// What may be done for the open pods of a group.
 pub(crate) enum Plan<'m> {
@@ -92,6 +96,30 @@ fn of_gang<'m>(state: &mut State, now: Time, group: &Group, open: &[&'m Member],
 /// The reason before this term may allocate.
 pub(crate) fn too_early() -> WaitReason {
     WaitReason::Passing("waits until the controller knows all allocations".to_owned())
+}
+
+/// Why gangs get nothing in a fleet whose nodes report no card of a managed pool: no term ever allocates there.
+pub(crate) fn no_managed_pool(world: &World) -> Option<WaitReason> {
+    let reports = world.fleet.nodes().filter_map(|node| node.report.as_ref());
+    let cards = reports.flat_map(|(_, report)| report.cards.values());
+    let mut pools = BTreeMap::new();
+    for card in cards {
+        if card.allocation == Allocation::Managed {
+            return None;
+        }
+        pools.extend(card.pool.as_deref().map(|pool| (pool, card.allocation)));
+    }
+    let shown =
+        pools.iter().take(MOST_POOLS).map(|(pool, allocation)| format!("GpuPool {pool} is {allocation}"));
+    let mut parts: Vec<String> = shown.collect();
+    if pools.len() > MOST_POOLS {
+        parts.push(format!("{} more", pools.len() - MOST_POOLS));
+    }
+    let pools = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    let text = format!(
+        "gangs need cards of a pool with allocation Managed, and no node has any{pools}; without its gang labels each pod is placed alone"
+    );
+    Some(WaitReason::NoNode { text, keeps_place: false })
 }
 
 /// The best node for a pod.

@@ -288,7 +288,9 @@ fn place(
     lost: usize,
 ) -> Vec<Intent> {
     if !group.is_alone() && !leadership::may_allocate(&state.leadership) {
-        return tell::group_waits(state, now, &group.id, &plan::too_early());
+        let leads = state.leadership.term.is_some() && !state.world.fleet.has_managed();
+        let why = plan::no_managed_pool(&state.world).filter(|_| leads).unwrap_or_else(plan::too_early);
+        return tell::group_waits(state, now, &group.id, &why);
     }
     let has_allocated = group.allocated().next().is_some();
     if let Some((why, until)) = paused::pause_of(&state.refusals, now, group, &open) {

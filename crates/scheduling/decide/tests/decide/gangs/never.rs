@@ -16,6 +16,34 @@ fn told<'i>(intents: &'i [Intent], name: &str) -> Option<&'i str> {
     })
 }
 
+/// Until there is one.
+#[test]
+fn a_gang_without_any_managed_pool_is_told_so() {
+    for (pool, said) in [
+        (None, "no node has any; without"),
+        (Some(json!({ "allocation": "Native" })), "no node has any; without"),
+        (Some(steered()), "no node has any (GpuPool main is Steered); without"),
+    ] {
+        let mut fed = leader(&[]);
+        if let Some(pool) = &pool {
+            fed.apply(node("a"));
+            slices("a", 2, pool.clone()).into_iter().for_each(|slice| fed.apply(slice));
+        }
+        fed.gang("train", 2, 1);
+        let intents = fed.decide();
+        let why = told(&intents, "train-0").unwrap_or_else(|| panic!("{intents:?}"));
+        assert!(why.contains(said), "{why}");
+        assert_eq!(fed.decide(), []);
+
+        fed.apply(node("a"));
+        slices("a", 2, managed()).into_iter().for_each(|slice| fed.apply(slice));
+        fed.now += Time::from_secs(60);
+        assert_eq!(fed.decide(), [Intent::ListClaims]);
+        fed.listed();
+        assert_eq!(allocated_to(&fed.decide()), ["train-0", "train-1"]);
+    }
+}
+
 /// A DaemonSet's pods use part of each node's processors, so no node has eight left for the gang.
 #[test]
 fn a_gang_that_fits_no_node_beside_its_daemons_keeps_none() {
