@@ -4,6 +4,7 @@ mod doctor;
 mod error;
 mod foreign;
 mod forward;
+mod kueue;
 mod leader;
 mod own_kinds;
 mod reader;

@@ -35,11 +35,12 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
                 driver = driver_of_slices(&client).await?;
             }
             let new = || Published::new(&driver, &source.objects, kubernetes);
-            let warnings;
+            let mut warnings;
             (published, warnings) =
                 fold_slices(&client, new, |published, slice| published.add(&slice)).await?;
+            let live = live(&client, &mut warnings).await;
             warn(&warnings);
-            Ok::<_, CommandError>(live(&client).await)
+            Ok::<_, CommandError>(live)
         })?),
     };
     if let Some(node) = &arguments.node
