@@ -163,7 +163,11 @@ impl Writer {
         self.metrics.outcomes.get_or_create(&OutcomeLabels { outcome }).inc();
         if let Err(error) = &written {
             let pod = intent.pod().map(|pod| pod.key.to_string());
-            tracing::warn!(pod, "not written, to be decided anew: {}", with_causes(error));
+            let workload = match intent {
+                Intent::Answer { workload, .. } => Some(workload.key.to_string()),
+                _ => None,
+            };
+            tracing::warn!(pod, workload, "not written, to be decided anew: {}", with_causes(error));
             return false;
         }
         match intent {

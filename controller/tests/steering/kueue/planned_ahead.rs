@@ -1,13 +1,11 @@
 //! The AdmissionCheck `gpu.tessera.dev/plan`: a job is admitted once all its pods have room.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tessera_api::kueue::{KeptRoom, ROOM_ANNOTATION};
-use tessera_api::node_report;
 use tessera_cluster::PodExt as _;
 use tessera_fakes::poll;
 use tessera_harness::Cluster;
@@ -21,17 +19,8 @@ const CHECK: &str = "tessera-plan";
 
 /// The reports say that plans may take so long.
 async fn reserve_after(cluster: &Cluster, seconds: u32) {
-    let slices: Api<ResourceSlice> = Api::all(cluster.client().await.unwrap());
     for number in 0..4 {
-        let slice = format!("{}-0-counters", fleet::node_name(number));
-        let found = slices.get(&slice).await.unwrap();
-        let mut report: Value = serde_json::from_str(&found.annotations()[node_report::ANNOTATION]).unwrap();
-        for card in report["cards"].as_object_mut().unwrap().values_mut() {
-            card["placement"] = json!({ "reserveAfterSeconds": seconds });
-        }
-        let annotations = json!({ node_report::ANNOTATION: report.to_string() });
-        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
-        slices.patch(&slice, &PatchParams::default(), &patch).await.unwrap();
+        fleet::report(cluster, number, "placement", &json!({ "reserveAfterSeconds": seconds })).await;
     }
 }
 

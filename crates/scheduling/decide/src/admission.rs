@@ -38,7 +38,7 @@ const NEEDED: [Kind; 3] = [Kind::Workload, Kind::AdmissionCheck, Kind::ResourceF
 const UNTIL_SEEN: Time = Time::from_secs(30);
 
 /// Pause after a failed write.
-const PAUSE: Time = Time::from_secs(1);
+const PAUSE: Time = Time::from_secs(10);
 
 /// An answer in flight.
 #[derive(Debug)]
@@ -74,6 +74,7 @@ impl Checks {
 
     /// The Workload is gone.
     pub fn mark_deleted(&mut self, workload: &Key) {
+        self.told.remove(workload);
         // A replica that follows looks at none, and would keep the names of all.
         let is_known = self.pending.contains_key(workload)
             || self.sent.contains_key(workload)

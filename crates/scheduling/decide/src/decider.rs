@@ -186,7 +186,7 @@ impl Decider {
                 answers::evicted(&mut state.ledger, &mut state.healing, now, &pod, is_done);
                 if !is_done {
                     state.gathering.set_failed(&pod, now);
-                    state.successors.refused(&pod);
+                    state.successors.refused(&pod, now);
                     state.ledger.nominations.look_again();
                     state.waits.begin_anew();
                 }

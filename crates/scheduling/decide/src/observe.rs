@@ -179,7 +179,13 @@ pub(crate) fn delete(state: &mut State, now: Time, kind: Kind, key: &Key) {
             on_the_way::end_proposal(&mut state.world, &mut state.ledger, key);
             pods::forget_waiting(&mut state.ledger, &mut state.waits, &state.standing, key);
             state.ledger.pods.end_adoption(key);
+            let gang = state.gangs.of(key).cloned();
             state.gangs.set(key, None, 0);
+            // The pod may have been the last of a larger size.
+            if let Some(gang) = gang.filter(|_| state.leadership.term.is_some()) {
+                let shrunk = state.gangs.members(&gang).filter(|pod| state.gangs.shrunk_to(pod).is_some());
+                state.marks.to_note.extend(shrunk.cloned());
+            }
             unplaced::forget_unplaced(&mut state.unplaced, key);
             places::track(state, now, key, None);
             if let Some(pod) = state.world.cluster.objects().pods.get(key).cloned() {

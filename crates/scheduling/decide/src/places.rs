@@ -114,7 +114,8 @@ pub(crate) fn follow(state: &mut State, now: Time) {
     if state.gathering.forget_staying(state.world.cluster.objects(), now) {
         let waiting: BTreeSet<Key> =
             state.gathering.places.iter().map(|place| place.waiting.clone()).collect();
-        for key in waiting {
+        // Those of Workloads have no namespace, and end with the quota.
+        for key in waiting.into_iter().filter(|key| !key.namespace.is_empty()) {
             let pod = state.world.cluster.objects().pods.get(&key).cloned();
             track(state, now, &key, pod.as_deref());
         }

@@ -21,7 +21,7 @@ const STEPS: u64 = 5_000;
 /// Steps of a round after several that were cut.
 const MOST_STEPS: u64 = 8 * STEPS;
 
-/// Looks in a second, and the longest time between them, for pods that wait until their victims end.
+/// How many pods that wait until their victims end are due in the same second, and the most seconds by which the last is due later.
 const LOOKS: u32 = 25;
 const LONGEST_APART: u32 = 20;
 

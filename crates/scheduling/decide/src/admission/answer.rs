@@ -21,7 +21,7 @@ use crate::room::largest;
 use crate::selector_costs::PAUSE;
 use crate::state::State;
 use crate::world::World;
-use crate::{leadership, nodes};
+use crate::{hours_left, leadership, nodes};
 
 /// Interval of looks at a Workload without room: quotas and templates change without a change of the fleet.
 const LOOK: Time = Time::from_secs(30);
@@ -59,7 +59,9 @@ pub(crate) fn answer_all(state: &mut State, now: Time) -> Vec<Intent> {
     let mut due: Vec<_> = due.collect();
     due.sort_by_key(|(key, workload)| {
         let created = workload.metadata.creation_timestamp.as_ref().map(|created| created.0);
-        (Reverse(workload.spec.priority), created, key.clone())
+        // First those that an earlier round did not reach.
+        let is_overdue = checks.pending.get(key).is_some_and(|due| *due <= now);
+        (!is_overdue, Reverse(workload.spec.priority), created, key.clone())
     });
     for (key, workload) in due {
         if state.round.is_over(state.world.rankings.judged()) {
@@ -74,10 +76,18 @@ pub(crate) fn answer_all(state: &mut State, now: Time) -> Vec<Intent> {
 
 /// Whether answers may be given, so that one may be due.
 pub(crate) fn may_answer(state: &State) -> bool {
-    leadership::may_allocate(&state.leadership) && is_listed(&state.world)
+    // No term allocates in a fleet without managed cards, where no room is kept either.
+    let keeps_nothing = state.leadership.term.is_some() && !state.world.fleet.has_managed();
+    (keeps_nothing || leadership::may_allocate(&state.leadership)) && is_listed(&state.world)
 }
 
 fn answer(state: &mut State, now: Time, key: &Key, workload: &Workload) -> Option<Intent> {
+    // Its pods exist: the check came to its ClusterQueue later, and for a Retry Kueue would evict them.
+    if workload.condition("Admitted").is_some() {
+        let room = KeptRoom { until: timestamp(now), places: Vec::new() };
+        let why = "it was admitted before this check was asked";
+        return send(state, now, (key, workload), Answer::Ready(room), why);
+    }
     let is_ready = own_checks(workload, &ours(&state.world)).all(|check| check["state"] == "Ready");
     if is_ready && room_of(workload).is_some_and(|room| at(room.until) > now) {
         return None;
@@ -93,7 +103,11 @@ fn answer(state: &mut State, now: Time, key: &Key, workload: &Workload) -> Optio
     let open: Vec<&Member> = members.iter().collect();
     let group = group(key, workload, &members);
     state.round.count_search(state.world.fleet.len(), open.len());
-    match plan::plan(state, now, &group, &open, open.len()) {
+    let plan = plan::plan(state, now, &group, &open, open.len());
+    if let Some(why) = hours_left::over_budget(state, now, &group, (&open, open.len()), &plan) {
+        return no_room(state, now, (key, workload), &open, &why);
+    }
+    match plan {
         Plan::Allocate(placements) => ready(state, now, (key, workload), &open, &placements),
         Plan::NoRoom(why) | Plan::OverLimit(why) | Plan::Leave(why) => {
             no_room(state, now, (key, workload), &open, &why)
@@ -135,10 +149,15 @@ fn ready(
     let until = timestamp(now + reserve(state, open));
     let world = &state.world;
     let places = placements.iter().filter_map(|placement| place(world, workload, placement)).collect();
-    let room = KeptRoom { until, places };
+    let mut room = KeptRoom { until, places };
+    let is_too_long = room.encode().len() > LONGEST_ANNOTATION;
+    if is_too_long {
+        room.places.clear();
+    }
     let nodes: BTreeSet<&str> = room.places.iter().map(|place| place.node.as_str()).collect();
     let message = match nodes.len() {
-        0 => "no room is kept: it asks for no whole devices of managed pools".to_owned(),
+        0 if is_too_long => "no room is kept: it would be too long to be written on the Workload".to_owned(),
+        0 => "no room is kept: no claim of it asks for whole devices of managed pools".to_owned(),
         1..=3 => format!("room is kept on {} until {until}", Vec::from_iter(nodes).join(", ")),
         count => format!("room is kept on {count} nodes until {until}"),
     };
@@ -241,7 +260,6 @@ fn send(
         resource_version: workload.metadata.resource_version.clone().unwrap_or_default(),
     };
     let written = room.filter(|room| !room.places.is_empty()).map(|room| room.encode());
-    let written = written.filter(|text| text.len() <= LONGEST_ANNOTATION);
     let room = (written.is_some() || room_of(workload).is_some()).then_some(written);
     Some(Intent::Answer { workload: reference, checks, room })
 }

@@ -12,6 +12,7 @@ use tessera_cluster::{Key, Objects, PodExt};
 use tessera_placement::Time;
 
 use crate::gangs::Gangs;
+use crate::gathering::UNCERTAIN;
 use crate::group::{Group, GroupId, Member};
 use crate::intent::PodReference;
 use crate::nominations::{at, is_in_force, nomination};
@@ -42,6 +43,8 @@ struct Victim {
     until: Time,
     /// Whether this process evicted the pod; else the nomination alone says so, if the pod is gone.
     is_evicted: bool,
+    /// When the eviction was said to have failed: the answer may have been lost.
+    failed: Option<Time>,
 }
 
 /// Evicted pods, and their successors.
@@ -73,7 +76,7 @@ impl Successors {
         let Some(until) = found.map(|nomination| at(nomination.until)) else { return };
         for (pod, owner) in named {
             let since = if is_running(objects, &pod) { now } else { Time::ZERO };
-            let victim = Victim { owner, asker: key.clone(), since, until, is_evicted: false };
+            let victim = Victim { owner, asker: key.clone(), since, until, is_evicted: false, failed: None };
             self.victims
                 .entry(pod)
                 .and_modify(|known| known.until = known.until.max(until))
@@ -85,13 +88,14 @@ impl Successors {
     pub fn evict(&mut self, pod: PodReference, owner: String, asker: &Key, now: Time) {
         let known = self.victims.get(&pod).map_or(Time::ZERO, |known| known.until);
         let until = known.max(now + SUCCEEDS_WITHIN);
-        self.victims.insert(pod, Victim { owner, asker: asker.clone(), since: now, until, is_evicted: true });
+        let asker = asker.clone();
+        self.victims.insert(pod, Victim { owner, asker, since: now, until, is_evicted: true, failed: None });
     }
 
-    /// The eviction was refused: the nomination alone may still name the pod.
-    pub fn refused(&mut self, pod: &PodReference) {
+    /// The eviction failed, as far as known.
+    pub fn refused(&mut self, pod: &PodReference, now: Time) {
         if let Some(victim) = self.victims.get_mut(pod) {
-            victim.is_evicted = false;
+            victim.failed = Some(now);
         }
     }
 
@@ -153,8 +157,13 @@ pub(crate) fn find(state: &mut State, now: Time) {
     let objects = world.cluster.objects();
     // Nobody is evicted any more for an asker that has its devices or is gone.
     successors.victims.retain(|pod, victim| {
-        let may_go = victim.is_evicted || waits.contains(&victim.asker) || !is_running(objects, pod);
-        victim.until > now && may_go
+        let is_running = is_running(objects, pod);
+        if !is_running {
+            victim.failed = None;
+        }
+        let stays = victim.failed.is_some_and(|at| at + UNCERTAIN <= now);
+        let may_go = victim.is_evicted || waits.contains(&victim.asker) || !is_running;
+        victim.until > now && may_go && !stays
     });
     let is_there =
         |pod: &PodReference| objects.pods.get(&pod.key).is_some_and(|found| reference(found) == *pod);

@@ -279,7 +279,6 @@ fn a_new_leader_finds_the_room_and_what_was_taken_of_it() {
     next.fed.decide();
     next.fed.delete(Kind::ResourceClaim, "train-0-gpus");
     assert!(next.others_fit("other"), "the pod that had it is gone");
-    assert!(!next.fed.decider.cluster().objects().workloads.is_empty());
 }
 
 #[test]
@@ -291,8 +290,22 @@ fn a_write_that_fails_keeps_nothing_and_is_tried_again() {
     assert!(!kueue.others_fit("other"), "kept at once");
     kueue.fed.decider.observe(kueue.fed.now, Observation::Answered { workload, is_done: false }).unwrap();
     assert!(kueue.others_fit("another"));
-    kueue.fed.now += Time::from_secs(2);
+    kueue.fed.now += Time::from_secs(11);
     assert_eq!(kueue.state().as_deref(), Some("Ready"));
+}
+
+/// Kueue evicts running jobs for a Retry.
+#[test]
+fn a_job_that_runs_already_is_ready_without_more_room() {
+    let mut kueue = Kueue::start(&[("a", 1)], workload("train", 2, 1));
+    kueue.reserves_quota();
+    let mut admitted = kueue.workload["status"]["conditions"][0].clone();
+    admitted["type"] = json!("Admitted");
+    kueue.workload["status"]["conditions"].as_array_mut().unwrap().push(admitted);
+    kueue.see();
+    kueue.fed.now += Time::from_secs(700);
+    assert_eq!(kueue.state().as_deref(), Some("Ready"));
+    assert_eq!(kueue.workload["metadata"]["annotations"], Value::Null);
 }
 
 /// The pods will have the node selector of the flavor that Kueue assigned.

@@ -26,9 +26,6 @@ use state::State;
 /// Rounds without a placement after which no further round is run before the next arrival or end.
 const IDLE_LOOKS: usize = 16;
 
-/// Where pools evict pods after a time, rounds go on for so long without a placement.
-const EVICTS_WITHIN: Duration = Duration::from_secs(4 * 3_600);
-
 /// End of a run with pods still waiting: a thousand years, within the range of timestamps.
 const LAST: Duration = Duration::from_secs(1_000 * 366 * 86_400);
 
@@ -65,9 +62,9 @@ trait Placer {
         None
     }
 
-    /// Whether pools evict pods after a time.
-    fn evicts(&self) -> bool {
-        false
+    /// How long after a placement pools may still evict pods; `None` if none evicts.
+    fn evicts_within(&self) -> Option<Duration> {
+        None
     }
 
     /// Reason why each of these pods waits.
@@ -175,7 +172,7 @@ impl Run<'_> {
             other => Box::new(cards_only::CardsOnly::new(self, other, seed)),
         };
         let pods = &self.workload.pods;
-        let evicts = placer.evicts();
+        let evicts_within = placer.evicts_within();
         let mut state = State::new(self);
         let mut means = Means::default();
         let mut snapshot: Option<Snapshot> = None;
@@ -186,7 +183,7 @@ impl Run<'_> {
         loop {
             let arrival = pods.get(arrived).map(|pod| pod.at);
             let end = state.next_end();
-            let may_look = idle < IDLE_LOOKS || (evicts && now < last + EVICTS_WITHIN);
+            let may_look = idle < IDLE_LOOKS || evicts_within.is_some_and(|within| now < last + within);
             let wake = placer.wake().filter(|_| may_look).map(|wake| wake.max(now));
             let events = [arrival, end].into_iter().flatten().min();
             let next = events.into_iter().chain(wake).min();

@@ -333,21 +333,29 @@ fn nobody_is_held_back_for_a_pod_that_was_not_evicted() {
     assert_eq!(noted(&mut fed, &intents), []);
 }
 
-/// An eviction that was refused evicted nobody either.
+/// An eviction that was refused evicted nobody either; one whose answer was lost did, if the pod goes soon.
 #[test]
 fn nobody_is_held_back_for_a_pod_whose_eviction_was_refused() {
-    let mut fed = giving(1);
-    fed.replicas(&["p"]);
-    fed.wants("q", 1);
-    assert_eq!(fed.evicts(), ["p"]);
-    let pod = PodReference { key: key("p"), uid: "uid-p".to_owned() };
-    fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: false }).unwrap();
-    let intents = fed.acts();
-    assert!(matches!(intents.first(), Some(Intent::Nominate { nomination: None, .. })), "{intents:?}");
-    nominated(&mut fed, &intents);
-    fed.ends("p");
-    fed.versioned("p2", "gpu", 1, 5);
-    fed.apply_pod(successor("p2"));
-    let intents = fed.acts();
-    assert_eq!(noted(&mut fed, &intents), []);
+    for is_lost in [false, true] {
+        let mut fed = giving(1);
+        fed.replicas(&["p"]);
+        fed.wants("q", 1);
+        assert_eq!(fed.evicts(), ["p"]);
+        let pod = PodReference { key: key("p"), uid: "uid-p".to_owned() };
+        fed.decider.observe(fed.now, Observation::Evicted { pod, is_done: false }).unwrap();
+        let intents = fed.acts();
+        let withdrawn = intents.first();
+        assert!(matches!(withdrawn, Some(Intent::Nominate { nomination: None, .. })), "{intents:?}");
+        nominated(&mut fed, &intents);
+        if !is_lost {
+            fed.now += Time::from_secs(31);
+            let intents = fed.acts();
+            nominated(&mut fed, &intents);
+        }
+        fed.ends("p");
+        fed.versioned("p2", "gpu", 1, 5);
+        fed.apply_pod(successor("p2"));
+        let intents = fed.acts();
+        assert_eq!(noted(&mut fed, &intents).len(), usize::from(is_lost));
+    }
 }

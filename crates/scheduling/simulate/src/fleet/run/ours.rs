@@ -29,8 +29,8 @@ pub(super) struct Ours<'r> {
     by_name: HashMap<(&'r str, &'r str), usize>,
     /// How often each pod was evicted.
     evictions: HashMap<usize, u32>,
-    /// Whether pools evict pods.
-    evicts: bool,
+    /// How long after a placement pools may still evict pods; `None` if none evicts.
+    evicts_within: Option<Duration>,
     /// When each placed pod will be idle, with the number of its evictions at its start.
     idle_from: BTreeSet<(Time, usize, u32)>,
     /// Time of the last round.
@@ -45,14 +45,14 @@ impl<'r> Ours<'r> {
         let quotas = workload.quotas.objects(workload.namespaces());
         let objects = fleet.objects(Allocation::Managed).chain(classes).chain(standing).chain(quotas);
         let control = Control::new(fleet.driver(), fleet.kubernetes, objects);
-        let evicts = unused::are_pods_evicted(fleet);
+        let evicts_within = unused::evicts_within(fleet);
         Self {
             fleet,
             workload,
             control,
             by_name: by_name.collect(),
             evictions: HashMap::new(),
-            evicts,
+            evicts_within,
             idle_from: BTreeSet::new(),
             last: BEGIN,
         }
@@ -197,13 +197,14 @@ impl Placer for Ours<'_> {
     fn wake(&self) -> Option<Duration> {
         let wake = self.control.decider.wake();
         // Looks at pods that may be evicted come every ten seconds: each minute is enough.
-        let wake = wake.map(|wake| if self.evicts { wake.max(self.last + MINUTE) } else { wake });
+        let wake =
+            wake.map(|wake| if self.evicts_within.is_some() { wake.max(self.last + MINUTE) } else { wake });
         let idle = self.idle_from.first().map(|(from, ..)| *from);
         wake.into_iter().chain(idle).min().map(|wake| wake.saturating_sub(BEGIN))
     }
 
-    fn evicts(&self) -> bool {
-        self.evicts
+    fn evicts_within(&self) -> Option<Duration> {
+        self.evicts_within
     }
 
     fn whys(&mut self, pods: &[usize]) -> Vec<String> {

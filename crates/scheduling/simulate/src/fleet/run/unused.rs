@@ -1,5 +1,6 @@
 //! Which claims the plugin would call idle, and when.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::AllocationResult;
@@ -12,10 +13,26 @@ use crate::fleet::Fleet;
 /// Fields of the node report of pools that evict.
 const RULES: [&str; 2] = ["\"idle\":", "\"gather\":"];
 
-/// Whether a pool of the fleet evicts pods that are idle or may move.
-pub(super) fn are_pods_evicted(fleet: &Fleet) -> bool {
-    let mut reports = fleet.nodes().iter().map(|node| node.report());
-    reports.any(|report| RULES.iter().any(|rule| report.contains(rule)))
+/// Added to the times of pools, for grace periods of pods and pauses between looks.
+const ALLOWANCE: Duration = Duration::from_secs(4 * 3_600);
+
+/// How long after a placement pools may still evict pods that are idle or may move; `None` if none does.
+pub(super) fn evicts_within(fleet: &Fleet) -> Option<Duration> {
+    let reports = fleet.nodes().iter().map(|node| node.report());
+    let reports: BTreeSet<&str> =
+        reports.filter(|report| RULES.iter().any(|rule| report.contains(rule))).collect();
+    let reports = reports.into_iter().filter_map(|report| serde_json::from_str::<NodeReport>(report).ok());
+    let times = reports.flat_map(|report| report.cards.into_values()).map(|card| {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let idle = card
+            .idle
+            .map_or(Duration::ZERO, |idle| seconds(idle.after_seconds) + seconds(idle.grace_seconds));
+        let reserve = seconds(card.placement.reserve_after_seconds);
+        let gather = card.placement.gather;
+        let moves = gather.map_or(Duration::ZERO, |gather| seconds(gather.min_runtime_seconds) + reserve);
+        idle.max(moves)
+    });
+    times.max().map(|time| time + ALLOWANCE)
 }
 
 /// How long after its start a pod is idle that uses so many percent of these devices; `None` if never.
