@@ -52,8 +52,8 @@ pub(crate) struct Place {
     pub is_held: bool,
     /// Whether quotas count it: no moving pod has devices in its stead.
     pub is_charged: bool,
-    /// Whether a successor got devices, here or elsewhere.
-    pub is_over: bool,
+    /// The pod that got devices, here or elsewhere: the place is over, unless that pod loses them on the way.
+    pub taken_by: Option<Key>,
 }
 
 /// How long a pod may take to be seen ending whose eviction failed: the answer may have been lost.

@@ -7,14 +7,16 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use tessera_api::kueue::ROOM_OF_ANNOTATION;
 use tessera_api::managed::{Nomination, PlannedMove};
-use tessera_cluster::{ClaimExt, Key, PodExt};
+use tessera_cluster::{ClaimExt, Key, PodExt, subject};
 use tessera_placement::Time;
 
 use crate::gathering::{Gathering, Place};
 use crate::holders;
 use crate::idle::successors::pod_named;
 use crate::intent::PodReference;
+use crate::ledger::Ledger;
 use crate::nominations::{at, is_in_force, nomination};
+use crate::on_the_way::has_its_devices;
 use crate::pod::reference;
 use crate::refusals::owner;
 use crate::state::State;
@@ -71,7 +73,7 @@ pub(crate) fn keep(state: &mut State, waiting: &Key, nomination: &Nomination) {
             until: at(nomination.until),
             is_held: false,
             is_charged: false,
-            is_over: false,
+            taken_by: None,
         });
     }
     hold(&mut state.world, &mut state.gathering);
@@ -79,8 +81,8 @@ pub(crate) fn keep(state: &mut State, waiting: &Key, nomination: &Nomination) {
 
 /// Keeps a place for a pod that does not exist yet.
 pub(crate) fn keep_room(state: &mut State, waiting: Key, planned: PlannedMove, pod: Pod, until: Time) {
-    let (is_held, is_over) = (false, false);
-    state.gathering.places.push(Place { waiting, planned, pod, until, is_held, is_over, is_charged: true });
+    let (is_held, is_charged, taken_by) = (false, true, None);
+    state.gathering.places.push(Place { waiting, planned, pod, until, is_held, is_charged, taken_by });
     hold(&mut state.world, &mut state.gathering);
 }
 
@@ -124,7 +126,12 @@ pub(crate) fn follow(state: &mut State, now: Time) {
         return;
     }
     end(state, |_, until| until <= now);
-    let State { world, gathering, .. } = state;
+    let State { world, gathering, ledger, .. } = state;
+    for place in &mut gathering.places {
+        if place.taken_by.as_ref().is_some_and(|pod| has_lost_devices(world, ledger, pod)) {
+            place.taken_by = None;
+        }
+    }
     for place in gathering.places.iter_mut().filter(|place| !place.is_charged) {
         if is_left(world, &place.planned) {
             if place.is_held {
@@ -134,6 +141,13 @@ pub(crate) fn follow(state: &mut State, now: Time) {
         }
     }
     hold(world, gathering);
+}
+
+/// Whether the devices of a pod that waits were not written after all.
+fn has_lost_devices(world: &World, ledger: &Ledger, key: &Key) -> bool {
+    let objects = world.cluster.objects();
+    let Some(pod) = objects.pods.get(key).filter(|pod| pod.node_name().is_none()) else { return false };
+    ledger.pods.proposal(key).is_none() && !has_its_devices(&subject::of_pod(objects, pod))
 }
 
 /// Whether the moving pod is gone, and holds no claim.
@@ -172,7 +186,7 @@ pub(crate) fn with_own<T>(state: &mut State, pods: &[(&Key, &Pod)], look: impl F
         let mut places = state.gathering.places.iter_mut();
         let place = places.find(|place| place.planned.pod == planned && place.waiting == waiting);
         if let Some(place) = place.filter(|_| has_devices) {
-            place.is_over = true;
+            place.taken_by = Some(key.clone());
             state.ledger.nominations.set_freed();
         }
     }
@@ -196,7 +210,7 @@ fn end(state: &mut State, ends: impl Fn(usize, Time) -> bool) {
 
 /// Counts the devices of places as taken, where their nodes are known.
 fn hold(world: &mut World, gathering: &mut Gathering) {
-    for place in gathering.places.iter_mut().filter(|place| !place.is_held && !place.is_over) {
+    for place in gathering.places.iter_mut().filter(|place| !place.is_held && place.taken_by.is_none()) {
         let Some(results) = results(world, &place.planned) else { continue };
         let node = &place.planned.node;
         world.cluster.nominate(&holder(place), &place.pod, node, &results);

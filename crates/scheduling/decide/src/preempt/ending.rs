@@ -44,7 +44,7 @@ impl Ending {
                 claims.entry(pod).or_default().push(key.clone());
             }
         }
-        let places = gathering.places.iter().filter(|place| !place.is_over && !place.is_charged);
+        let places = gathering.places.iter().filter(|place| place.taken_by.is_none() && !place.is_charged);
         let moving = places.filter_map(|place| {
             Some((pod_named(&place.planned.pod)?.key, places::results(world, &place.planned)?))
         });

@@ -263,7 +263,10 @@ pub(super) fn evict(
             return Preemption { intents: Vec::new(), why, is_under_way: true };
         }
         let is_kept = state.gathering.places.iter().any(|place| {
-            place.waiting == member.key && place.planned == *planned && place.is_held && !place.is_over
+            place.waiting == member.key
+                && place.planned == *planned
+                && place.is_held
+                && place.taken_by.is_none()
         });
         if !is_kept || !holders::holders_of(&mut state.world, &as_nomination(planned)).is_empty() {
             return withdraw(nominated, "the place of a pod that would move for it went to another");

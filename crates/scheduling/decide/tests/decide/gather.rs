@@ -489,3 +489,37 @@ fn a_pool_that_lets_pods_move_now_helps_those_that_wait_already() {
     }
     assert_eq!(fed.moved().len(), 1);
 }
+
+/// Another pod that waits for longer does not get the place.
+#[test]
+fn a_place_is_kept_again_when_the_devices_of_its_pod_were_not_written() {
+    let mut fed = usual();
+    fed.waits("big", 600);
+    let (intents, plans) = fed.plans();
+    let (from, to) = (plans[0].node.clone(), plans[0].moves[0].node.clone());
+    fed.versioned("small", "gpu", 1, 5);
+    fed.apply_pod(pod("small"));
+    nominated(&mut fed, &intents);
+    assert_eq!(evicted(&fed.decide()), [&*from]);
+    fed.is_gone(&from);
+    fed.succeeds("next", &from);
+    let intents = fed.decide();
+    let refused = intents.iter().find_map(|intent| match intent {
+        Intent::Allocate { pod, claims, .. } if pod.key.name == "next" => {
+            Some((pod.clone(), claims[0].claim.clone()))
+        }
+        _ => None,
+    });
+    let (next, claim) = refused.unwrap();
+    let why = "a policy".to_owned();
+    let refused = Observation::ClaimRefused { claim, pod: Some(next.clone()), why };
+    fed.decider.observe(fed.now, refused).unwrap();
+    let carried = Observation::Carried { pod: next, is_done: false, versions: Vec::new() };
+    fed.decider.observe(fed.now, carried).unwrap();
+    assert_eq!(fed.allocates(), [], "not the other pod");
+    fed.versioned("next", "gpu", 1, 6);
+    fed.now += Time::from_secs(60);
+    let places: Vec<(String, String)> =
+        fed.allocates().into_iter().map(|(pod, node, _)| (pod, node)).collect();
+    assert_eq!(places, [("next".to_owned(), to)]);
+}
