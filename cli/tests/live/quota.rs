@@ -106,7 +106,7 @@ async fn says_what_is_known_of_quotas() {
     let (_, said, _) = run(&kubeconfig, &["doctor"]).await;
     assert!(said.contains(twice), "{said}");
     assert!(!said.contains("you may not"), "{said}");
-    let said = doctor_of_devices_alone(cluster).await;
+    let said = doctor_of_devices_alone(&cluster).await;
     for part in [
         "you may not list localqueues.kueue.x-k8s.io in the whole cluster: namespaces whose jobs both",
         "you may not get configmaps in namespace kueue-system: Kueue's settings",
