@@ -4,7 +4,6 @@ mod doctor;
 mod error;
 mod foreign;
 mod forward;
-mod kueue;
 mod leader;
 mod own_kinds;
 mod reader;

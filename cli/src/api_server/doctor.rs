@@ -6,19 +6,20 @@ use hyper::header::DATE;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 
 use tessera_api::conversion::{OPT_IN_LABEL, OPT_IN_VALUE};
 use tessera_cluster::{Key, PodExt};
 
-use super::kueue;
+use super::own_kinds;
 use super::steering::controller;
-use crate::doctor::{Conversion, Live};
+use crate::doctor::{Conversion, KueueSettings, Live, QueuedTwice};
 use crate::unasked::Unasked;
 
 /// Limit of unready plugins asked for their reasons.
@@ -27,8 +28,8 @@ const MOST_ASKED: usize = 10;
 /// Limit of unscheduled pods examined; also the page size.
 const MOST_PENDING: u32 = 500;
 
-/// Runs the checks. Results are absent where permissions or answers are missing; of Kueue's objects with a warning.
-pub async fn live(client: &Client, warnings: &mut Vec<String>) -> Live {
+/// Runs the checks. Results are absent where permissions or answers are missing.
+pub async fn live(client: &Client) -> Live {
     let (
         version,
         schedulers,
@@ -39,7 +40,8 @@ pub async fn live(client: &Client, warnings: &mut Vec<String>) -> Live {
         (plugins, readyz),
         unschedulable,
         unasked,
-        (queued_twice, kueue),
+        queued_twice,
+        kueue,
         clock,
     ) = tokio::join!(
         async { client.apiserver_version().await.ok().map(|version| version.git_version) },
@@ -51,7 +53,8 @@ pub async fn live(client: &Client, warnings: &mut Vec<String>) -> Live {
         plugins(client),
         unschedulable(client),
         unasked(client),
-        kueue::read(client, warnings),
+        async { queued_twice(client).await.unwrap_or_default() },
+        kueue(client),
         clock(client),
     );
     Live {
@@ -141,6 +144,31 @@ async fn unasked(client: &Client) -> Option<Vec<Unasked>> {
             None => return Some(found),
         }
     }
+}
+
+/// Namespaces with a LocalQueue of Kueue, selected by a GpuQuota; `None` without these kinds, and for users who may not list them.
+async fn queued_twice(client: &Client) -> Option<Vec<QueuedTwice>> {
+    let kueue = kube::discovery::group(client, "kueue.x-k8s.io").await.ok()?;
+    let (queue, _) = kueue.recommended_kind("LocalQueue")?;
+    let all = ListParams::default();
+    let queues = Api::<DynamicObject>::all_with(client.clone(), &queue).list(&all).await.ok()?;
+    let namespaces = Api::<Namespace>::all(client.clone()).list(&all).await.ok()?;
+    let (resource, what) = ("gpuquotas.gpu.tessera.dev", "list of GpuQuotas");
+    let quotas = own_kinds::list(client, resource, what, &mut Vec::new()).await.ok()??;
+    Some(QueuedTwice::of(&queues.items, &namespaces.items, &quotas))
+}
+
+/// Settings of Kueue in its usual namespace.
+async fn kueue(client: &Client) -> Option<KueueSettings> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kueue-system");
+    let map = maps.get("kueue-manager-config").await.ok()?;
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "kueue-system");
+    let deployment = deployments.get("kueue-controller-manager").await.ok();
+    let pod = deployment.and_then(|deployment| deployment.spec.template.spec);
+    let containers = pod.into_iter().flat_map(|pod| pod.containers);
+    let arguments: Vec<String> =
+        containers.flat_map(|container| container.args.unwrap_or_default()).collect();
+    KueueSettings::read(map.data?.get("controller_manager_config.yaml")?, &arguments)
 }
 
 /// Number of plugin pods, if known, and the `/readyz` answers of unready ones.

@@ -388,7 +388,7 @@ fn converted<T: DeserializeOwned>(object: &impl Serialize) -> Option<T> {
     serde_json::from_value(serde_json::to_value(object).ok()?).ok()
 }
 
-pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 

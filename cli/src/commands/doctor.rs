@@ -35,12 +35,11 @@ pub fn run(arguments: &DoctorArguments) -> Result<Verdict, CommandError> {
                 driver = driver_of_slices(&client).await?;
             }
             let new = || Published::new(&driver, &source.objects, kubernetes);
-            let mut warnings;
+            let warnings;
             (published, warnings) =
                 fold_slices(&client, new, |published, slice| published.add(&slice)).await?;
-            let live = live(&client, &mut warnings).await;
             warn(&warnings);
-            Ok::<_, CommandError>(live)
+            Ok::<_, CommandError>(live(&client).await)
         })?),
     };
     if let Some(node) = &arguments.node
