@@ -71,7 +71,7 @@ pub async fn shows_who_waits(cluster: &Cluster) {
         node(cluster, name, PodState::Ready).await;
     }
     until("nobody waits", async || queue(cluster).await.is_ok_and(|rows| rows.is_empty())).await;
-    assert_eq!(table(cluster).await, "no pod waits\n");
+    assert_eq!(table(cluster).await, format!("no pod waits in namespace {NAMESPACE}\n"));
     for name in ["pair-0", "pair-1"] {
         cluster.delete_pod(NAMESPACE, name).await.unwrap();
     }
