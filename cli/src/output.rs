@@ -162,7 +162,7 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
-/// Where it was looked, after "no pod waits": ` on node node-a in namespace team`; empty for everywhere.
+/// The scope of a search, after "no pod waits": ` on node node-a in namespace team`; empty for everywhere.
 pub fn there(node: Option<&str>, namespace: Option<&str>) -> String {
     let node = node.map(|node| format!(" on node {}", printable(node)));
     let namespace = namespace.map(|namespace| format!(" in namespace {}", printable(namespace)));

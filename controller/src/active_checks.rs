@@ -1,4 +1,4 @@
-//! Says of Kueue's AdmissionChecks of this controller that somebody answers them: Kueue reserves no quota with others.
+//! Marks Kueue's AdmissionChecks of this controller as active: Kueue reserves no quota with others.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl ActiveChecks {
     }
 }
 
-/// The conditions with that of an active check; `None` if it is there.
+/// The conditions with `Active` added; `None` if they have it.
 fn with_active(check: &DynamicObject, now: Timestamp) -> Option<Vec<Value>> {
     let mut conditions = check.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let is_active = |one: &Value| one["type"] == "Active" && one["status"] == "True";

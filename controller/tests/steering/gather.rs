@@ -19,7 +19,7 @@ use crate::managed::ungated;
 use crate::steered::told;
 use crate::{fleet, pods};
 
-/// Both nodes' cards are of a pool that says this of gathering.
+/// Both nodes' cards are of a pool with this mode of gathering.
 async fn gather(cluster: &Cluster, mode: &str) {
     let gather = json!({ "mode": mode, "minRuntimeSeconds": 60 });
     let placement = json!({ "reserveAfterSeconds": 0, "gather": gather });
@@ -51,7 +51,7 @@ fn budget(app: &str) -> Value {
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": app } } } })
 }
 
-/// Evictions hang at a webhook that takes calls and answers none.
+/// Evictions hang at a webhook without answers.
 async fn hold_evictions(cluster: &Cluster) -> TcpListener {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
@@ -79,7 +79,7 @@ async fn hold_pods(cluster: &Cluster) {
     .await;
 }
 
-/// What is planned for the pod.
+/// The plan for the pod.
 async fn plan(cluster: &Cluster, pod: &str) -> Option<Nomination> {
     let pod = of_namespace(cluster).await.get(pod).await.unwrap();
     Nomination::decode(pod.annotations().get(NOMINATION_ANNOTATION)?)
@@ -133,7 +133,7 @@ async fn a_pod_moves_for_one_that_waits_through_restarts_and_a_budget_keeps_the_
     instance.kill();
     assert!(of_namespace(&cluster).await.get_opt(&moves).await.unwrap().is_some(), "it is not evicted yet");
 
-    // It never gets the place that is kept, whoever leads.
+    // It never gets the kept place, whoever leads.
     cluster.create_pod(ungated("visitor", 1)).await.unwrap();
     hold_pods(&cluster).await;
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client().await.unwrap());

@@ -74,7 +74,7 @@ async fn workloads(cluster: &Cluster) -> Api<DynamicObject> {
     Api::namespaced_with(client, "default", &kind)
 }
 
-/// Waits until Kueue has said of the only workload of this owner that it waits for quota.
+/// Waits until this owner's only workload waits for quota, as Kueue says.
 async fn waits_for_quota(cluster: &Cluster, owner: &str) {
     let workloads = workloads(cluster).await;
     poll::until_async(&format!("Kueue holds {owner} back"), async || {
@@ -88,7 +88,7 @@ async fn waits_for_quota(cluster: &Cluster, owner: &str) {
     .await;
 }
 
-/// All that runs, with a queue `train` for the team.
+/// The running parts, with a queue `train` for the team.
 struct SetUp {
     controllers: WorkloadControllers,
     controller: Instance,
@@ -99,7 +99,7 @@ impl SetUp {
     /// `arguments`: of `kubectl gpu kueue`.
     async fn start(cluster: &Cluster, arguments: &[&str]) -> Self {
         fleet::apply(cluster, &pool_and_quota()).await;
-        // A controller that runs already learns of a new kind after a while only.
+        // A running controller learns of a new kind after a while only.
         let controllers = WorkloadControllers::start(cluster).await.unwrap();
         let controller = Instance::start(&cluster.kubeconfig(), "only");
         let pools: Api<GpuPool> = Api::all(cluster.client().await.unwrap());

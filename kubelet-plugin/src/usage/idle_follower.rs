@@ -117,7 +117,7 @@ fn limits(claim: &ClaimReport, resolution: &Resolution) -> Option<Limits> {
 
 /// Whether a container of the claim's pods has started, by the started pods of this node. The processes of a sandboxed container are
 /// not the node's: use tells of them. Without the node's processes (`None`) a pod counts as started from the preparation of its claim:
-/// a claim that nobody uses would otherwise never be told as idle.
+/// an unused claim would otherwise never be told as idle.
 fn has_started(claim: &ClaimReport, pods: Option<&BTreeSet<String>>) -> bool {
     let Some(pods) = pods else { return true };
     matches!(usage(claim), Use::Percent(percent) if percent > 0.0)

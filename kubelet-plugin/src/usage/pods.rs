@@ -58,7 +58,7 @@ pub fn started(proc_root: &Path) -> Option<BTreeSet<String>> {
     started_of(own.as_deref(), processes.filter_map(|process| cgroups(proc_root, &process).ok()))
 }
 
-/// The same, by the cgroups of this process and of all that are visible.
+/// The same, by the cgroups of this process and of all visible ones.
 fn started_of(own: Option<&[u8]>, processes: impl Iterator<Item = Vec<u8>>) -> Option<BTreeSet<String>> {
     let mut sees_others = false;
     let mut containers = BTreeMap::<String, BTreeSet<String>>::new();

@@ -104,7 +104,7 @@ fn orders(model: &Model, cards: usize) -> Result<Orders<Published>> {
     Ok(Orders { by_name: balanced.by_name(), balanced, highest_start })
 }
 
-/// Running time that cheap moves lose, as a part of what the request runs in the mean: the loop's bound, and so all that it moves.
+/// Running time lost by cheap moves, as a part of the request's mean running time: the loop's bound.
 fn cheap() -> f64 {
     1.0 / f64::from(tessera_placement::gather::GAINED_FOR_LOST)
 }

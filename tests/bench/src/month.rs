@@ -15,16 +15,16 @@ use tessera_simulate::{PolicyName, Random};
 const FLEET: &str = "8xdgx-h100,cards=4";
 const HOUR: f64 = 3_600.0;
 
-/// Pods that are alike.
+/// Equal pods.
 struct Kind {
     name: &'static str,
-    /// What it asks for, one as likely as the other: in whole cards, and with partitions.
+    /// Requests, one as likely as the other: in whole cards, and with partitions.
     gpu: [&'static [&'static str]; 2],
-    /// Percent of that which it uses.
+    /// Percent used of the request.
     busy: [u8; 2],
     /// How many there are on average, if none waits.
     pods: f64,
-    /// Hours that one runs: any order of magnitude between these is as likely.
+    /// Running time in hours: each order of magnitude between these is as likely.
     hours: (f64, f64),
     is_movable: bool,
 }

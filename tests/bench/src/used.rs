@@ -16,7 +16,7 @@ const FLEET: &str = "8xdgx-h100,cards=4";
 /// How long all of it runs.
 const END: Duration = Duration::from_secs(24 * 3_600);
 
-/// Pods that are alike.
+/// Equal pods.
 struct Kind {
     name: &'static str,
     /// Cards' worth that each keeps busy.

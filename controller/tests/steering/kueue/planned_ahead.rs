@@ -17,7 +17,7 @@ use crate::{fleet, pods};
 
 const CHECK: &str = "tessera-plan";
 
-/// The reports say that plans may take so long.
+/// Sets how long plans may take in the nodes' reports.
 async fn reserve_after(cluster: &Cluster, seconds: u32) {
     for number in 0..4 {
         fleet::report(cluster, number, "placement", &json!({ "reserveAfterSeconds": seconds })).await;
@@ -107,7 +107,7 @@ async fn a_job_is_admitted_once_all_its_pods_have_room() {
     }
     poll::until_async("their cards are free", async || allocated(&cluster, "first").await == 0).await;
 
-    // The controller is killed between the answer and the pods, for which another check has to be Ready, too.
+    // The controller is killed between the answer and the pods: another check is not Ready yet.
     reserve_after(&cluster, 120).await;
     let other = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": { "name": "other" },
         "spec": { "controllerName": "example.com/other" } });

@@ -8,7 +8,7 @@ pub const CHECK_CONTROLLER: &str = "gpu.tessera.dev/plan";
 /// Key of the annotation of Kueue's Workloads with the room kept for their pods: [`KeptRoom`] as JSON.
 pub const ROOM_ANNOTATION: &str = "gpu.tessera.dev/room";
 
-/// Key of the annotation that Kueue puts on the pods of such a Workload: its uid and the name of their PodSet, with a slash
+/// Key of the annotation by Kueue on the pods of such a Workload: its uid and the name of their PodSet, with a slash
 /// between.
 pub const ROOM_OF_ANNOTATION: &str = "gpu.tessera.dev/room-of";
 
@@ -18,7 +18,7 @@ pub const ROOM_OF_ANNOTATION: &str = "gpu.tessera.dev/room-of";
 pub struct KeptRoom {
     /// Room not taken by then goes to others.
     pub until: Timestamp,
-    /// A place for each pod that asks for cards of managed pools.
+    /// A place for each pod with cards of managed pools.
     pub places: Vec<KeptPlace>,
 }
 

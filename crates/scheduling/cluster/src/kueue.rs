@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A Workload: the pods of a job that Kueue admits together.
+/// A Workload: the pods of a job, admitted together.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Workload {
-    /// The version in which it was read.
+    /// The version of the API when read.
     pub api_version: String,
     /// Its metadata, with resourceVersion and annotations.
     pub metadata: ObjectMeta,
@@ -82,7 +82,7 @@ pub struct PodSetAssignment {
     pub count: Option<u32>,
 }
 
-/// A ResourceFlavor: what Kueue adds to pods with quota of it.
+/// A ResourceFlavor: node labels and tolerations added to pods with its quota.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ResourceFlavor {
@@ -116,17 +116,17 @@ pub struct AdmissionCheck {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckSpec {
-    /// Who answers it.
+    /// The controller with its answers.
     pub controller_name: String,
 }
 
 impl Workload {
-    /// The condition, if it is true.
+    /// The condition, if true.
     pub fn condition(&self, r#type: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|one| one.type_ == r#type && one.status == "True")
     }
 
-    /// Whether it has quota, and neither ended nor gives the quota back.
+    /// Whether the Workload has quota, and neither ended nor gives the quota back.
     pub fn has_quota(&self) -> bool {
         self.metadata.deletion_timestamp.is_none()
             && self.condition("QuotaReserved").is_some()

@@ -40,7 +40,7 @@ pub(crate) fn workload_metadata(mut found: ObjectMeta) -> ObjectMeta {
     ObjectMeta { annotations, ..metadata(found) }
 }
 
-/// The fields of one of Kueue's Workloads; its pods only where it has AdmissionChecks.
+/// The fields of one of Kueue's Workloads; pods only with AdmissionChecks.
 pub(crate) fn kueue_workload(workload: Workload) -> Workload {
     let Workload { api_version, metadata: mut found, mut spec, status } = workload;
     let annotations = only(found.annotations.take(), &[kueue::ROOM_ANNOTATION]);

@@ -8,7 +8,7 @@
 //!    └──(no room for longer)──> Retry: Kueue takes the quota back, and comes again after a growing pause
 //! ```
 //!
-//! The room is a place for each pod ([`places`]), given to pods that name the Workload. It ends with the quota, and
+//! The room is a place for each pod ([`places`]), given to pods naming the Workload. It ends with the quota, and
 //! reserveAfterSeconds after it was planned. A Workload not admitted by then is planned anew.
 
 mod answer;
@@ -31,7 +31,7 @@ use crate::{holders, places};
 
 pub(crate) use answer::{answer_all, may_answer};
 
-/// Kinds without which nothing is answered.
+/// Kinds needed for any answer.
 const NEEDED: [Kind; 3] = [Kind::Workload, Kind::AdmissionCheck, Kind::ResourceFlavor];
 
 /// How long to wait for a write's outcome to be observed.
@@ -55,7 +55,7 @@ struct Sent {
 pub(crate) struct Checks {
     /// Changed since the last round.
     changed: BTreeSet<Key>,
-    /// Without an answer that counts, each with the time of the next look if nothing changes.
+    /// Unanswered, each with the time of the next look if nothing changes.
     pending: BTreeMap<Key, Time>,
     sent: BTreeMap<Key, Sent>,
     /// When a message was last changed.
@@ -75,7 +75,7 @@ impl Checks {
     /// The Workload is gone.
     pub fn mark_deleted(&mut self, workload: &Key) {
         self.told.remove(workload);
-        // A replica that follows looks at none, and would keep the names of all.
+        // A follower answers none, and would keep the names of all.
         let is_known = self.pending.contains_key(workload)
             || self.sent.contains_key(workload)
             || self.kept.contains_key(workload);
@@ -107,12 +107,12 @@ pub(crate) fn mark_all(state: &mut State) {
     state.checks.changed.extend(state.world.cluster.objects().workloads.keys().cloned());
 }
 
-/// Whether all is known of which answers depend.
+/// Whether all objects needed for answers are known.
 fn is_listed(world: &World) -> bool {
     NEEDED.iter().all(|kind| !world.cluster.objects().unlisted.contains(kind))
 }
 
-/// Follows changed Workloads: room is kept for those with an answer that counts, and for no others.
+/// Follows changed Workloads: room is kept for answered ones alone.
 pub(crate) fn follow(state: &mut State, now: Time) {
     let Checks { sent, changed, .. } = &mut state.checks;
     let overdue: Vec<Key> =
@@ -233,7 +233,7 @@ fn room_of(workload: &Workload) -> Option<KeptRoom> {
     KeptRoom::decode(workload.metadata.annotations.as_ref()?.get(ROOM_ANNOTATION)?)
 }
 
-/// Whoever may change the Workload may have written it, so its end is capped.
+/// Whoever may change the Workload may have written the room: its end is capped.
 fn is_in_force(room: &KeptRoom, now: Time) -> bool {
     let until = at(room.until);
     until > now && until <= now + LONGEST_GRACE + 2 * KEPT

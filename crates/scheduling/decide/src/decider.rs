@@ -64,7 +64,7 @@ impl Decider {
         self
     }
 
-    /// How long a new leader lets no pods move: it does not know those that moved before, so that the hour counts as used up. Owners with
+    /// How long a new leader lets no pods move: earlier moves are unknown, so the hour counts as used up. Owners with
     /// a pod younger than a day are left alone for 24 times as long. An hour by default.
     #[must_use]
     pub fn with_gather_after(mut self, gather_after: Time) -> Self {
@@ -238,7 +238,7 @@ impl Decider {
         intents
     }
 
-    /// Places kept for successors of pods that move, each with the pod for which these move and whether it counts as taken: otherwise a successor
+    /// Places kept for successors of moving pods, each with the waiting pod and whether the place counts as taken: otherwise a successor
     /// has devices, or the node is not known.
     pub fn places(&self) -> impl Iterator<Item = (&Key, &PlannedMove, bool)> {
         let places = self.state.gathering.places.iter();

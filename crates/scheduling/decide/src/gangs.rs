@@ -12,7 +12,7 @@ use crate::group::GroupId;
 /// Gangs with at least one known pod.
 #[derive(Debug, Default)]
 pub(crate) struct Gangs {
-    /// Each pod with its numbers, once it has started.
+    /// Each pod, with its numbers once started.
     members: BTreeMap<GangId, BTreeMap<Key, Option<Started>>>,
     of_pod: BTreeMap<Key, GangId>,
     /// Since when some pods of a gang run while too few others can.
@@ -27,7 +27,7 @@ pub(crate) struct Gangs {
     room: BTreeMap<GangId, usize>,
 }
 
-/// Numbers of a gang on which all of its started pods agree.
+/// The gang's numbers by agreement of all started pods.
 #[derive(Debug, Clone, Copy)]
 struct Least {
     /// Number of pods needed.
@@ -35,16 +35,16 @@ struct Least {
     size: usize,
 }
 
-/// Numbers on a pod that started with its gang.
+/// Numbers on a started pod.
 #[derive(Debug, Clone, Copy)]
 struct Started {
     asks: Least,
-    /// Number of pods that started.
+    /// Number of started pods.
     formed: usize,
 }
 
 impl Gangs {
-    /// Sets the pod's membership; `None` for a pod of no gang or a deleted pod. `formed`: number of pods that it started with; 0 before.
+    /// Sets the pod's membership; `None` for a pod of no gang or a deleted pod. `formed`: number of pods at its start; 0 before.
     /// Returns whether its gang needs fewer pods now than before.
     pub fn set(&mut self, pod: &Key, member: Option<Membership>, formed: usize) -> bool {
         let Some(Membership { gang, min, size, .. }) = member else {
@@ -84,7 +84,7 @@ impl Gangs {
         }
     }
 
-    /// The gang shrank if all of its started pods say so: one may have the label of a gang that is not its own.
+    /// The gang shrank if all of its started pods say so: one may have the label of a foreign gang.
     fn lower(&mut self, gang: &GangId) -> bool {
         let all = self.members.get(gang).into_iter().flatten();
         let all = all.filter_map(|(_, started)| started.map(|started| started.asks));

@@ -11,7 +11,7 @@ use crate::group::GroupId;
 use crate::intent::PodReference;
 use crate::pod::reference;
 
-/// How long a pod without `activeDeadlineSeconds` is expected to run, by which moves for it are judged.
+/// Expected running time of a pod without `activeDeadlineSeconds`: moves for it are judged by it.
 pub(crate) const DAY: Time = Time::from_secs(24 * 3_600);
 
 const HOUR: Time = Time::from_secs(3_600);
@@ -23,7 +23,7 @@ pub(crate) struct Periods {
     pub hour: Time,
     /// How long the owner of a moved pod is left alone.
     pub day: Time,
-    /// How long a new leader lets no pods move: it does not know the moves before, so that the hour counts as used up.
+    /// How long a new leader lets no pods move: earlier moves are unknown, so the hour counts as used up.
     pub quiet: Time,
     /// How long a new leader lets none move of owners with a pod younger than a day.
     pub quiet_of_owners: Time,
@@ -39,10 +39,10 @@ impl Default for Periods {
 const SEARCH_AGAIN: Time = Time::from_secs(10);
 const SEARCH_AGAIN_FOR_GROUP: Time = Time::from_secs(300);
 
-/// A place kept for the successor of a pod that moves, or for a pod of one of Kueue's Workloads.
+/// A place kept for the successor of a moving pod, or for a pod of one of Kueue's Workloads.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The pod for which it moves; or the Workload.
+    /// The waiting pod, or the Workload.
     pub waiting: Key,
     pub planned: PlannedMove,
     /// The moving pod, for the room that its successor takes; unknown if it was gone before this replica saw the plan.
@@ -50,9 +50,9 @@ pub(crate) struct Place {
     pub until: Time,
     /// Whether the devices count as taken now.
     pub is_held: bool,
-    /// Whether quotas count it: no moving pod has devices in its stead.
+    /// Whether quotas count the place: no moving pod has devices in its stead.
     pub is_charged: bool,
-    /// The pod that got devices, here or elsewhere: the place is over, unless that pod loses them on the way.
+    /// The pod with devices, here or elsewhere: the place is over, unless the pod loses them on the way.
     pub taken_by: Option<Key>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Gathering {
 #[derive(Debug)]
 struct Searched {
     again: Time,
-    /// A PodDisruptionBudget that keeps pods which may move otherwise.
+    /// A PodDisruptionBudget keeping pods otherwise free to move.
     kept_by: Option<Key>,
 }
 
@@ -102,7 +102,7 @@ impl Gathering {
         may
     }
 
-    /// A PodDisruptionBudget keeps pods that might move for the group.
+    /// A PodDisruptionBudget keeps pods from moving for the group.
     pub fn set_kept(&mut self, group: &GroupId, budget: Option<Key>) {
         if let Some(searched) = self.searched.get_mut(group) {
             searched.kept_by = budget;
@@ -136,7 +136,7 @@ impl Gathering {
         moved.any(|moved| moved.failed.is_some_and(|at| at + UNCERTAIN > now))
     }
 
-    /// Forgets pods that stay although sent away. Returns whether there are any.
+    /// Forgets pods staying although sent away. Returns whether there are any.
     pub fn forget_staying(&mut self, objects: &Objects, now: Time) -> bool {
         let before = self.moved.len();
         self.moved.retain(|_, moved| {

@@ -34,7 +34,7 @@ pub struct PodReference {
 /// One of Kueue's Workloads in one of its versions. A write must fail if the uid or version differs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkloadReference {
-    /// The version of the API in which it was read.
+    /// The version of the API when read.
     pub api_version: String,
     /// Namespace and name.
     pub key: Key,

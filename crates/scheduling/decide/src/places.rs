@@ -79,14 +79,14 @@ pub(crate) fn keep(state: &mut State, waiting: &Key, nomination: &Nomination) {
     hold(&mut state.world, &mut state.gathering);
 }
 
-/// Keeps a place for a pod that does not exist yet.
+/// Keeps a place for a future pod.
 pub(crate) fn keep_room(state: &mut State, waiting: Key, planned: PlannedMove, pod: Pod, until: Time) {
     let (is_held, is_charged, taken_by) = (false, true, None);
     state.gathering.places.push(Place { waiting, planned, pod, until, is_held, is_charged, taken_by });
     hold(&mut state.world, &mut state.gathering);
 }
 
-/// Those whose places the pod may take: its owner's, and those kept for the Workload that it names.
+/// Owners of the places open to the pod: its own, and the Workload named on it.
 fn owners(pod: &Pod) -> [Option<String>; 2] {
     let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(ROOM_OF_ANNOTATION));
     let workload = annotation.map(|named| format!("{}/{named}", pod.key().namespace));
@@ -111,12 +111,12 @@ pub(crate) fn release(state: &mut State, waiting: &Key) {
     end(state, |place, _| ends[place]);
 }
 
-/// Ends places whose time is over, keeps those whose nodes were not known before, and counts those to quotas whose pods are gone.
+/// Ends places whose time is over, keeps ones whose nodes were unknown before, and charges to quotas ones whose pods are gone.
 pub(crate) fn follow(state: &mut State, now: Time) {
     if state.gathering.forget_staying(state.world.cluster.objects(), now) {
         let waiting: BTreeSet<Key> =
             state.gathering.places.iter().map(|place| place.waiting.clone()).collect();
-        // Those of Workloads have no namespace, and end with the quota.
+        // Places of Workloads have no namespace, and end with the quota.
         for key in waiting.into_iter().filter(|key| !key.namespace.is_empty()) {
             let pod = state.world.cluster.objects().pods.get(&key).cloned();
             track(state, now, &key, pod.as_deref());
@@ -143,7 +143,7 @@ pub(crate) fn follow(state: &mut State, now: Time) {
     hold(world, gathering);
 }
 
-/// Whether the devices of a pod that waits were not written after all.
+/// Whether the devices of a waiting pod were not written after all.
 fn has_lost_devices(world: &World, ledger: &Ledger, key: &Key) -> bool {
     let objects = world.cluster.objects();
     let Some(pod) = objects.pods.get(key).filter(|pod| pod.node_name().is_none()) else { return false };
@@ -225,7 +225,7 @@ fn lift(world: &mut World, place: &mut Place) {
     place.is_held = false;
 }
 
-/// In place of the successor's name, which is not known yet: no pod's name has blanks. Of no namespace while the pod that moves is there,
+/// In place of the successor's name, unknown yet: no pod's name has blanks. Of no namespace while the moving pod is there,
 /// so that no quota counts both.
 fn holder(place: &Place) -> Key {
     let name = format!("successor of {}", place.planned.pod);

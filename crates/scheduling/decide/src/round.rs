@@ -21,7 +21,7 @@ const STEPS: u64 = 5_000;
 /// Steps of a round after several that were cut.
 const MOST_STEPS: u64 = 8 * STEPS;
 
-/// How many pods that wait until their victims end are due in the same second, and the most seconds by which the last is due later.
+/// Pods awaiting the end of their victims: how many are due in the same second, and by how many seconds at most the last is due later.
 const LOOKS: u32 = 25;
 const LONGEST_APART: u32 = 20;
 
@@ -161,7 +161,7 @@ impl Round {
         self.is_cut
     }
 
-    /// How much later than the first the next of the pods is looked at that wait until their victims end: not all in one round.
+    /// Delay of the next look at a pod awaiting the end of its victims: not all are looked at in one round.
     pub fn apart(&mut self) -> Time {
         self.waiting += 1;
         Time::from_secs((self.waiting / LOOKS).min(LONGEST_APART).into())

@@ -41,7 +41,7 @@ pub(crate) struct State {
     /// Pods that make room by moving.
     pub gathering: Gathering,
     pub successors: Successors,
-    /// Kueue's Workloads that wait for an answer, or have room for their pods.
+    /// Kueue's Workloads with an answer due, or with room kept.
     pub checks: Checks,
     pub marks: Marks,
     pub guesses: Guesses,

@@ -115,19 +115,19 @@ fn is_behind(world: &mut World, waits: &Waits, standing: &Queue, turn: &Turn) ->
     !turn.is_due && is_stuck && strict.is_everything && standing.is_behind(&turn.order, &strict.pools)
 }
 
-/// Whether the victims of this pod were asked to go, nothing that concerns it has changed since, and no node has room for it now.
+/// Whether this pod only awaits the end of its victims: nothing around it has changed, and no node has room for it now.
 fn waits_for_victims(state: &mut State, turn: &Turn) -> bool {
     let State { world, ledger, leadership, round, .. } = state;
     let GroupId::Pod(key) = &turn.id else { return false };
     if turn.is_due || !ledger.nominations.is_evicting(key) || !leadership::may_allocate(leadership) {
         return false;
     }
-    // It is due in seconds anyway.
+    // The pod is due in seconds anyway.
     if round.is_over(world.rankings.judged()) {
         return true;
     }
     let strict = world.fleet.strict(&world.cluster, &world.driver);
-    // In a strict queue it keeps its place by being examined.
+    // In a strict queue a pod keeps its place by being examined.
     if !strict.pools.is_empty() {
         return false;
     }

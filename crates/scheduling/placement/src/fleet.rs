@@ -53,7 +53,7 @@ pub struct Fleet {
     latest: u64,
 }
 
-/// Managed pools with a strict queue, and what is known with them.
+/// Managed pools with a strict queue, and further facts of reports.
 #[derive(Debug)]
 pub struct Strict {
     /// Their names.

@@ -22,8 +22,8 @@ use search::Search;
 /// Limit on sets of movers tried in vain.
 pub const MOST_SETS: usize = 256;
 
-/// Running time that moves must gain for each unit that they lose. Ten, not five, so that at most a fifth is lost of what is accepted more
-/// in the long run (`cargo xtask bench mig-order --gather`): often what fits thanks to a move keeps another out later.
+/// Running time gained by moves for each unit lost, at least. Ten, not five: at most a fifth of the time accepted in addition is lost
+/// in the long run (`cargo xtask bench mig-order --gather`), since a request placed by a move often keeps another out later.
 pub const GAINED_FOR_LOST: u32 = 10;
 
 /// What has to fit.
@@ -87,7 +87,7 @@ pub fn lost(plans: &[Plan], movers: &[Mover]) -> u64 {
     moves.map(|moved| movers[moved.mover].pods[moved.pod].lost).fold(0, u64::saturating_add)
 }
 
-/// Whether moves that lose so much running time may be made for one that gains so much, in the same unit.
+/// Whether moves may lose so much running time for so much gained, in the same unit.
 pub fn is_worth(lost: u64, gained: u64) -> bool {
     lost.saturating_mul(GAINED_FOR_LOST.into()) <= gained
 }

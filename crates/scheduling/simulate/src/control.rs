@@ -22,7 +22,7 @@ pub(crate) const BEGIN: Time = Duration::from_secs(1_767_225_600);
 /// cards counts as complete.
 const AGE: Duration = Duration::from_secs(3_600);
 
-/// Age of the term at the start of a run: in its first day a leader moves few pods, for it does not know the moves before.
+/// Age of the term at the start of a run: in its first day a leader moves few pods, as earlier moves are unknown.
 const TERM: Duration = Duration::from_secs(25 * 3_600);
 
 /// The term of leadership, as written on claims.
@@ -156,7 +156,7 @@ impl Control {
         }
     }
 
-    /// The plugin says that the claim's devices are not used.
+    /// The claim's devices are told as unused, as by the plugin.
     pub fn tell_idle(&mut self, now: Time, key: &Key) {
         let Some(claim) = self.cluster().objects().claims.get(key) else { return };
         let mut claim = ResourceClaim::clone(claim);

@@ -88,7 +88,7 @@ fn attribute(driver: &str, name: &str) -> String {
 
 /// Whether the product name has all words: `a10` is none of `NVIDIA A100-SXM4-80GB`. `None` without words.
 ///
-/// Not by [`attribute`]: the API server knows no longest text of what `orValue` gives, and finds a regular expression on it too complex.
+/// Not by [`attribute`]: for the API server the text from `orValue` has no longest length, and a regular expression on it is too complex.
 fn is_model(driver: &str, words: &[String]) -> Option<String> {
     if words.is_empty() {
         return None;

@@ -36,7 +36,7 @@ const LONGEST_ANNOTATION: usize = 128 * 1024;
 /// Longest message, in characters. The API server allows 32,768 bytes.
 const LONGEST_MESSAGE: usize = 1_024;
 
-/// What becomes of the check.
+/// The new state of the check.
 enum Answer {
     Ready(KeptRoom),
     Pending,
@@ -59,7 +59,7 @@ pub(crate) fn answer_all(state: &mut State, now: Time) -> Vec<Intent> {
     let mut due: Vec<_> = due.collect();
     due.sort_by_key(|(key, workload)| {
         let created = workload.metadata.creation_timestamp.as_ref().map(|created| created.0);
-        // First those that an earlier round did not reach.
+        // First the ones beyond the reach of an earlier round.
         let is_overdue = checks.pending.get(key).is_some_and(|due| *due <= now);
         (!is_overdue, Reverse(workload.spec.priority), created, key.clone())
     });
@@ -74,7 +74,7 @@ pub(crate) fn answer_all(state: &mut State, now: Time) -> Vec<Intent> {
     intents
 }
 
-/// Whether answers may be given, so that one may be due.
+/// Whether answers may be given.
 pub(crate) fn may_answer(state: &State) -> bool {
     // No term allocates in a fleet without managed cards, where no room is kept either.
     let keeps_nothing = state.leadership.term.is_some() && !state.world.fleet.has_managed();

@@ -23,7 +23,7 @@ pub(super) enum NoSeats {
     Obstacle(String),
 }
 
-/// A pod of each PodSet: with the labels and nodes that Kueue gives it.
+/// A pod of each PodSet, with labels and nodes as given by Kueue.
 pub(super) fn pods<'w>(objects: &Objects, key: &Key, workload: &'w Workload) -> Vec<(&'w PodSet, Pod)> {
     let pod = |pod_set: &'w PodSet| {
         let metadata = pod_set.template.metadata.clone().unwrap_or_default();
@@ -46,7 +46,7 @@ pub(super) fn pods<'w>(objects: &Objects, key: &Key, workload: &'w Workload) -> 
             metadata: ObjectMeta {
                 name: Some(key.name.clone()),
                 namespace: Some(key.namespace.clone()),
-                // Its owner's nodes, not those of another job.
+                // Its owner's nodes, not another job's.
                 uid: workload.metadata.uid.clone(),
                 creation_timestamp: workload.metadata.creation_timestamp.clone(),
                 ..metadata
@@ -72,7 +72,7 @@ fn assignment<'w>(
     all.filter(move |assigned| assigned.name == pod_set.name)
 }
 
-/// The pods that ask for cards of managed pools. Others are not planned by this controller. The rank's job is the index of the PodSet.
+/// The pods with cards of managed pools. Others are not planned by this controller. The rank's job is the index of the PodSet.
 pub(super) fn members(state: &mut State, key: &Key, workload: &Workload) -> Result<Vec<Member>, NoSeats> {
     let mut members = Vec::new();
     let pods = pods(state.world.cluster.objects(), key, workload);

@@ -30,9 +30,9 @@ pub(crate) struct Nominations {
     has_freed: bool,
     /// Earliest time of the next plan.
     again: BTreeMap<GroupId, Time>,
-    /// Pods for which all victims were asked to go, with nothing else to do until these end.
+    /// Pods whose victims were all asked to go, with nothing else to do until these end.
     evicting: BTreeSet<Key>,
-    /// Position in the fleet's log of changes up to which these are current.
+    /// Position in the fleet's log of changes at the last [`Self::end_round`].
     evicting_at: usize,
 }
 
@@ -69,17 +69,17 @@ impl Nominations {
         self.held.remove(pod)
     }
 
-    /// All victims of the pod were asked to go, and a look at it changes nothing until these end.
+    /// All victims of the pod were asked to go: a look changes nothing until these end.
     pub fn set_evicting(&mut self, pod: &Key) {
         self.evicting.insert(pod.clone());
     }
 
-    /// Whether nothing that concerns the pod has changed since [`Self::set_evicting`], as far as its own node shows.
+    /// Whether the pod's node, team and victims are unchanged since [`Self::set_evicting`].
     pub fn is_evicting(&self, pod: &Key) -> bool {
         self.evicting.contains(pod)
     }
 
-    /// Each nominated pod is looked at again: what concerns all of them changed.
+    /// Each nominated pod is looked at again, after a change that concerns all.
     pub fn look_again(&mut self) {
         self.evicting.clear();
     }

@@ -135,7 +135,7 @@ pub(crate) fn set_gang(
     marks.to_note.extend(to_note.cloned());
 }
 
-/// Number of pods that the pod's gang started with; 0 for a pod that has ended or not started. A gated pod may be copied from another.
+/// Number of pods at the start of the pod's gang; 0 for a pod that has ended or not started. A gated pod may be copied from another.
 pub(crate) fn formed(pod: &Pod) -> usize {
     if pod.is_gated() || pod.has_ended() { 0 } else { gang::formed(pod) }
 }

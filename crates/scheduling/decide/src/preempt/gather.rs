@@ -95,7 +95,7 @@ pub(super) fn nominate(
     Some(Preemption { intents, why, is_under_way: true })
 }
 
-/// Says that a PodDisruptionBudget keeps pods which might move for the group, as of the last search.
+/// Names the PodDisruptionBudget keeping pods from moving for the group, as of the last search.
 fn kept(state: &State, group: &Group) -> Option<Preemption> {
     let budget = state.gathering.kept_by(&group.id)?;
     let why = format!("pods that may move stay: PodDisruptionBudget {budget} allows no eviction now");

@@ -20,7 +20,7 @@ fn template(count: usize) -> Value {
         "requests": [{ "name": "gpus", "exactly": { "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count } }] } } } })
 }
 
-/// Kueue as far as it concerns the check.
+/// Kueue's side of the check.
 struct Kueue {
     fed: Fed,
     workload: Value,
@@ -113,7 +113,7 @@ impl Kueue {
         Some(self.answered()?["state"].as_str().unwrap().to_owned())
     }
 
-    /// Whether another pod gets a card, which it gives back at once.
+    /// Whether another pod gets a card, given back at once.
     fn others_fit(&mut self, name: &str) -> bool {
         self.fed.versioned(name, "gpu", 1, 5);
         self.fed.apply_pod(pod(name));
@@ -123,7 +123,7 @@ impl Kueue {
         fits
     }
 
-    /// A pod that Kueue lets be made.
+    /// A pod of the admitted Workload.
     fn makes_pod(&mut self, number: usize, of: usize, cards: usize) {
         let mut pod = member("train", number, of);
         pod["metadata"]["annotations"] =
@@ -175,7 +175,7 @@ fn what_fits_is_ready_and_its_room_is_its_own_until_its_pods_come() {
     assert!(room.places.iter().all(|place| nodes.contains(&place.node.as_str())), "{allocated:?} {room:?}");
 }
 
-/// Of a Job that is no gang, one comes after the other.
+/// Pods of a Job without a gang come one after the other.
 #[test]
 fn each_pod_takes_one_place() {
     let mut kueue = Kueue::start(&[("a", 2)], workload("train", 2, 1));
@@ -308,7 +308,7 @@ fn a_job_that_runs_already_is_ready_without_more_room() {
     assert_eq!(kueue.workload["metadata"]["annotations"], Value::Null);
 }
 
-/// The pods will have the node selector of the flavor that Kueue assigned.
+/// The pods will have the node selector of the assigned flavor.
 #[test]
 fn nodes_are_those_of_the_flavor() {
     let mut fed = leader(&[("a", 1), ("b", 1)]);

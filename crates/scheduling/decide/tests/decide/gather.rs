@@ -303,7 +303,7 @@ fn led_anew(fed: &mut Fed) {
     fed.decide();
     fed.listed();
     fed.waits("big", 600);
-    // It runs for long enough to be worth what pods lose that have run for days.
+    // A run long enough to be worth the loss of pods that have run for days.
     let big = fed.decider.cluster().objects().pods[&key("big")].clone();
     let mut big = serde_json::to_value(big.as_ref()).unwrap();
     big["spec"]["activeDeadlineSeconds"] = json!(30 * DAY);
@@ -431,7 +431,7 @@ fn a_place_ends_with_its_plan() {
     assert_eq!(places(&mut fed), ["small"]);
 }
 
-/// The API server did it, and its answer was lost.
+/// The eviction was done, and the answer lost.
 #[test]
 fn an_eviction_without_an_answer_keeps_the_plan_until_the_pod_is_seen() {
     let mut fed = usual();
@@ -470,7 +470,7 @@ fn a_budget_that_keeps_movers_is_named_until_the_next_search() {
     let (_, plans) = fed.plans();
     assert_eq!(plans.len(), 1);
     assert!(!why(&fed).contains("Budget"), "{}", why(&fed));
-    // Of pods that would stay in any case no budget is named.
+    // No budget is named for pods that stay in any case.
     let pool = moving(json!({ "gather": { "mode": "Move", "minRuntimeSeconds": 7201 } }));
     let mut fed = scattered(&pool, as_it_is);
     fed.budget(0);

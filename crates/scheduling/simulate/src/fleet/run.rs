@@ -62,7 +62,7 @@ trait Placer {
         None
     }
 
-    /// How long after a placement pools may still evict pods; `None` if none evicts.
+    /// How long after a placement pools may still evict pods; `None` without such pools.
     fn evicts_within(&self) -> Option<Duration> {
         None
     }

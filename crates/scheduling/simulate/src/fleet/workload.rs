@@ -81,7 +81,7 @@ pub struct Pods {
     pub gang: Option<(u32, u32)>,
     /// Percent of its devices that the pod uses; `None`: not told, and counted as all.
     pub busy: Option<u8>,
-    /// Whether it may move, by [`MOVABLE_LABEL`](tessera_api::gpu_pool::MOVABLE_LABEL).
+    /// Whether the pod may move, by [`MOVABLE_LABEL`](tessera_api::gpu_pool::MOVABLE_LABEL).
     pub is_movable: bool,
 }
 

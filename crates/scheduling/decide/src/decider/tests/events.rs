@@ -146,7 +146,7 @@ fn a_node_that_gets_the_number_of_another_is_ranked_for_itself() {
     assert_eq!(scene.ranking(&demand, None).0.len(), 0);
 }
 
-/// A look would take back what is nominated for it, and judge its node twice.
+/// A look would lift its nomination, and judge its node twice.
 #[test]
 fn a_pod_that_waits_for_its_victims_is_looked_at_when_its_node_changes() {
     let mut scene = full(3, 10);

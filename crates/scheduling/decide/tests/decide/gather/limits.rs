@@ -1,4 +1,4 @@
-//! Moves within the limits of teams, in Kueue's queues, and for what they lose.
+//! Moves within the limits of teams, in Kueue's queues, and by their loss.
 
 use serde_json::{Value, json};
 use tessera_cluster::GpuQuota;
@@ -19,7 +19,7 @@ impl Fed {
     }
 }
 
-/// Who moves for a waiting pod that is like this.
+/// Pods moved for such a waiting pod.
 fn moved_for(mut fed: Fed, change: impl Fn(&mut Value)) -> Vec<String> {
     fed.versioned("big", "gpu", 2, 5);
     let mut pod = pod("big");
@@ -38,7 +38,7 @@ fn those_who_moved_count_to_their_teams_limit_again() {
         let (intents, plans) = fed.plans();
         assert_eq!(plans.len(), 1);
         nominated(&mut fed, &intents);
-        // Without the pod that moves there would be room for the waiting one in three.
+        // Without the moving pod the waiting one would have room in three.
         fed.limit(limit);
         assert_eq!(evicted(&fed.decide()).len(), moves, "limit {limit}");
     }

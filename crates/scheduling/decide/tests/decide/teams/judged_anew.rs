@@ -180,7 +180,7 @@ fn two_teams_do_not_take_the_same_cards_back_from_each_other() {
     assert_eq!(["vision", "nlp"].map(|team| all[team].amounts[0].used), [2_000_000, 2_000_000]);
 }
 
-/// A pod of vision for which one of two pods of nlp was asked to go, each with a node of two cards; with the name of that and of the other.
+/// A pod of vision, one of two pods of nlp asked to go for it, each with a node of two cards; the names of the asked and of the other.
 fn waiting() -> (Fed, String, &'static str) {
     let mut fed = leader(&[("a", 2), ("b", 2)]);
     ["vision", "nlp"].iter().for_each(|team| fed.namespace(team, team));
@@ -199,7 +199,7 @@ fn waiting() -> (Fed, String, &'static str) {
     (fed, victim.clone(), other)
 }
 
-/// It is not looked at again for ten seconds unless something concerns it.
+/// No second look within ten seconds unless something around the pod changes.
 #[test]
 fn a_pod_that_waits_for_its_victim_learns_at_once_what_concerns_it() {
     let (mut fed, victim, _) = waiting();

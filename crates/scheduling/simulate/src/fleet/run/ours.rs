@@ -29,7 +29,7 @@ pub(super) struct Ours<'r> {
     by_name: HashMap<(&'r str, &'r str), usize>,
     /// How often each pod was evicted.
     evictions: HashMap<usize, u32>,
-    /// How long after a placement pools may still evict pods; `None` if none evicts.
+    /// How long after a placement pools may still evict pods; `None` without such pools.
     evicts_within: Option<Duration>,
     /// When each placed pod will be idle, with the number of its evictions at its start.
     idle_from: BTreeSet<(Time, usize, u32)>,
@@ -77,7 +77,7 @@ impl<'r> Ours<'r> {
         self.evictions.get(&pod).copied().unwrap_or_default()
     }
 
-    /// The plugin finds those claims idle whose time without use is over.
+    /// Marks claims idle once their time without use is over.
     fn tell_idle(&mut self, now: Time) {
         while let Some((_, pod, evictions)) =
             self.idle_from.first().copied().filter(|(from, ..)| *from <= now)
@@ -196,7 +196,7 @@ impl Placer for Ours<'_> {
 
     fn wake(&self) -> Option<Duration> {
         let wake = self.control.decider.wake();
-        // Looks at pods that may be evicted come every ten seconds: each minute is enough.
+        // The loop looks for evictions every ten seconds: each minute is enough.
         let wake =
             wake.map(|wake| if self.evicts_within.is_some() { wake.max(self.last + MINUTE) } else { wake });
         let idle = self.idle_from.first().map(|(from, ..)| *from);

@@ -1,4 +1,4 @@
-//! Which claims the plugin would call idle, and when.
+//! Idle claims, as by the plugin's rules.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tessera_cluster::AllocationExt;
 
 use crate::fleet::Fleet;
 
-/// Fields of the node report of pools that evict.
+/// Fields of the node report in evicting pools.
 const RULES: [&str; 2] = ["\"idle\":", "\"gather\":"];
 
 /// Added to the times of pools, for grace periods of pods and pauses between looks.
 const ALLOWANCE: Duration = Duration::from_secs(4 * 3_600);
 
-/// How long after a placement pools may still evict pods that are idle or may move; `None` if none does.
+/// How long after a placement pools may still evict idle or movable pods; `None` without such pools.
 pub(super) fn evicts_within(fleet: &Fleet) -> Option<Duration> {
     let reports = fleet.nodes().iter().map(|node| node.report());
     let reports: BTreeSet<&str> =
@@ -35,7 +35,7 @@ pub(super) fn evicts_within(fleet: &Fleet) -> Option<Duration> {
     times.max().map(|time| time + ALLOWANCE)
 }
 
-/// How long after its start a pod is idle that uses so many percent of these devices; `None` if never.
+/// Time from a pod's start to idleness at so many percent of use of these devices; `None` for never.
 pub(super) fn idle_after(
     fleet: &Fleet,
     node: usize,
@@ -72,7 +72,7 @@ mod tests {
 
     const HOUR: u64 = 3_600;
 
-    /// The list on nodes of a pool that says this.
+    /// The list on nodes of such a pool.
     fn run(nodes: &str, pool: &Value, list: &str) -> (Workload, RunReport) {
         let mut pools = Pools::default();
         pools.insert("main", None, pool).unwrap();
@@ -91,7 +91,7 @@ mod tests {
         (outcome.began.map(|began| began.as_secs()), outcome.lost.len())
     }
 
-    /// Seconds within which a wait ends whose looks come each minute.
+    /// Tolerance of a wait's end, in seconds: looks come each minute.
     fn is_soon_after(begun: Option<u64>, seconds: u64) -> bool {
         begun.is_some_and(|begun| (seconds..seconds + 180).contains(&begun))
     }

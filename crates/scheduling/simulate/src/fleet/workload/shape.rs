@@ -64,7 +64,7 @@ impl Shape {
             metadata.labels.get_or_insert_default().insert(MOVABLE_LABEL.to_owned(), MOVABLE.to_owned());
         }
         let is_movable = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MOVABLE_LABEL));
-        // Who makes the pod anew, for pools that evict it.
+        // The owner, for evicting pools: only replaced pods are evicted.
         if pod.gang.is_none() && (is_movable || pod.busy.is_some()) {
             metadata.owner_references = Some(vec![OwnerReference {
                 api_version: "apps/v1".to_owned(),
