@@ -7,14 +7,17 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch,
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tessera_api::kueue::CHECK_CONTROLLER;
-use tessera_kube_util::error_text::with_causes;
 use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::MayWrite;
+use crate::failure_log::FailureLog;
 use crate::watches::{KUEUE, KUEUES_VERSIONS};
 
 /// Pause between two looks: a new check stops its ClusterQueues for as long.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Pause without Kueue.
+const NOT_SERVED: Duration = Duration::from_secs(60);
 
 /// The task writing the condition.
 pub struct ActiveChecks {
@@ -27,37 +30,34 @@ pub struct ActiveChecks {
 impl ActiveChecks {
     /// Writes until `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
-        let mut told = String::new();
+        let mut failures = FailureLog::new("write the condition of AdmissionChecks");
         loop {
+            let mut pause = PAUSE;
             if (self.may_write)() {
-                match self.write_all().await {
-                    Ok(()) => told.clear(),
-                    Err(error) => {
-                        let text = with_causes(&error);
-                        if text != told {
-                            tracing::warn!("cannot write the condition of AdmissionChecks: {text}");
-                            told = text;
-                        }
-                    }
+                let is_served = self.write_all().await;
+                failures.record(&is_served);
+                if let Ok(false) = is_served {
+                    pause = NOT_SERVED;
                 }
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    async fn write_all(&self) -> Result<(), kube::Error> {
+    /// Returns whether the kind is served.
+    async fn write_all(&self) -> Result<bool, kube::Error> {
         for version in KUEUES_VERSIONS {
             let kind = GroupVersionKind::gvk(KUEUE, version, "AdmissionCheck");
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
             match api.list(&ListParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                checks => return self.write(&api, checks?.items).await,
+                checks => return self.write(&api, checks?.items).await.map(|()| true),
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     async fn write(&self, api: &Api<DynamicObject>, checks: Vec<DynamicObject>) -> Result<(), kube::Error> {

@@ -18,6 +18,7 @@ use tessera_kube_util::events::{Content, Events, Severity};
 use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::MayWrite;
+use crate::failure_log::FailureLog;
 
 /// Time of the last touch of a class, RFC 3339.
 const TOUCHED: &str = "gpu.tessera.dev/touched";
@@ -43,21 +44,10 @@ pub struct ExtendedNames {
 impl ExtendedNames {
     /// Checks repeatedly until `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
-        let mut told = String::new();
+        let mut failures = FailureLog::new("look for forgotten extended resource names");
         loop {
             if (self.may_write)() {
-                match self.look().await {
-                    Ok(()) => told.clear(),
-                    Err(error) => {
-                        let text = with_causes(&error);
-                        if text != told {
-                            tracing::warn!(
-                                "cannot look for extended resource names that are forgotten: {text}"
-                            );
-                            told = text;
-                        }
-                    }
-                }
+                failures.record(&self.look().await);
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,

@@ -17,6 +17,7 @@ pub mod claim_templates;
 mod clock;
 pub mod decide_loop;
 pub mod extended_names;
+mod failure_log;
 pub mod fleet_page;
 pub mod http;
 mod listed;

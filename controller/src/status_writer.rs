@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tessera_api::gpu_pool::condition::Condition;
-use tessera_kube_util::error_text::with_causes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::carry_out::MayWrite;
 use crate::decide_loop::Summaries;
+use crate::failure_log::FailureLog;
 
 /// Pause between two writes of the same status.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -55,21 +55,12 @@ where
         may_write: MayWrite,
         shutdown: CancellationToken,
     ) {
-        let mut told = String::new();
+        let mut failures = FailureLog::new(format!("write the status of {}", self.kind));
         let mut paused = BTreeMap::new();
         loop {
             let known = summaries.borrow_and_update().clone();
             if let Some(known) = known.filter(|_| may_write()) {
-                match self.write_all((self.summaries)(&known), &may_write, &mut paused).await {
-                    Ok(()) => told.clear(),
-                    Err(error) => {
-                        let text = with_causes(&error);
-                        if text != told {
-                            tracing::warn!("cannot write the status of {}: {text}", self.kind);
-                            told = text;
-                        }
-                    }
-                }
+                failures.record(&self.write_all((self.summaries)(&known), &may_write, &mut paused).await);
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
