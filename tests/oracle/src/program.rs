@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use tessera_api::kubernetes::KubernetesVersion;
+
+/// One build at a time: threads share the name of the partial file.
+static BUILD: Mutex<()> = Mutex::new(());
 
 fn hash(bytes: &[u8], mut state: u64) -> u64 {
     // FNV-1a: the name of a folder, nothing secret.
@@ -42,6 +46,7 @@ pub fn path(version: KubernetesVersion) -> PathBuf {
     );
     let folder = cache.join(format!("oracle-{state:016x}"));
     let program = folder.join(format!("oracle-{version}"));
+    let _build = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
     if !program.exists() {
         std::fs::create_dir_all(&folder).expect("the cache folder can be made");
         let partial = folder.join(format!("oracle-{version}.{}", std::process::id()));
