@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used)] // The helpers are tests too, which clippy does not see.
 
+mod bad_input;
 mod batch;
+mod explain;
 mod migrate;
 mod program;
 mod words;
 
-use program::{folder, golden, run};
+use program::{golden, run};
 
 #[test]
 fn doctor() {
@@ -223,16 +225,6 @@ fn report() {
     golden("report-no-date", &of(&["--from", "lately"]), "");
 }
 
-#[test]
-fn a_pool_that_says_what_no_pool_can_is_placed() {
-    let pool =
-        "apiVersion: gpu.tessera.dev/v1alpha1\nkind: GpuPool\nmetadata: {name: a}\nspec:\n  prority: 1\n";
-    let output = run(&["pools", "-f", "-"], pool);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("standard input, document 1, line ") && said.contains("`prority`"), "{said}");
-}
-
 /// A fault under a running pod, a layout that waits, a card of which nothing is offered, and pods that see cards without a claim.
 #[test]
 fn what_is_wrong_with_cards_is_named_everywhere() {
@@ -255,18 +247,6 @@ fn topology() {
     golden("topology-unreported", &["topology", "node-a", "-f", "slices.yaml", "-f", "cluster.yaml"], "");
 }
 
-/// Gates, pools and room besides devices.
-#[test]
-fn explain_steering() {
-    let file = "../pools.yaml";
-    for pod in ["gated", "queued", "crowded", "proposed", "nothing", "unmade", "noted", "with-disk"] {
-        golden(&format!("steering-{pod}"), &["explain", &format!("pod/{pod}"), "-f", file], "");
-    }
-    golden("steering-gated-allocate", &["allocate", "pod/gated", "-f", file], "");
-    golden("steering-crowded-allocate", &["allocate", "pod/crowded", "-f", file], "");
-    golden("steering-proposed-json", &["explain", "pod/proposed", "-f", file, "-o", "json"], "");
-}
-
 #[test]
 fn get() {
     let file = "../partitions.yaml";
@@ -276,30 +256,6 @@ fn get() {
     golden("get-shares", &["get", "-f", "../pools.yaml"], "");
     golden("get-json", &["get", "devices", "-f", "../pools.yaml", "--node", "node-b", "-o", "json"], "");
     golden("get-nothing", &["get", "claims", "-f", file, "-n", "nobody"], "");
-}
-
-/// Which alternative it is, and why not an earlier one.
-#[test]
-fn explain_alternatives() {
-    let files = ["-f", "../partitions.yaml", "-f", "../alternatives.yaml"];
-    for name in ["first-fits", "last-fits", "none-fits", "has-half"] {
-        let claim = format!("claim/{name}");
-        golden(&format!("alternatives-{name}"), &[&["explain", &claim], &files[..]].concat(), "");
-    }
-    let json = [&["explain", "claim/last-fits", "-o", "json"], &files[..]].concat();
-    let output = run(&json, "");
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(said.matches("\"passedAlternatives\"").count(), 1, "{said}");
-}
-
-/// A request that names no type of device gets a whole card where there is one.
-#[test]
-fn explain_says_how_to_ask_for_less_than_a_card() {
-    let files = ["-f", "../partitions.yaml", "-f", "../alternatives.yaml"];
-    for name in ["wants-any", "wants-most", "has-any"] {
-        let claim = format!("claim/{name}");
-        golden(&format!("alternatives-{name}"), &[&["explain", &claim], &files[..]].concat(), "");
-    }
 }
 
 #[test]
@@ -314,37 +270,6 @@ fn partitions() {
 }
 
 #[test]
-fn explain() {
-    golden("explain-in-use", &["explain", "pod/trainer", "-f", "."], "");
-    golden("explain-in-use-verbose", &["explain", "pod/trainer", "-f", ".", "-v"], "");
-    golden("explain-fits", &["explain", "pod/small", "-f", "."], "");
-    golden("explain-selector", &["explain", "claim/large", "-f", "."], "");
-    golden("explain-misspelt", &["explain", "claim/misspelt", "-f", "."], "");
-    golden("explain-allocated", &["explain", "claim/five", "-n", "research", "-f", "."], "");
-}
-
-#[test]
-fn new_expressions_are_refused_as_the_api_server_refuses_them() {
-    let complex = r#"device.attributes["gpu.tessera.dev"].productName.matches(device.driver) &&
-        lists.range(2000).all(x, lists.range(2000).all(y, device.driver != ""))"#;
-    golden("cel-complex", &["cel", complex, "-f", "slices.yaml", "--device", "node-a/gpu-18-00"], "");
-    let unbounded = r#"true || device.driver.split("").all(a, device.driver.split("").all(b, device.driver.split("").all(c, a + b + c != "")))"#;
-    golden("cel-unbounded", &["cel", unbounded, "-f", "slices.yaml"], "");
-    golden(
-        "cel-complex-json",
-        &["cel", unbounded, "-f", "slices.yaml", "-o", "json", "--device", "node-b/gpu-18-00"],
-        "",
-    );
-    let gated = r#"device.attributes["gpu.tessera.dev"].type.includes("gpu")"#;
-    golden("cel-gated", &["cel", gated, "-f", "slices.yaml"], "");
-    let long = format!("device.driver == '{}'", "x".repeat(11_000));
-    let output = run(&["cel", &long, "-f", "slices.yaml"], "");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("Too long: may not be more than 10240 bytes; it has 11019"), "{said}");
-}
-
-#[test]
 fn extended_resources() {
     for (command, pod) in
         [("allocate", "one"), ("allocate", "three"), ("explain", "many"), ("explain", "other")]
@@ -352,95 +277,6 @@ fn extended_resources() {
         let name = format!("{command}-extended-{pod}");
         golden(&name, &[command, &format!("pod/{pod}"), "-f", "../extended.yaml"], "");
     }
-}
-
-/// Nodes with so many claims that not all can be thought away in turn.
-#[test]
-fn explain_says_where_it_did_not_look() {
-    let mut text = String::from(
-        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: c}\nspec: {}\n---\n\
-         apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: wanted}\nspec: {devices: {requests: \
-         [{name: r, exactly: {deviceClassName: c, count: 30}}]}}\n",
-    );
-    for node in 0..20 {
-        let devices: Vec<String> = (0..40).map(|device| format!("{{name: d{device}}}")).collect();
-        text += &format!(
-            "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {{name: s{node}}}\nspec: {{driver: d, \
-             nodeName: n{node:02}, pool: {{name: n{node:02}, generation: 1, resourceSliceCount: 1}}, devices: [{}]}}\n",
-            devices.join(", ")
-        );
-        // The last nodes lack less, and are looked at first.
-        for device in 0..40 - node {
-            text += &format!(
-                "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: n{node:02}-{device}}}\nspec: \
-                 {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: c}}}}]}}}}\nstatus: {{allocation: \
-                 {{devices: {{results: [{{request: r, driver: d, pool: n{node:02}, device: d{device}}}]}}}}}}\n"
-            );
-        }
-    }
-    golden("explain-untried", &["explain", "claim/wanted", "-f", "-"], &text);
-}
-
-#[test]
-fn files_without_objects() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    file("empty.yaml", "");
-    file("comments.yaml", "# nothing\n---\n# more\n---\n");
-    let of = |name: &str| {
-        let path = folder.path().join(name);
-        let output = run(&["allocate", "-f", path.to_str().unwrap()], "");
-        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
-    };
-    for name in ["empty.yaml", "comments.yaml"] {
-        let (code, said) = of(name);
-        assert_eq!(code, 2, "{said}");
-        assert!(said.contains(name) && said.contains("has no Kubernetes object in it"), "{said}");
-    }
-    // Beside a file that has one it is worth a word.
-    file("größe.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: knöten}\n");
-    let path = folder.path().to_str().unwrap();
-    let output = run(&["allocate", "claim/ä", "-f", path], "");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("warning: ") && said.contains("there is no ResourceClaim ä"), "{said}");
-    assert_eq!(run(&["allocate", "-f", "-"], "").status.code(), Some(2));
-}
-
-/// A file of aliases that would be billions of values, and one of a hundred thousand levels.
-#[test]
-fn bombs_end_in_an_error() {
-    let mut bomb = String::from("k0: &k0 [x, x]\n");
-    for level in 1..40 {
-        bomb += &format!("k{level}: &k{level} [*k{}, *k{}]\n", level - 1, level - 1);
-    }
-    for text in [bomb, "[".repeat(100_000), format!("a: {}", "{b: ".repeat(100_000))] {
-        let output = run(&["allocate", "-f", "-"], &text);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("error: standard input, document 1, line "), "{said}");
-        assert!(said.len() < 1000, "{said}");
-    }
-}
-
-#[test]
-fn explain_shares_counters_taints_and_constraints() {
-    for claim in ["wants-whole", "wants-share", "wants-turns", "wants-sick", "wants-pair"] {
-        let name = format!("explain-{claim}");
-        golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../sharing.yaml"], "");
-    }
-    golden("explain-json", &["explain", "claim/wants-whole", "-f", "../sharing.yaml", "-o", "json"], "");
-}
-
-/// No claim may tolerate the taint of managed cards, so that is no change that would help.
-#[test]
-fn explain_says_who_allocates_managed_cards() {
-    for claim in ["one", "two"] {
-        let name = format!("explain-managed-{claim}");
-        golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../managed.yaml"], "");
-    }
-    golden("explain-managed-extended", &["explain", "pod/asks", "-f", "../managed.yaml"], "");
-    golden("explain-managed-converted", &["explain", "pod/converted", "-f", "../managed.yaml"], "");
 }
 
 /// DeviceTaintRules count like the taints of devices.
@@ -451,50 +287,6 @@ fn rules_that_taint_devices_are_respected() {
         golden(&name, &["explain", &format!("claim/{claim}"), "-f", "../taint-rules.yaml"], "");
     }
     golden("allocate-taint-rules", &["allocate", "-f", "../taint-rules.yaml"], "");
-}
-
-/// The pod is bound, and its containers wait for a device that the plugin cannot prepare.
-#[test]
-fn explain_says_what_cannot_be_prepared() {
-    for subject in ["pod/waits", "pod/runs", "claim/waits"] {
-        let name = format!("explain-unprepared-{}", subject.replace('/', "-"));
-        golden(&name, &["explain", subject, "-f", "../unprepared.yaml"], "");
-    }
-}
-
-/// Priorities do nothing where kube-scheduler gives out devices.
-#[test]
-fn explain_says_who_of_lower_priority_stays() {
-    for pod in ["urgent", "patient"] {
-        let name = format!("explain-priorities-{pod}");
-        golden(&name, &["explain", &format!("pod/{pod}"), "-f", "../priorities.yaml"], "");
-    }
-}
-
-/// Claims that the API server refuses to make.
-#[test]
-fn explain_names_the_quota() {
-    for pod in ["over", "refused", "extended", "made"] {
-        let name = format!("explain-quota-{pod}");
-        golden(&name, &["explain", &format!("pod/{pod}"), "-f", "../quota.yaml"], "");
-    }
-    golden("explain-quota-json", &["explain", "pod/over", "-f", "../quota.yaml", "-o", "json"], "");
-}
-
-#[test]
-fn documents_that_are_no_objects_are_placed() {
-    let slices = std::fs::read_to_string(folder().join("data/slices.yaml")).unwrap();
-    let with = |more: &str| format!("{slices}---\n{more}");
-    let arguments = ["allocate", "-f", "-"];
-    golden("document-no-object", &arguments, &with("hello: world\n"));
-    golden("document-wrong-type", &arguments, &with("apiVersion: v1\nkind: Pod\nmetadata:\n  name: [a]\n"));
-    golden("document-broken", &arguments, &with("apiVersion: v1\nkind: {\n"));
-    golden("document-twice", &arguments, &format!("{slices}\n---\n{slices}"));
-    let old = "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: a}\n";
-    golden("document-old-version", &arguments, &with(old));
-    let unknown = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  devices:\n    \
-                   requests:\n    - name: r\n      exactly:\n        deviceClasName: x\n        deviceClassName: c\n";
-    golden("document-unknown-field", &arguments, &with(unknown));
 }
 
 #[test]
@@ -531,37 +323,6 @@ fn line_protocols() {
         r#"{"id":4,"features":["Nonsense"],"claims":[]}"#
     );
     golden("allocate-lines", &["allocate", "--lines"], &lines);
-}
-
-#[test]
-fn misuse_ends_with_2() {
-    for arguments in [
-        &["allocate", "pod", "-f", "."][..],
-        &["explain", "-f", "."],
-        &["cel"],
-        &["allocate", "-f", "no-such-file"],
-        &["allocate", "-f", "no-such-\u{1b}[31mfile"],
-        &["allocate", "--lines", "-f", "."],
-        &["nonsense"],
-        &["topology", "a", "b"],
-        &["advise", "--min-observed", "-1h"],
-        &["advise", "--min-observed", "soon"],
-        &["pools", "-f", ".", "-o", "text"],
-        &["ungate"],
-        &["migrate"],
-        &["migrate", "--from", "hami"],
-        &["get", "pods"],
-        &["get", "-w", "-f", "."],
-        &["resume"],
-        &["resume", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
-        &["ungate", "pod", "--all"],
-        &["ungate", "claim/x", "--kubeconfig", "no-such-kubeconfig"],
-    ] {
-        let output = run(arguments, "");
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
-        assert!(!output.stderr.contains(&0x1b), "{arguments:?} controls the terminal");
-    }
 }
 
 /// A name with `-A` would be a pod of which namespace?

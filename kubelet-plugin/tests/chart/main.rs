@@ -8,6 +8,7 @@ mod controller;
 mod conversion;
 mod device_classes;
 mod device_status;
+mod kinds;
 mod managed;
 mod monitoring;
 mod moving_in;
