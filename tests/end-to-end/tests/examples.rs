@@ -128,7 +128,8 @@ fn each_file_is_of_known_kinds_and_fields() {
                 (Some("v1"), Some("Pod")) => unknown_fields::<Pod>(object),
                 // Not of Kubernetes' own: kubectl refuses unknown fields where a test applies these.
                 (Some("jobset.x-k8s.io/v1alpha2"), Some("JobSet"))
-                | (Some("leaderworkerset.x-k8s.io/v1"), Some("LeaderWorkerSet")) => Vec::new(),
+                | (Some("leaderworkerset.x-k8s.io/v1"), Some("LeaderWorkerSet"))
+                | (Some("ray.io/v1"), Some("RayCluster")) => Vec::new(),
                 (Some("v1"), Some("Service")) => unknown_fields::<Service>(object),
                 (Some("v1"), Some("Namespace")) => unknown_fields::<Namespace>(object),
                 (Some("batch/v1"), Some("Job")) => unknown_fields::<Job>(object),
